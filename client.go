@@ -1,0 +1,285 @@
+package redlock
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Client acquires locks on one set of nodes. It is safe for concurrent use; a process needs one.
+//
+// It runs two goroutines a node and one scheduler, and while locks are contended two more a node.
+type Client struct {
+	cfg       Config
+	nodes     []*node
+	need      int
+	scheduler *scheduler
+	lines     lines
+	watch     watch
+	timers    timers
+	seen      atomic.Uint64 // the highest ballot made or met (F1)
+
+	cancel context.CancelFunc // ends every goroutine
+	ending chan struct{}      // closed when Close begins
+	ended  chan struct{}      // closed when Close is over
+	opened chan struct{}      // closed when the nodes had their first chance to connect
+
+	mu     sync.Mutex       // guards the rest; no I/O and no call-back under it
+	claims map[string]*node // by run id: the node that this server is counted as
+	tried  int              // nodes whose first attempt to connect is over
+	grace  *time.Timer      // closes opened though some node is still silent
+	isOpen bool
+	closed bool
+}
+
+// openGrace is how long the first round waits for the last nodes to connect once a quorum has.
+const openGrace = 20 * time.Millisecond
+
+// New checks the configuration and connects in the background. It does not wait for any node; an error
+// wraps [ErrInvalid]. Close the client when done with it.
+func New(cfg Config) (*Client, error) {
+	cfg, endpoints, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Client{
+		cfg:    cfg,
+		need:   cfg.Quorum,
+		cancel: cancel,
+		ending: make(chan struct{}),
+		ended:  make(chan struct{}),
+		opened: make(chan struct{}),
+		claims: map[string]*node{},
+	}
+	c.scheduler = newScheduler(cfg.Clock)
+	for i, e := range endpoints {
+		c.nodes = append(c.nodes, newNode(c, i, e))
+	}
+	c.watch.init(c)
+	go c.scheduler.run(ctx)
+	for _, n := range c.nodes {
+		go n.run(ctx)
+	}
+	return c, nil
+}
+
+// Close ends every lease (its context's cause is [ErrClosed]), releases them, and waits for the client's
+// goroutines. Waiting Acquires return ErrClosed. It takes no longer than NodeTimeout where a node does not
+// answer. Calling it again waits for the first call, and returns nil too.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	already := c.closed
+	c.closed = true
+	if c.grace != nil {
+		c.grace.Stop()
+	}
+	c.mu.Unlock()
+	if already {
+		<-c.ended
+		return nil
+	}
+	close(c.ending)
+	for _, h := range c.scheduler.drain() {
+		if h.end(ErrClosed) {
+			h.sendRelease()
+		}
+	}
+	for _, n := range c.nodes {
+		n.close()
+	}
+	timer := time.NewTimer(c.cfg.NodeTimeout)
+	defer timer.Stop()
+	for _, n := range c.nodes {
+		select {
+		case <-n.ended:
+		case <-timer.C:
+			timer.Reset(0)
+		}
+	}
+	c.cancel()
+	for _, n := range c.nodes {
+		<-n.ended
+	}
+	<-c.scheduler.ended
+	c.watch.wait()
+	close(c.ended)
+	return nil
+}
+
+func (c *Client) isClosed() bool {
+	select {
+	case <-c.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// stallTimeout is how long a connection may owe an answer before it is given up, and how long it may take
+// to open.
+func (c *Client) stallTimeout() time.Duration { return max(4*c.cfg.NodeTimeout, time.Second) }
+
+// claim makes the server the node's own, or returns the node that has it.
+func (c *Client) claim(runID string, n *node) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other, ok := c.claims[runID]; ok && other != n {
+		return other
+	}
+	c.claims[runID] = n
+	return nil
+}
+
+// release gives up the node's claim.
+func (c *Client) release(n *node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for runID, owner := range c.claims {
+		if owner == n {
+			delete(c.claims, runID)
+		}
+	}
+}
+
+// nodeChanged is called when a node's connection opened (err is nil) or broke, and after the first attempt.
+func (c *Client) nodeChanged(n *node, err error) {
+	c.mu.Lock()
+	switch {
+	case c.isOpen || c.closed:
+	case c.countTried() == len(c.nodes):
+		c.open()
+	case c.countUp() >= c.need && c.grace == nil:
+		c.grace = time.AfterFunc(openGrace, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !c.isOpen {
+				c.open()
+			}
+		})
+	}
+	c.mu.Unlock()
+
+	name := n.endpoint.name
+	switch {
+	case c.isClosed():
+	case err == nil:
+		c.cfg.Logger.Info("redlock: node connected", "node", name)
+		if hook := c.cfg.Hooks.NodeUp; hook != nil {
+			hook(name)
+		}
+	default:
+		c.cfg.Logger.Warn("redlock: node not connected", "node", name, "error", err)
+		if hook := c.cfg.Hooks.NodeDown; hook != nil {
+			hook(name, err)
+		}
+	}
+}
+
+// open lets the first rounds go. c.mu is held.
+func (c *Client) open() {
+	c.isOpen = true
+	close(c.opened)
+}
+
+func (c *Client) countTried() (count int) {
+	for _, n := range c.nodes {
+		if tried, _, _ := n.state(); tried {
+			count++
+		}
+	}
+	return count
+}
+
+func (c *Client) countUp() (count int) {
+	for _, n := range c.nodes {
+		if _, up, _ := n.state(); up {
+			count++
+		}
+	}
+	return count
+}
+
+// awaitOpen holds the first round back until the nodes had a chance to connect and to tell their time. A
+// round without them would find no quorum, or make a ballot out of nothing.
+func (c *Client) awaitOpen(ctx context.Context) error {
+	select {
+	case <-c.opened:
+		return nil
+	default:
+	}
+	timer := c.timers.start(c.cfg.NodeTimeout)
+	defer c.timers.stop(timer)
+	select {
+	case <-c.opened:
+	case <-timer.C:
+	case <-c.ending:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// ballot is the nodes' median clock in µs as last observed, and above every ballot this client has seen
+// (F1). This process's own wall clock has no part in it.
+func (c *Client) ballot(now Instant) uint64 {
+	var array [maxNodes]int64
+	offsets := array[:0]
+	for _, n := range c.nodes {
+		if o := n.clock.Load(); o != nil {
+			offsets = append(offsets, o.offset)
+		}
+	}
+	var median int64
+	if len(offsets) > 0 {
+		slices.Sort(offsets)
+		median = offsets[(len(offsets)-1)/2]
+	}
+	fresh := uint64(max(0, int64(now)/1e3+median))
+	for {
+		seen := c.seen.Load()
+		next := max(fresh, seen+1)
+		if c.seen.CompareAndSwap(seen, next) {
+			return next
+		}
+	}
+}
+
+// saw keeps the next ballot above this one.
+func (c *Client) saw(ballot uint64) {
+	for {
+		seen := c.seen.Load()
+		if ballot <= seen || c.seen.CompareAndSwap(seen, ballot) {
+			return
+		}
+	}
+}
+
+// roundTrip is what a round is expected to take: the median of the nodes' last round trips.
+func (c *Client) roundTrip() time.Duration {
+	var array [maxNodes]time.Duration
+	trips := array[:0]
+	for _, n := range c.nodes {
+		if o := n.clock.Load(); o != nil {
+			trips = append(trips, o.rtt)
+		}
+	}
+	if len(trips) == 0 {
+		return time.Millisecond
+	}
+	slices.Sort(trips)
+	return max(trips[len(trips)/2], 100*time.Microsecond)
+}
+
+// jitter returns a random duration from half of d to d and a half.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d+1)
+}

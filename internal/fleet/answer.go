@@ -1,0 +1,215 @@
+package fleet
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// An Identity is what an embedded server says of itself.
+type Identity struct {
+	RunID     string    // 40 hexadecimal characters; "" means a random one
+	Version   string    // "" means 7.0.15
+	Port      int       // tcp_port in INFO
+	StartedAt time.Time // for uptime_in_seconds; zero means now
+}
+
+// NewRunID returns a random run id, as a Redis server makes one at every start.
+func NewRunID() string {
+	var id [20]byte
+	_, _ = rand.Read(id[:]) // never fails: crypto/rand
+	return hex.EncodeToString(id[:])
+}
+
+// ServerCommands are the answers that [AnswerServerCommands] put in.
+type ServerCommands struct {
+	server *server.Server
+	id     Identity
+	nonce  string // names our own announcements, so that no client can make one up
+
+	mu       sync.Mutex // guards what follows and the fields of each client; nothing but idle waits under it
+	idle     *sync.Cond // a client's command has ended
+	lastID   int64
+	byPeer   map[*server.Peer]*client
+	byID     map[int64]*client
+	awaiting map[string]*announcedConn // served, their announcement not yet read
+}
+
+// A client is a connection that was served by us, or has asked for its id.
+type client struct {
+	id     int64
+	conn   net.Conn // nil: served by miniredis alone, and can be closed only at its next command
+	killed bool
+	busy   bool // a command is being executed
+}
+
+// AnswerServerCommands makes m answer what miniredis lacks and a Redis 7.0 server knows: INFO with its
+// server, memory, replication and other sections, CLIENT ID, CLIENT KILL ID, ROLE and CONFIG GET. They
+// work in MULTI and, as far as Redis allows them there, in Lua; only CLIENT KILL is refused in MULTI, where
+// Redis would kill at EXEC. m is started, without a listener, if it was not. Close of m takes the answers away; after Restart, call it again. It takes m's pre-hook.
+//
+// It may be called in a testing/synctest bubble. Use the Dial or Serve of what it returns where CLIENT
+// KILL is to close the connection at once, as Redis does; on other connections the kill forbids every
+// further command, and the connection closes at the next one.
+func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
+	if m.Server() == nil { // Dial starts it, and nothing else does without a port
+		if conn, err := m.Dial(); err == nil {
+			_ = conn.Close()
+		}
+	}
+	if id.RunID == "" {
+		id.RunID = NewRunID()
+	}
+	if id.Version == "" {
+		id.Version = "7.0.15"
+	}
+	if id.StartedAt.IsZero() {
+		id.StartedAt = time.Now()
+	}
+	s := &ServerCommands{
+		server: m.Server(), id: id, nonce: NewRunID(),
+		byPeer: map[*server.Peer]*client{}, byID: map[int64]*client{}, awaiting: map[string]*announcedConn{},
+	}
+	s.idle = sync.NewCond(&s.mu)
+	s.server.SetPreHook(s.hook)
+	return s
+}
+
+// Identity returns what the server says of itself.
+func (s *ServerCommands) Identity() Identity { return s.id }
+
+// Dial returns the client's end of a new connection in memory.
+func (s *ServerCommands) Dial() (net.Conn, error) {
+	near, far := net.Pipe()
+	s.Serve(far)
+	return near, nil
+}
+
+// Serve serves conn in a goroutine of miniredis, which ends when conn or the server closes.
+func (s *ServerCommands) Serve(conn net.Conn) {
+	s.server.ServeConn(s.announce(conn))
+}
+
+// hook runs before every command, also before those that a script calls, which come from a Peer of their
+// own with the server locked. It answers by commands that miniredis has, ECHO and EVAL, because these
+// know how to queue in MULTI and what a script may call.
+func (s *ServerCommands) hook(peer *server.Peer, cmd string, args ...string) bool {
+	if cmd == announcement && len(args) == 2 && args[0] == s.nonce {
+		s.enter(peer, args[1])
+		return true
+	}
+	if !s.begin(peer, cmd) {
+		peer.Close()
+		return true // no reply: it is dead
+	}
+	switch cmd {
+	case "INFO":
+		s.server.Dispatch(peer, []string{"ECHO", s.info(args)})
+	case "ROLE":
+		if len(args) != 0 {
+			return s.refuse(peer, "ERR wrong number of arguments for 'role' command")
+		}
+		s.script(peer, "return {'master', 0, {}}")
+	case "CONFIG":
+		return s.config(peer, args)
+	case "CLIENT":
+		return s.client(peer, args)
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *ServerCommands) script(peer *server.Peer, lua string, args ...string) {
+	s.server.Dispatch(peer, append([]string{"EVAL", lua, "0"}, args...))
+}
+
+// refuse replies by a script for the sake of MULTI.
+func (s *ServerCommands) refuse(peer *server.Peer, why string) bool {
+	s.script(peer, "return redis.error_reply(ARGV[1])", why)
+	return true
+}
+
+func (s *ServerCommands) config(peer *server.Peer, args []string) bool {
+	if len(args) < 2 || !strings.EqualFold(args[0], "GET") {
+		return s.refuse(peer, "ERR CONFIG of the embedded server knows GET alone")
+	}
+	var found []string
+	for _, setting := range [][2]string{
+		{"appendonly", "no"}, {"maxmemory", "0"}, {"maxmemory-policy", "noeviction"},
+		{"port", strconv.Itoa(s.id.Port)}, {"save", ""}, {"timeout", "0"},
+	} {
+		for _, pattern := range args[1:] {
+			if ok, err := path.Match(strings.ToLower(pattern), setting[0]); ok && err == nil {
+				found = append(found, setting[:]...)
+				break
+			}
+		}
+	}
+	s.script(peer, "return ARGV", found...)
+	return true
+}
+
+func (s *ServerCommands) client(peer *server.Peer, args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	script, multi := circumstances(peer)
+	switch strings.ToUpper(args[0]) {
+	case "ID":
+		if len(args) != 1 || script {
+			return s.refuse(peer, "ERR wrong number of arguments for 'client|id' command")
+		}
+		s.script(peer, "return tonumber(ARGV[1])", strconv.FormatInt(s.idOf(peer), 10))
+	case "KILL":
+		if script || multi {
+			return s.refuse(peer, "ERR CLIENT KILL of the embedded server works neither in MULTI nor in a script")
+		}
+		id, skipMe, err := killFilter(args[1:])
+		if err != nil {
+			return s.refuse(peer, err.Error())
+		}
+		s.script(peer, "return tonumber(ARGV[1])", strconv.Itoa(s.kill(peer, id, skipMe)))
+		s.bury(peer, id, skipMe)
+	default:
+		return false // SETNAME, GETNAME
+	}
+	return true
+}
+
+// killFilter reads ID n [SKIPME yes|no].
+func killFilter(args []string) (id int64, skipMe bool, err error) {
+	skipMe = true
+	if len(args) == 0 || len(args)%2 != 0 {
+		return 0, false, errors.New("ERR syntax error: the embedded server knows CLIENT KILL ID id [SKIPME yes|no]")
+	}
+	for ; len(args) > 0; args = args[2:] {
+		switch value := args[1]; strings.ToUpper(args[0]) {
+		case "ID":
+			if id, err = strconv.ParseInt(value, 10, 64); err != nil || id <= 0 {
+				return 0, false, errors.New("ERR client-id should be greater than 0")
+			}
+		case "SKIPME":
+			if !strings.EqualFold(value, "yes") && !strings.EqualFold(value, "no") {
+				return 0, false, errors.New("ERR syntax error")
+			}
+			skipMe = strings.EqualFold(value, "yes")
+		default:
+			return 0, false, fmt.Errorf("ERR CLIENT KILL of the embedded server does not know %s", strings.ToUpper(args[0]))
+		}
+	}
+	if id == 0 {
+		return 0, false, errors.New("ERR the embedded server needs CLIENT KILL's ID")
+	}
+	return id, skipMe, nil
+}

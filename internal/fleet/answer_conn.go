@@ -1,0 +1,217 @@
+package fleet
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// announcement is a command that no client sends: an [announcedConn] puts it before the client's first
+// byte, so that the hook, which sees a Peer and not its connection, learns which belong together.
+const announcement = "FLEET.ANNOUNCE"
+
+// An announcedConn is the server's end of a connection that we serve.
+type announcedConn struct {
+	net.Conn
+	commands *ServerCommands
+	key      string
+	unread   []byte  // of the announcement; read by miniredis's one reader
+	client   *client // guarded by commands.mu; nil until the announcement was executed
+}
+
+func (s *ServerCommands) announce(conn net.Conn) *announcedConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	a := &announcedConn{Conn: conn, commands: s, key: strconv.FormatInt(s.lastID, 10)}
+	a.unread = fmt.Appendf(nil, "*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
+		len(announcement), announcement, len(s.nonce), s.nonce, len(a.key), a.key)
+	s.awaiting[a.key] = a
+	return a
+}
+
+func (a *announcedConn) Read(p []byte) (int, error) {
+	if len(a.unread) > 0 {
+		n := copy(p, a.unread)
+		a.unread = a.unread[n:]
+		return n, nil
+	}
+	return a.Conn.Read(p)
+}
+
+// Write carries a reply, so the command has been executed.
+func (a *announcedConn) Write(p []byte) (int, error) {
+	a.commands.mu.Lock()
+	if a.client != nil {
+		a.client.busy = false
+		a.commands.idle.Broadcast()
+	}
+	a.commands.mu.Unlock()
+	return a.Conn.Write(p)
+}
+
+// enter executes an announcement. Ids are given in the order of accepting, as Redis does.
+func (s *ServerCommands) enter(peer *server.Peer, key string) {
+	s.mu.Lock()
+	a := s.awaiting[key]
+	delete(s.awaiting, key)
+	if a == nil {
+		s.mu.Unlock()
+		return
+	}
+	id, _ := strconv.ParseInt(key, 10, 64) // the key is one we made
+	a.client = &client{id: id, conn: a.Conn}
+	s.register(peer, a.client)
+	s.mu.Unlock()
+}
+
+// register must be called with s.mu held.
+func (s *ServerCommands) register(peer *server.Peer, c *client) {
+	s.byPeer[peer], s.byID[c.id] = c, c
+	peer.OnDisconnect(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.byPeer, peer)
+		delete(s.byID, c.id)
+		c.busy = false
+		s.idle.Broadcast()
+	})
+}
+
+// known says whether the peer is a connection, not a script.
+func (s *ServerCommands) known(peer *server.Peer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byPeer[peer] != nil
+}
+
+// circumstances says whether a command comes from a script, and whether it will be queued by MULTI. Both
+// stand in what miniredis keeps with the peer and shows nobody; where a later miniredis keeps it otherwise,
+// a test of ours fails.
+func circumstances(peer *server.Peer) (script, multi bool) {
+	kept := reflect.Indirect(reflect.ValueOf(peer.Ctx))
+	if kept.Kind() != reflect.Struct {
+		return false, false
+	}
+	nested, queue := kept.FieldByName("nested"), kept.FieldByName("transaction")
+	return nested.Kind() == reflect.Bool && nested.Bool(), queue.Kind() == reflect.Slice && !queue.IsNil()
+}
+
+// begin says whether the peer may execute the command.
+func (s *ServerCommands) begin(peer *server.Peer, cmd string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.byPeer[peer]
+	if c == nil {
+		return true
+	}
+	if c.killed {
+		return false
+	}
+	// Nobody waits for a command that waits itself, nor for one that might be a kill waiting for us.
+	c.busy = c.conn != nil && cmd != "CLIENT" && !blocks(cmd)
+	return true
+}
+
+// blocks says whether a command may wait for other clients, or sends no reply of its own.
+func blocks(cmd string) bool {
+	switch cmd {
+	case "BLPOP", "BRPOP", "BRPOPLPUSH", "BLMOVE", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP", "XREAD", "XREADGROUP":
+		return true
+	}
+	return strings.HasSuffix(cmd, "SUBSCRIBE")
+}
+
+func (s *ServerCommands) idOf(peer *server.Peer) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.byPeer[peer]
+	if c == nil {
+		s.lastID++
+		c = &client{id: s.lastID}
+		s.register(peer, c)
+	}
+	return c.id
+}
+
+// kill returns how many clients it killed. When it returns, no command of the killed client is being
+// executed, and none will be: that is what a CLIENT KILL is used for.
+func (s *ServerCommands) kill(by *server.Peer, id int64, skipMe bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.byID[id]
+	switch {
+	case c == nil || c.killed:
+		return 0
+	case c == s.byPeer[by] && skipMe:
+		return 0
+	case c == s.byPeer[by]:
+		return 1 // bury comes after the reply
+	}
+	c.killed = true
+	if c.conn != nil {
+		_ = c.conn.Close()
+	}
+	for c.busy {
+		s.idle.Wait()
+	}
+	return 1
+}
+
+// bury ends a client that has killed itself, if it has.
+func (s *ServerCommands) bury(peer *server.Peer, id int64, skipMe bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.byPeer[peer]; c != nil && c.id == id && !skipMe {
+		c.killed = true
+		peer.Close()
+	}
+}
+
+// info renders the sections asked for; none, "default", "all" and "everything" mean each of them.
+func (s *ServerCommands) info(sections []string) string {
+	uptime := int64(time.Since(s.id.StartedAt).Seconds())
+	all := len(sections) == 0
+	wanted := map[string]bool{}
+	for _, section := range sections {
+		section = strings.ToLower(section)
+		wanted[section] = true
+		all = all || section == "default" || section == "all" || section == "everything"
+	}
+	var b strings.Builder
+	for _, section := range []struct{ name, body string }{
+		{"Server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nrun_id:%s\r\ntcp_port:%d\r\n"+
+			"server_time_usec:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
+			s.id.Version, s.id.RunID, s.id.Port, time.Now().UnixMicro(), uptime, uptime/86400)},
+		{"Clients", fmt.Sprintf("connected_clients:%d\r\n", s.server.ClientsLen())},
+		{"Memory", "used_memory:1000000\r\nmaxmemory:0\r\nmaxmemory_human:0B\r\nmaxmemory_policy:noeviction\r\n"},
+		{"Persistence", "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\n"},
+		{"Stats", fmt.Sprintf("total_connections_received:%d\r\ntotal_commands_processed:%d\r\n",
+			s.server.TotalConnections(), s.server.TotalCommands())},
+		{"Replication", fmt.Sprintf("role:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\nmaster_repl_offset:0\r\n", s.id.RunID)},
+		{"Cluster", "cluster_enabled:0\r\n"},
+	} {
+		if all || wanted[strings.ToLower(section.name)] {
+			if b.Len() > 0 {
+				b.WriteString("\r\n")
+			}
+			fmt.Fprintf(&b, "# %s\r\n%s", section.name, section.body)
+		}
+	}
+	return b.String()
+}
+
+// infoField finds one field of INFO's reply, "" if it is not there.
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), field+":"); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,105 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ory/dockertest/v3"
+	"github.com/ory/dockertest/v3/docker"
+)
+
+const (
+	enginePatience = 2 * time.Second  // for an engine to say that it is there
+	callTimeout    = 60 * time.Second // for one call to the engine: a bound against hanging, not an expectation
+)
+
+// newPool connects to the engine of DOCKER_HOST, or else the local one, and asks whether it is there.
+func newPool(ctx context.Context) (*dockertest.Pool, error) {
+	pool, err := dockertest.NewPool("")
+	if err != nil {
+		return nil, fmt.Errorf("docker: %w; check DOCKER_HOST", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, enginePatience)
+	defer cancel()
+	if err := pool.Client.PingWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("no Docker engine answers at %s: %w; install and start one (Debian: apt-get install docker.io), be root or in the group docker, or set DOCKER_HOST", pool.Client.Endpoint(), err)
+	}
+	return pool, nil
+}
+
+func dockerAvailable() error {
+	_, err := newPool(context.Background())
+	return err
+}
+
+type dockerLauncher struct {
+	client  *docker.Client
+	options Options
+	image   string
+	run     string // names all that belongs to this fleet: redlock-<random>
+	root    string // a temporary directory with the nodes' sockets; "" without packet rules
+	rules   *packetRules
+	log     logger
+}
+
+func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLauncher, error) {
+	pool, err := newPool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	image, err := provideImage(ctx, pool.Client, o.Image, log) // takes as long as a pull takes
+	if err != nil {
+		return nil, err
+	}
+	pool.Client.SetTimeout(callTimeout)
+	l := &dockerLauncher{client: pool.Client, options: o, image: image, run: "redlock-" + NewRunID()[:10], log: log}
+	if l.rules, err = findPacketRules(pool.Client.Endpoint()); err != nil {
+		log.printf("fleet: no packet rules: %v", err)
+	} else if l.root, err = os.MkdirTemp("", "fleet-"); err != nil {
+		return nil, err
+	}
+	_, err = l.client.CreateNetwork(docker.CreateNetworkOptions{
+		Name: l.run, Driver: "bridge", CheckDuplicate: true, Labels: ownerLabels(l.run),
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("network: %w", err), l.close())
+	}
+	return l, nil
+}
+
+func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
+	c := &container{launcher: l, name: l.run + "-" + name, gone: gone, release: func() {}}
+	if l.root != "" {
+		// The server in the container may run as anyone, so anyone may make the socket. Nobody but us gets
+		// through root, which is ours alone.
+		c.sockets = filepath.Join(l.root, name)
+		if err := errors.Join(os.Mkdir(c.sockets, 0o777), os.Chmod(c.sockets, 0o777)); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.choosePort()
+}
+
+// close removes the network. Its containers are gone before.
+func (l *dockerLauncher) close() error {
+	var err error
+	// By its name: the creation may have timed out and have succeeded all the same.
+	if err = l.client.RemoveNetwork(l.run); isAbsent(err) {
+		err = nil
+	}
+	if l.root != "" {
+		err = errors.Join(err, os.RemoveAll(l.root))
+	}
+	return err
+}
+
+// isAbsent says that what was to be removed is not there.
+func isAbsent(err error) bool {
+	var network *docker.NoSuchNetwork
+	var container *docker.NoSuchContainer
+	return errors.As(err, &network) || errors.As(err, &container)
+}

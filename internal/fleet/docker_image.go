@@ -1,0 +1,206 @@
+package fleet
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ory/dockertest/v3/docker"
+)
+
+// DefaultImage is the image of a docker fleet where Options.Image is empty.
+//
+// An image that can be neither found nor pulled is replaced by one built from this machine's own
+// redis-server, of whatever version that is; the log says so. The replacement is kept under
+// redlock-fleet:<hash of its content> and shared by all runs. Where it is there already, and no image was
+// asked for by name, it is used before a pull of DefaultImage is tried.
+const DefaultImage = "redis:7"
+
+const (
+	builtRepository = "redlock-fleet"
+	pullTimeout     = 2 * time.Minute
+	pullSilence     = 30 * time.Second // a pull that hears nothing for so long is given up
+)
+
+// unpullable holds the images that could not be pulled, so that one process tries once.
+var unpullable sync.Map
+
+// provideImage returns the name of an image that is there.
+func provideImage(ctx context.Context, client *docker.Client, asked string, log logger) (string, error) {
+	image := asked
+	if image == "" {
+		image = DefaultImage
+	}
+	if _, err := client.InspectImage(image); err == nil {
+		return image, nil
+	} else if !errors.Is(err, docker.ErrNoSuchImage) {
+		return "", fmt.Errorf("image %s: %w", image, err)
+	}
+	own, ownErr := describeImage()
+	if ownErr == nil && asked == "" {
+		if _, err := client.InspectImage(own.name); err == nil {
+			return own.name, nil
+		}
+	}
+	pullErr := pull(ctx, client, image, log)
+	if pullErr == nil {
+		return image, nil
+	}
+	pullErr = fmt.Errorf("image %s is not here and cannot be pulled: %w", image, pullErr)
+	if ownErr == nil {
+		log.printf("fleet: %v; instead %s is built from this machine's %s", pullErr, own.name, own.server)
+		ownErr = own.build(ctx, client)
+	}
+	if ownErr != nil {
+		return "", errors.Join(pullErr, fmt.Errorf("nor can an image be built from this machine's redis-server: %w", ownErr))
+	}
+	return own.name, nil
+}
+
+func pull(ctx context.Context, client *docker.Client, image string, log logger) error {
+	if before, ok := unpullable.Load(image); ok {
+		return before.(error)
+	}
+	log.printf("fleet: pull of %s", image)
+	bounded, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	repository, tag := docker.ParseRepositoryTag(image)
+	if tag == "" {
+		tag = "latest" // none would mean every tag there is
+	}
+	err := client.PullImage(docker.PullImageOptions{
+		Repository: repository, Tag: tag, Context: bounded, OutputStream: io.Discard, InactivityTimeout: pullSilence,
+	}, docker.AuthConfiguration{})
+	if err == nil {
+		_, err = client.InspectImage(image) // a pull's failure may come as text within a success
+	}
+	if err != nil && ctx.Err() == nil {
+		unpullable.Store(image, err)
+	}
+	return err
+}
+
+// An ownImage is what is needed to build an image around this machine's redis-server.
+type ownImage struct {
+	name    string
+	server  string
+	context []byte // a tar
+}
+
+const dockerfile = `FROM scratch
+COPY rootfs /
+ENV PATH=/usr/local/bin:/usr/bin:/bin
+WORKDIR /data
+EXPOSE 6379
+CMD ["redis-server"]
+`
+
+// describeImage gathers the files. Its result depends on their content alone.
+func describeImage() (*ownImage, error) {
+	if runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("it is a binary of %s, and a container needs one of Linux", runtime.GOOS)
+	}
+	server, err := findServer()
+	if err != nil {
+		return nil, err
+	}
+	programs := []string{server}
+	if cli, err := exec.LookPath("redis-cli"); err == nil {
+		programs = append(programs, cli)
+	}
+	libraries, err := closure(programs)
+	if err != nil {
+		return nil, err
+	}
+	var context bytes.Buffer
+	if err := writeContext(&context, programs, libraries); err != nil {
+		return nil, err
+	}
+	return &ownImage{
+		name:    fmt.Sprintf("%s:%.6x", builtRepository, sha256.Sum256(context.Bytes())),
+		server:  server,
+		context: context.Bytes(),
+	}, nil
+}
+
+var lddPath = regexp.MustCompile(`(?m)(?:=>|^)\s+(/\S+) \(0x`)
+
+// closure returns every library that ldd says the programs need, each once, sorted.
+func closure(programs []string) ([]string, error) {
+	var files []string
+	for _, program := range programs {
+		output, err := exec.Command("ldd", program).CombinedOutput()
+		if err != nil && !bytes.Contains(output, []byte("not a dynamic executable")) {
+			return nil, fmt.Errorf("ldd %s: %w: %s", program, err, bytes.TrimSpace(output))
+		}
+		for _, found := range lddPath.FindAllSubmatch(output, -1) {
+			files = append(files, string(found[1]))
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+// writeContext writes the build's context: the Dockerfile, and below rootfs the programs in /usr/local/bin
+// and the libraries at the paths they have here, links resolved.
+func writeContext(w io.Writer, programs, libraries []string) error {
+	out := tar.NewWriter(w)
+	put := func(name string, mode int64, content []byte) error {
+		header := &tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		if content == nil {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := out.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := out.Write(content)
+		return err
+	}
+	err := errors.Join(
+		put("Dockerfile", 0o644, []byte(dockerfile)),
+		put("rootfs/data/", 0o777, nil),
+		put("rootfs/tmp/", 0o1777, nil),
+		put("rootfs/etc/passwd", 0o644, []byte("root:x:0:0:root:/:/bin/false\nredis:x:999:999:redis:/data:/bin/false\n")),
+		put("rootfs/etc/group", 0o644, []byte("root:x:0:\nredis:x:999:\n")),
+	)
+	copyIn := func(file, to string) {
+		if err != nil {
+			return
+		}
+		var content []byte
+		if content, err = os.ReadFile(file); err == nil {
+			err = put("rootfs"+to, 0o755, content)
+		}
+	}
+	for _, program := range programs {
+		copyIn(program, "/usr/local/bin/"+filepath.Base(program))
+	}
+	for _, library := range libraries {
+		copyIn(library, library)
+	}
+	return errors.Join(err, out.Close())
+}
+
+func (i *ownImage) build(ctx context.Context, client *docker.Client) error {
+	var said bytes.Buffer
+	err := client.BuildImage(docker.BuildImageOptions{
+		Name: i.name, InputStream: bytes.NewReader(i.context), OutputStream: &said, Context: ctx,
+		RmTmpContainer: true, ForceRmTmpContainer: true, Labels: map[string]string{label: "image"},
+	})
+	if err != nil {
+		return fmt.Errorf("build of %s: %w: %s", i.name, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ory/dockertest/v3/docker"
+)
+
+const (
+	redisPort  = docker.Port("6379/tcp")
+	socketsDir = "/fleet" // where the container sees the folder of its socket
+)
+
+// container is a node in a container of ours.
+//
+// It is made with the client of dockertest and not with its RunWithOptions: that one takes no context,
+// leaves behind a container that it could create but not start, binds ports on every interface, and
+// hard-codes a stop signal that Redis ignores.
+type container struct {
+	launcher *dockerLauncher
+	name     string
+	gone     func()
+	sockets  string // host's folder of the socket; "" without packet rules
+	port     int
+	release  func()
+	started  bool // once: from then on the port is fixed
+
+	id     string
+	paused bool
+	pid    int
+	rules  [][]string // in force, in the netns of pid
+
+	up atomic.Bool // as we last knew
+}
+
+func (c *container) choosePort() error {
+	c.release()
+	port, release, err := reserve()
+	if err != nil {
+		c.release = func() {}
+		return err
+	}
+	c.port, c.release = port, release
+	return nil
+}
+
+func (c *container) password() string { return passwordOf(c.launcher.options.Args) }
+
+func (c *container) address() address {
+	return address{network: "tcp", at: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)), password: c.password()}
+}
+
+func (c *container) truth() address {
+	if c.cutter() == nil {
+		return c.address()
+	}
+	return address{network: "unix", at: filepath.Join(c.sockets, "redis.sock"), password: c.password()}
+}
+
+func (c *container) cutter() cutter {
+	if c.launcher.rules == nil || c.launcher.rules.failed.Load() {
+		return nil
+	}
+	return c
+}
+
+// alive asks the engine, as a server may end by itself. Where the engine does not answer, it is as we knew.
+func (c *container) alive() bool {
+	if !c.up.Load() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
+	defer cancel()
+	state, err := c.launcher.client.InspectContainerWithContext(c.name, ctx)
+	if err != nil {
+		return !isAbsent(err)
+	}
+	return state.State.Running
+}
+
+func (c *container) start(ctx context.Context, data Data) error {
+	for try := 1; ; try++ {
+		err := c.startOnce(ctx, data)
+		if err == nil {
+			c.started = true
+			return nil
+		}
+		if !errors.Is(err, errPortTaken) || try == startTries || ctx.Err() != nil {
+			return err
+		}
+		if c.started || try == 1 {
+			c.release() // an engine that will not share a port even with a socket that does not listen
+			c.release = func() {}
+		} else if err := c.choosePort(); err != nil {
+			return err
+		}
+		data = Empty // it has not run, and a container's port is fixed when it is made
+		if c.started {
+			data = Kept
+		}
+	}
+}
+
+func (c *container) startOnce(ctx context.Context, data Data) error {
+	if data == Empty || c.id == "" {
+		// A container's files are out of our reach, so an empty node is a new container.
+		if err := c.remove(); err != nil {
+			return err
+		}
+		if err := c.create(); err != nil {
+			return err
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	client := c.launcher.client
+	if err := client.StartContainer(c.id, nil); err != nil {
+		if said := err.Error(); strings.Contains(said, "already allocated") || strings.Contains(said, "already in use") {
+			err = fmt.Errorf("%w: %w", errPortTaken, err)
+		}
+		return err
+	}
+	c.up.Store(true)
+	c.paused, c.rules = false, nil // rules went with the former network namespace
+	if err := c.await(ctx); err != nil {
+		return errors.Join(fmt.Errorf("%w; %s said:\n%s", err, c.name, c.lastWords()), c.kill())
+	}
+	state, err := client.InspectContainerWithContext(c.id, ctx)
+	if err != nil {
+		return errors.Join(err, c.kill())
+	}
+	c.pid = state.State.Pid
+	if err := c.checkRules(ctx, addressOf(state, c.launcher.run)); err != nil {
+		return errors.Join(fmt.Errorf("packet rules: %w", err), c.kill())
+	}
+	return nil
+}
+
+// await waits for PONG, or for the container's end.
+func (c *container) await(ctx context.Context) error {
+	waiting, stop := context.WithCancel(ctx)
+	dead, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends with the container or with this function
+		defer close(done)
+		if _, err := c.launcher.client.WaitContainerWithContext(c.id, waiting); err == nil {
+			close(dead)
+		}
+	}()
+	err := c.address().awaitPing(ctx, dead)
+	stop()
+	<-done
+	return err
+}
+
+func addressOf(state *docker.Container, network string) string {
+	if state.NetworkSettings == nil {
+		return ""
+	}
+	return state.NetworkSettings.Networks[network].IPAddress
+}
+
+// create takes no context: the engine goes on with a call that its caller has left, so what close then
+// looks for might appear after it has looked. Nor does anything else that changes what there is.
+func (c *container) create() error {
+	l := c.launcher
+	cmd := []string{
+		"redis-server", "--port", redisPort.Port(), "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/data",
+		"--daemonize", "no", "--save", "", "--appendonly", "no",
+	}
+	host := &docker.HostConfig{
+		NetworkMode: l.run,
+		// Fixed, as ephemeral ports change at every restart, and on this interface alone.
+		PortBindings: map[docker.Port][]docker.PortBinding{redisPort: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port)}}},
+	}
+	if c.sockets != "" {
+		cmd = append(cmd, "--unixsocket", socketsDir+"/redis.sock", "--unixsocketperm", "777")
+		host.Binds = []string{c.sockets + ":" + socketsDir}
+	}
+	made, err := l.client.CreateContainer(docker.CreateContainerOptions{
+		Name: c.name,
+		Config: &docker.Config{
+			Image: l.image, Cmd: append(cmd, l.options.Args...), Labels: ownerLabels(l.run), StopSignal: "SIGTERM",
+			ExposedPorts: map[docker.Port]struct{}{redisPort: {}},
+		},
+		HostConfig:       host,
+		NetworkingConfig: &docker.NetworkingConfig{EndpointsConfig: map[string]*docker.EndpointConfig{l.run: {}}},
+	})
+	if err != nil {
+		return err
+	}
+	c.id = made.ID
+	return nil
+}
+
+// lastWords returns the end of what the server wrote.
+func (c *container) lastWords() string {
+	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
+	defer cancel()
+	var said bytes.Buffer
+	err := c.launcher.client.Logs(docker.LogsOptions{
+		Context: ctx, Container: c.id, OutputStream: &said, ErrorStream: &said, Stdout: true, Stderr: true, Tail: "15",
+	})
+	if err != nil {
+		return "  (" + err.Error() + ")"
+	}
+	return "  " + strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "\n  ")
+}
+
+func (c *container) stop(ctx context.Context) error { return c.signal(ctx, docker.SIGTERM) }
+
+func (c *container) kill() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return c.signal(ctx, docker.SIGKILL)
+}
+
+// signal ends the container. A paused one has the signal waiting when it is thawed: it dies of SIGKILL
+// before it does anything else.
+func (c *container) signal(ctx context.Context, signal docker.Signal) error {
+	if c.id == "" {
+		return nil
+	}
+	client := c.launcher.client
+	var down *docker.ContainerNotRunning
+	err := client.KillContainer(docker.KillContainerOptions{ID: c.id, Signal: signal, Context: ctx})
+	if err != nil && !errors.As(err, &down) && !isAbsent(err) {
+		return err
+	}
+	if c.paused {
+		_ = client.UnpauseContainer(c.id) // the engine may have done it
+	}
+	if _, err := client.WaitContainerWithContext(c.id, ctx); err != nil && !isAbsent(err) {
+		return fmt.Errorf("%s did not end: %w", c.name, err)
+	}
+	c.up.Store(false)
+	c.paused, c.rules = false, nil
+	c.gone()
+	return nil
+}
+
+func (c *container) pause() error {
+	err := c.launcher.client.PauseContainer(c.id)
+	c.paused = err == nil
+	return err
+}
+
+func (c *container) resume() error {
+	err := c.launcher.client.UnpauseContainer(c.id)
+	c.paused = err != nil
+	return err
+}
+
+func (c *container) save(ctx context.Context) error { return saveAt(ctx, c.truth()) }
+
+func (c *container) cut(mode cutMode) error {
+	ctx, cancel := context.WithTimeout(context.Background(), ruleTimeout)
+	defer cancel()
+	rules, err := c.launcher.rules.replace(ctx, c.pid, c.rules, rulesFor[mode])
+	c.rules = rules
+	return err
+}
+
+// remove removes the container and its volumes, by name: the call that made it may have timed out.
+func (c *container) remove() error {
+	err := c.launcher.client.RemoveContainer(docker.RemoveContainerOptions{ID: c.name, Force: true, RemoveVolumes: true})
+	if err != nil && !isAbsent(err) {
+		return err
+	}
+	c.id = ""
+	return nil
+}
+
+func (c *container) close() error {
+	err := c.remove()
+	c.up.Store(false)
+	c.gone()
+	c.release()
+	return err
+}

@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// ruleTimeout bounds one change of the rules, which takes milliseconds.
+const ruleTimeout = 10 * time.Second
+
+// packetRules drop packets in a container's network namespace.
+type packetRules struct {
+	nsenter, iptables string
+	failed            atomic.Bool // they do not work here after all; the link must do
+}
+
+// rulesFor says which rules make a mode. Loopback is left alone: it is inside the node.
+var rulesFor = map[cutMode][][]string{
+	flowing: nil,
+	cutBoth: {
+		{"INPUT", "!", "-i", "lo", "-j", "DROP"},
+		{"OUTPUT", "!", "-o", "lo", "-j", "DROP"},
+	},
+	// Replies carry PSH; the bare acknowledgements, by which requests go on arriving, do not.
+	cutReplies: {
+		{"OUTPUT", "-p", "tcp", "--sport", redisPort.Port(), "--tcp-flags", "PSH", "PSH", "-j", "DROP"},
+	},
+}
+
+// findPacketRules says whether we may try: the engine and the containers' processes must be on this machine.
+func findPacketRules(endpoint string) (*packetRules, error) {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		return nil, errors.New("they need Linux and root")
+	}
+	if !strings.HasPrefix(endpoint, "unix://") {
+		return nil, fmt.Errorf("the engine is at %s, not on this machine", endpoint)
+	}
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		return nil, err
+	}
+	iptables, err := exec.LookPath("iptables")
+	if err != nil {
+		return nil, err
+	}
+	return &packetRules{nsenter: nsenter, iptables: iptables}, nil
+}
+
+// check makes sure that pid is the container's process also to us, and that rules can be listed there. If
+// we are in a container ourselves, the engine's pid may be another process here, and its namespace is none
+// of our business; ours least of all.
+func (r *packetRules) check(ctx context.Context, pid int, ip string) error {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	its, err := os.Readlink(filepath.Join(dir, "ns/net"))
+	if err != nil {
+		return err
+	}
+	ours, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return err
+	}
+	routes, err := os.ReadFile(filepath.Join(dir, "net/fib_trie"))
+	if err != nil {
+		return err
+	}
+	if its == ours || ip == "" || !strings.Contains(string(routes), "|-- "+ip+"\n") {
+		return fmt.Errorf("process %d is not the container's to us", pid)
+	}
+	return r.run(ctx, pid, "-S", []string{"INPUT"})
+}
+
+// checkRules finds out whether packet rules, and the way past them, work on a container that has started.
+// Where they do not at its first start, the fleet does without. An error later, or a context that ended,
+// proves nothing, and other nodes may have rules in force that are to be healed; so it fails the start.
+func (c *container) checkRules(ctx context.Context, ip string) error {
+	if c.cutter() == nil {
+		return nil
+	}
+	err := c.launcher.rules.check(ctx, c.pid, ip)
+	if err == nil {
+		err = c.truth().ping(ctx) // an engine with another /tmp than ours does not share the socket
+	}
+	if err == nil || c.started || ctx.Err() != nil {
+		return err
+	}
+	c.launcher.log.printf("%s: no packet rules for this fleet: %v", c.name, err)
+	c.launcher.rules.failed.Store(true)
+	return nil
+}
+
+// replace adds the new rules and then deletes the old, so that there is no gap between. It returns what is
+// in force.
+func (r *packetRules) replace(ctx context.Context, pid int, old, rules [][]string) ([][]string, error) {
+	var inForce [][]string
+	for _, rule := range rules {
+		if err := r.run(ctx, pid, "-A", rule); err != nil {
+			return append(inForce, old...), err
+		}
+		inForce = append(inForce, rule)
+	}
+	for i, rule := range old {
+		if err := r.run(ctx, pid, "-D", rule); err != nil {
+			return append(inForce, old[i:]...), err
+		}
+	}
+	return inForce, nil
+}
+
+func (r *packetRules) run(ctx context.Context, pid int, how string, rule []string) error {
+	args := append([]string{"-t", strconv.Itoa(pid), "-n", "--", r.iptables, "-w", "5", how}, rule...)
+	output, err := exec.CommandContext(ctx, r.nsenter, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("nsenter %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(output)))
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+type embeddedLauncher struct{}
+
+func (embeddedLauncher) node(_ string, gone func()) (backend, error) {
+	port, release, err := reserve()
+	if err != nil {
+		return nil, err
+	}
+	return &embedded{port: port, release: release, gone: gone}, nil
+}
+
+func (embeddedLauncher) close() error { return nil }
+
+// embedded is a miniredis whose listener is ours.
+type embedded struct {
+	port    int
+	release func()
+	gone    func()
+
+	running atomic.Pointer[embeddedRun]
+	dataset *miniredis.Miniredis // of the last life; nil before the first
+	saved   *snapshot            // nil: nothing was saved since the node was last started empty
+}
+
+// embeddedRun is one life of the node. Its accepting goroutine ends with the listener.
+type embeddedRun struct {
+	miniredis *miniredis.Miniredis
+	commands  *ServerCommands
+	listener  net.Listener
+	accepting sync.WaitGroup
+
+	mu      sync.Mutex // guards resumed and dead
+	resumed chan struct{}
+	dead    bool
+}
+
+func (e *embedded) address() address {
+	return address{network: "tcp", at: net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))}
+}
+
+func (e *embedded) truth() address { return e.address() }
+func (e *embedded) alive() bool    { return e.running.Load() != nil }
+func (e *embedded) cutter() cutter { return nil }
+
+func (e *embedded) start(ctx context.Context, data Data) error {
+	m, err := e.prepare(data)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(e.address())
+	if err != nil {
+		return err
+	}
+	r := &embeddedRun{miniredis: m, listener: listener, resumed: make(chan struct{})}
+	close(r.resumed)
+	r.commands = AnswerServerCommands(m, Identity{Port: e.port})
+	r.commands.server.SetPreHook(r.hook)
+	// A server forgets its scripts when it ends; miniredis keeps them.
+	r.commands.forgetScripts()
+	r.accepting.Add(1)
+	go r.accept()
+	e.dataset = m
+	e.running.Store(r)
+	if err := e.address().awaitPing(ctx, nil); err != nil {
+		return errors.Join(err, e.kill())
+	}
+	return nil
+}
+
+// prepare returns a miniredis that is not started and holds what data says.
+func (e *embedded) prepare(data Data) (*miniredis.Miniredis, error) {
+	if data == Empty {
+		e.saved, e.dataset = nil, nil
+	}
+	if e.saved == nil && e.dataset != nil {
+		// Its context was cancelled by Close and would end every blocking command at once.
+		e.dataset.Ctx, e.dataset.CtxCancel = context.WithCancel(context.Background())
+		return e.dataset, nil
+	}
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	if e.saved == nil {
+		return m, nil
+	}
+	return m, e.saved.restore(m)
+}
+
+func (r *embeddedRun) accept() {
+	defer r.accepting.Done()
+	for {
+		conn, err := r.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond) // out of descriptors, most likely
+			continue
+		}
+		r.commands.Serve(conn)
+	}
+}
+
+// hook holds commands back while the node is paused, and drops them once it is dead: what a killed server
+// had not executed is never executed. Calls from within a script are let through, as the script began
+// before the pause and holds the server's lock.
+func (r *embeddedRun) hook(peer *server.Peer, cmd string, args ...string) bool {
+	if cmd != announcement && r.commands.known(peer) {
+		r.mu.Lock()
+		resumed := r.resumed
+		r.mu.Unlock()
+		<-resumed
+		r.mu.Lock()
+		dead := r.dead
+		r.mu.Unlock()
+		if dead {
+			peer.Close()
+			return true
+		}
+	}
+	return r.commands.hook(peer, cmd, args...)
+}
+
+func (e *embedded) pause() error {
+	r := e.running.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resumed = make(chan struct{})
+	return nil
+}
+
+func (e *embedded) resume() error {
+	e.running.Load().wake(false)
+	return nil
+}
+
+func (r *embeddedRun) wake(dead bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead = r.dead || dead
+	select {
+	case <-r.resumed:
+	default:
+		close(r.resumed)
+	}
+}
+
+func (e *embedded) save(context.Context) error {
+	saved, err := takeSnapshot(e.dataset)
+	if err == nil {
+		e.saved = saved
+	}
+	return err
+}
+
+func (e *embedded) stop(context.Context) error { return e.kill() }
+
+func (e *embedded) kill() error {
+	r := e.running.Swap(nil)
+	if r == nil {
+		return nil
+	}
+	err := closeListener(r.listener)
+	e.gone()
+	r.accepting.Wait()
+	r.wake(true)
+	r.miniredis.Close() // closes the connections and waits for their goroutines
+	return err
+}
+
+func (e *embedded) close() error {
+	err := e.kill()
+	e.release()
+	return err
+}
+
+// forgetScripts empties the script cache.
+func (s *ServerCommands) forgetScripts() {
+	s.server.Dispatch(discardPeer(), []string{"SCRIPT", "FLUSH"})
+}
+
+func discardPeer() *server.Peer { return server.NewPeer(bufio.NewWriter(io.Discard)) }

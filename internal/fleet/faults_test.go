@@ -1,0 +1,234 @@
+//go:build unix
+
+package fleet_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestAPausedNodeAnswersWhenResumed(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		open := dial(t, n)
+		do(t, n, "PING")
+		require.NoError(t, n.Pause())
+		require.NoError(t, n.Pause(), "a second pause finds its work done")
+		assert.True(t, n.Alive())
+		answered := ask(open, "SET", "k", "v")
+		fresh := ask(dial(t, n), "PING")
+		requireMute(t, answered)
+		requireMute(t, fresh)
+		require.NoError(t, n.Resume())
+		requireAnswer(t, answered)
+		requireAnswer(t, fresh)
+		assert.Equal(t, []byte("v"), do(t, n, "GET", "k"))
+	})
+}
+
+func TestANodeKilledInItsPauseDoesNotApplyWhatItWasSent(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		open := dial(t, n)
+		do(t, n, "SET", "k", "before")
+		if f.Kind() != fleet.Embedded { // which keeps all it had, so that a late SET would show
+			require.NoError(t, n.Save(ctx(t)))
+		}
+		require.NoError(t, n.Pause())
+		answered := ask(open, "SET", "k", "after")
+		requireMute(t, answered)
+		require.NoError(t, n.Kill())
+		requireRefused(t, n)
+		select {
+		case err := <-answered:
+			assert.Error(t, err)
+		case <-time.After(soon):
+			t.Fatal("the connection outlives the node")
+		}
+		require.NoError(t, n.Start(ctx(t), fleet.Kept))
+		assert.Equal(t, []byte("before"), do(t, n, "GET", "k"))
+		require.NoError(t, n.Pause())
+		require.NoError(t, n.Stop(ctx(t)), "a paused node can be stopped, too")
+		requireRefused(t, n)
+	})
+}
+
+func TestACutIsSilentUntilHealed(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		open := dial(t, n)
+		do(t, n, "PING")
+		require.NoError(t, n.Cut())
+		answered := ask(open, "SET", "k", "v")
+		fresh := ask(dial(t, n), "PING") // the dial succeeds
+		requireMute(t, answered)
+		requireMute(t, fresh)
+		assert.True(t, n.Alive())
+		assert.Nil(t, direct(t, n, "GET", "k"), "nothing may arrive in a cut")
+		require.NoError(t, n.Heal())
+		requireAnswer(t, answered)
+		requireAnswer(t, fresh)
+		assert.Equal(t, []byte("v"), do(t, n, "GET", "k"))
+	})
+}
+
+func TestAWriteIntoACutIsAppliedAfterItsClientGaveUp(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		conn := dial(t, n)
+		_, err := conn.Do("PING")
+		require.NoError(t, err)
+		require.NoError(t, n.Cut())
+		require.NoError(t, conn.Send("SET", "ghost", "v"))
+		require.NoError(t, conn.Flush())
+		require.NoError(t, conn.Close())
+		time.Sleep(mute)
+		assert.Nil(t, direct(t, n, "GET", "ghost"))
+		require.NoError(t, n.Heal())
+		require.Eventually(t, func() bool { return direct(t, n, "GET", "ghost") != nil }, soon, 10*time.Millisecond)
+	})
+}
+
+// A client's kernel goes on sending what the client wrote before it closed, whatever becomes of the replies.
+func TestRequestsOnTheirWayArriveThoughNobodyTakesTheReplies(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		conn := dial(t, n)
+		require.NoError(t, n.Delay(100*time.Millisecond))
+		for range 12 { // over a time longer than there and back
+			require.NoError(t, conn.Send("INCR", "count"))
+			require.NoError(t, conn.Flush())
+			time.Sleep(25 * time.Millisecond)
+		}
+		require.NoError(t, conn.Close())
+		require.Eventually(t, func() bool {
+			return assert.ObjectsAreEqual([]byte("12"), direct(t, n, "GET", "count"))
+		}, soon, 10*time.Millisecond)
+	})
+}
+
+func TestACutRepliesLosesTheReplyAndNotTheRequest(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		open := dial(t, n)
+		_, err := open.Do("PING")
+		require.NoError(t, err)
+		require.NoError(t, n.CutReplies())
+		answered := ask(open, "SET", "k", "v")
+		fresh := ask(dial(t, n), "SET", "fresh", "v")
+		requireMute(t, answered)
+		requireMute(t, fresh)
+		assert.Equal(t, []byte("v"), direct(t, n, "GET", "k"))
+		assert.Equal(t, []byte("v"), direct(t, n, "GET", "fresh"))
+
+		require.NoError(t, n.Cut(), "the one takes the place of the other")
+		require.NoError(t, n.Heal())
+		requireAnswer(t, answered)
+		requireAnswer(t, fresh)
+	})
+}
+
+func TestACutOutlivesARestart(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		require.NoError(t, n.Cut())
+		require.NoError(t, n.Kill())
+		requireRefused(t, n)
+		require.NoError(t, n.Start(ctx(t), fleet.Empty))
+		answered := ask(dial(t, n), "PING")
+		requireMute(t, answered)
+		require.NoError(t, f.Heal())
+		requireAnswer(t, answered)
+	})
+}
+
+func TestADelayAddsToEachDirection(t *testing.T) {
+	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		n := f.Nodes()[0]
+		conn := dial(t, n)
+		require.NoError(t, n.Delay(100*time.Millisecond))
+		began := time.Now()
+		_, err := conn.Do("PING")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
+
+		began = time.Now() // a pipeline is late once, not once a command
+		for range 20 {
+			require.NoError(t, conn.Send("PING"))
+			require.NoError(t, conn.Flush())
+		}
+		for range 20 {
+			_, err := conn.Receive()
+			require.NoError(t, err)
+		}
+		assert.Less(t, time.Since(began), time.Second)
+		require.NoError(t, n.Heal())
+		began = time.Now()
+		_, err = conn.Do("PING")
+		require.NoError(t, err)
+		assert.Less(t, time.Since(began), 200*time.Millisecond)
+	})
+}
+
+func TestFaultsMayBeDoneAllAtOnceAndClosedAmid(t *testing.T) {
+	for _, kind := range []fleet.Kind{fleet.Embedded, fleet.Process} {
+		t.Run(string(kind), func(t *testing.T) {
+			f := fleettest.Start(t, kind, fleet.Options{Nodes: 2, Links: true})
+			pids := fleet.ServerPIDs(f)
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			for i := range 12 {
+				random := rand.New(rand.NewPCG(uint64(i), 1))
+				n := f.Nodes()[i%2]
+				faults := []func() error{
+					n.Kill, n.Pause, n.Resume, n.Cut, n.CutReplies, n.Heal, f.Heal,
+					func() error { return n.Delay(time.Millisecond) },
+					func() error { return n.Stop(context.Background()) },
+					func() error { return n.Start(context.Background(), fleet.Empty) },
+					func() error { return n.Start(context.Background(), fleet.Kept) },
+					func() error { return ping(n) },
+				}
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+							_ = faults[random.IntN(len(faults))]() // many are refused: the node is up, or down
+							n.Alive()
+						}
+					}
+				}()
+			}
+			time.Sleep(time.Second)
+			require.NoError(t, f.Close())
+			close(stop)
+			wg.Wait()
+			for _, pid := range append(pids, fleet.ServerPIDs(f)...) {
+				assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+			}
+		})
+	}
+}
+
+func ping(n *fleet.Node) error {
+	conn, err := n.Dial(context.Background(), 20*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Do("SET", "k", "v")
+	return err
+}

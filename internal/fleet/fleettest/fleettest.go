@@ -1,0 +1,54 @@
+// Package fleettest starts fleets for tests.
+package fleettest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// startTimeout bounds a start with the building of an image in it.
+const startTimeout = 2 * time.Minute
+
+// requirement is the name of a kind in REDLOCK_REQUIRE. The embedded fleet is always there.
+var requirement = map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "docker"}
+
+// Start starts a fleet and closes it when the test ends. Where the machine lacks what the kind needs, the
+// test is skipped, with the reason; or it fails, if the environment variable REDLOCK_REQUIRE, a
+// comma-separated list, has the kind's name: "redis" for process, "docker" for docker.
+func Start(t testing.TB, kind fleet.Kind, o fleet.Options) *fleet.Fleet {
+	t.Helper()
+	Require(t, kind)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	f, err := fleet.Start(ctx, kind, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Errorf("close of the %s fleet: %v", kind, err)
+		}
+	})
+	return f
+}
+
+// Require skips or fails the test, as Start does, where the kind cannot be started.
+func Require(t testing.TB, kind fleet.Kind) {
+	t.Helper()
+	err := fleet.Available(kind)
+	if err == nil {
+		return
+	}
+	name := requirement[kind]
+	for _, required := range strings.Split(os.Getenv("REDLOCK_REQUIRE"), ",") {
+		if name != "" && strings.TrimSpace(required) == name {
+			t.Fatalf("REDLOCK_REQUIRE has %q, but there is no %s fleet: %v", name, kind, err)
+		}
+	}
+	t.Skipf("NOT TESTED: no %s fleet: %v. (REDLOCK_REQUIRE=%s makes this a failure.)", kind, err, name)
+}

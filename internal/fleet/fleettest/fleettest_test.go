@@ -1,0 +1,53 @@
+package fleettest_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// verdict records how a test would have ended.
+type verdict struct {
+	testing.TB
+	skipped, failed string
+}
+
+func (v *verdict) Helper()                          {}
+func (v *verdict) Skipf(format string, args ...any) { v.skipped = fmt.Sprintf(format, args...) }
+func (v *verdict) Fatalf(format string, args ...any) {
+	v.failed = fmt.Sprintf(format, args...)
+	panic(v)
+}
+
+func judge(t *testing.T, kind fleet.Kind) (v *verdict) {
+	v = &verdict{TB: t}
+	defer func() { _ = recover() }()
+	fleettest.Require(v, kind)
+	return v
+}
+
+func TestAMissingFleetIsSkippedUnlessItIsRequired(t *testing.T) {
+	t.Setenv("PATH", "")
+	t.Setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+	for kind, name := range map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "docker"} {
+		for _, require := range []string{"", "other", name, "other, " + name} {
+			t.Setenv("REDLOCK_REQUIRE", require)
+			v := judge(t, kind)
+			if require == "" || require == "other" {
+				assert.Contains(t, v.skipped, "NOT TESTED")
+				assert.Contains(t, v.skipped, "install")
+				assert.Empty(t, v.failed)
+			} else {
+				assert.Contains(t, v.failed, name)
+				assert.Contains(t, v.failed, "install")
+			}
+		}
+	}
+	t.Setenv("REDLOCK_REQUIRE", "redis,docker")
+	v := judge(t, fleet.Embedded)
+	assert.Empty(t, v.skipped+v.failed)
+}

@@ -1,0 +1,114 @@
+//go:build unix
+
+package fleet_test
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+const (
+	soon = 10 * time.Second       // by when what must happen has happened
+	mute = 300 * time.Millisecond // how long silence is listened to
+)
+
+// onEach runs the test on a fleet of every kind: with links, and where o does not ask for them, without too.
+func onEach(t *testing.T, o fleet.Options, test func(t *testing.T, f *fleet.Fleet)) {
+	with := o
+	with.Links = true
+	for _, kind := range fleet.Kinds() {
+		if !o.Links {
+			t.Run(string(kind), func(t *testing.T) {
+				t.Parallel()
+				test(t, fleettest.Start(t, kind, o))
+			})
+		}
+		t.Run(string(kind)+" behind links", func(t *testing.T) {
+			t.Parallel()
+			test(t, fleettest.Start(t, kind, with))
+		})
+	}
+}
+
+func ctx(t testing.TB) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), soon)
+	t.Cleanup(cancel)
+	return c
+}
+
+func dial(t testing.TB, n *fleet.Node) redis.Conn {
+	t.Helper()
+	conn, err := n.Dial(ctx(t), soon)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func do(t testing.TB, n *fleet.Node, cmd string, args ...any) any {
+	t.Helper()
+	reply, err := dial(t, n).Do(cmd, args...)
+	require.NoError(t, err)
+	return reply
+}
+
+// direct asks the node past the link.
+func direct(t testing.TB, n *fleet.Node, cmd string, args ...any) any {
+	t.Helper()
+	conn, err := n.DialDirect(ctx(t), soon)
+	require.NoError(t, err)
+	defer conn.Close()
+	reply, err := conn.Do(cmd, args...)
+	require.NoError(t, err)
+	return reply
+}
+
+// ask sends a command and delivers its reply, whenever it comes.
+func ask(conn redis.Conn, cmd string, args ...any) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Do(cmd, args...)
+		done <- err
+	}()
+	return done
+}
+
+func requireMute(t testing.TB, answered <-chan error) {
+	t.Helper()
+	select {
+	case err := <-answered:
+		t.Fatalf("an answer came: %v", err)
+	case <-time.After(mute):
+	}
+}
+
+func requireAnswer(t testing.TB, answered <-chan error) {
+	t.Helper()
+	select {
+	case err := <-answered:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		t.Fatal("no answer came")
+	}
+}
+
+func requireRefused(t testing.TB, n *fleet.Node) {
+	t.Helper()
+	_, err := n.Dial(ctx(t), soon)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+func runID(t testing.TB, n *fleet.Node) string {
+	t.Helper()
+	id, err := n.RunID(ctx(t))
+	require.NoError(t, err)
+	require.Len(t, id, 40)
+	return id
+}

@@ -1,0 +1,209 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A link is a TCP proxy before one node. It can hold what flows, in either direction, without closing
+// anything, and it can be late.
+//
+// Goroutines: one accepts while the link is up; each connection has one that dials and waits, and four
+// that move bytes (see lane). All are counted in wg, and close waits for them.
+type link struct {
+	upstream func() address // the node; fixed once it has started
+	front    address
+	release  func() // gives the port back
+
+	requests, replies gate
+	delayNanos        atomic.Int64
+
+	closing context.Context // ends with close
+	end     context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows; nothing waits under it
+	listener net.Listener
+	conns    map[*linkConn]struct{}
+}
+
+const (
+	dialTimeout   = 5 * time.Second
+	listenTimeout = 2 * time.Second
+)
+
+// prepare chooses where the link listens, for the link's whole life. Nothing listens before up.
+func (l *link) prepare(upstream func() address) error {
+	behind := upstream()
+	l.upstream, l.release = upstream, func() {}
+	l.front = address{network: behind.network, password: behind.password}
+	l.conns = map[*linkConn]struct{}{}
+	l.requests.init()
+	l.replies.init()
+	l.closing, l.end = context.WithCancel(context.Background())
+	if behind.network == "unix" {
+		l.front.at = filepath.Join(filepath.Dir(behind.at), "link.sock")
+		return nil
+	}
+	port, release, err := reserve()
+	if err != nil {
+		l.end()
+		return err
+	}
+	l.release = release
+	l.front.at = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return nil
+}
+
+func (l *link) address() address { return l.front }
+
+// up opens the door: dials are accepted from now on.
+func (l *link) up() error {
+	listener, err := listen(l.front)
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener != nil || l.closing.Err() != nil {
+		return errors.Join(errors.New("link: it is up already, or closed"), listener.Close())
+	}
+	l.listener = listener
+	l.wg.Add(1)
+	go l.accept(listener)
+	return nil
+}
+
+// listen takes the address again. Where closeListener cannot do better, the former listener's socket may
+// take a moment to go.
+func listen(at address) (net.Listener, error) {
+	if at.network == "unix" {
+		_ = os.Remove(at.at) // of the former listener; where it does not exist, all the better
+	}
+	began := time.Now()
+	for {
+		listener, err := net.Listen(at.network, at.at)
+		if err == nil {
+			if unix, ok := listener.(*net.UnixListener); ok {
+				unix.SetUnlinkOnClose(false) // a dial must be refused, not find nothing
+			}
+			return listener, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > listenTimeout {
+			return nil, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// down shuts the door: dials are refused. Connections end when the server's end of them does.
+func (l *link) down() {
+	l.mu.Lock()
+	listener := l.listener
+	l.listener = nil
+	l.mu.Unlock()
+	if listener != nil {
+		_ = closeListener(listener)
+	}
+}
+
+// cut sets what flows.
+func (l *link) cut(mode cutMode) {
+	l.requests.set(mode != cutBoth)
+	l.replies.set(mode == flowing)
+}
+
+func (l *link) setDelay(d time.Duration) { l.delayNanos.Store(int64(d)) }
+
+func (l *link) delay() time.Duration { return time.Duration(l.delayNanos.Load()) }
+
+// close ends all and waits.
+func (l *link) close() {
+	l.end() // first, so that no up comes after down
+	l.down()
+	l.mu.Lock()
+	for c := range l.conns {
+		c.end()
+	}
+	l.mu.Unlock()
+	l.wg.Wait()
+	l.release()
+}
+
+func (l *link) accept(listener net.Listener) {
+	defer l.wg.Done()
+	for {
+		client, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond) // out of descriptors, most likely; the dial waits in the backlog
+			continue
+		}
+		c := newLinkConn(l, client)
+		l.mu.Lock()
+		if l.closing.Err() != nil {
+			l.mu.Unlock()
+			c.end()
+			continue
+		}
+		l.conns[c] = struct{}{}
+		l.wg.Add(1)
+		l.mu.Unlock()
+		go c.run()
+	}
+}
+
+// A gate lets bytes through or holds them back.
+type gate struct {
+	mu     sync.RWMutex  // write-held to change open. Read-held to deliver, for at most deliverSlice, so that after set(false) nothing passes
+	opened chan struct{} // closed while open
+	open   bool
+}
+
+func (g *gate) init() {
+	g.opened, g.open = make(chan struct{}), true
+	close(g.opened)
+}
+
+func (g *gate) set(open bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case open && !g.open:
+		close(g.opened)
+	case !open && g.open:
+		g.opened = make(chan struct{})
+	}
+	g.open = open
+}
+
+// pass calls do once the gate is open, with the gate held open meanwhile, so do must be short. It returns
+// false if ctx ended first.
+func (g *gate) pass(ctx context.Context, do func()) bool {
+	for {
+		g.mu.RLock()
+		if g.open {
+			do()
+			g.mu.RUnlock()
+			return true
+		}
+		opened := g.opened
+		g.mu.RUnlock()
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// reserve finds a free port of 127.0.0.1 and keeps it for us until release is called.
+//
+// It keeps it by a socket that is bound and never listens. The kernel gives such a port to nobody who asks
+// for any port, and refuses connections to it; but a server that asks for this very port gets it, as
+// SO_REUSEADDR allows while no socket listens, and Go, Redis and Docker all set that. So the port of a dead
+// node is neither taken by another process nor answered by it.
+func reserve() (port int, release func(), err error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil, os.NewSyscallError("socket", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = syscall.Close(fd)
+		}
+	}()
+	if err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		return 0, nil, os.NewSyscallError("setsockopt", err)
+	}
+	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, nil, os.NewSyscallError("bind", err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		return 0, nil, os.NewSyscallError("getsockname", err)
+	}
+	at, ok := name.(*syscall.SockaddrInet4)
+	if !ok {
+		err = fmt.Errorf("getsockname: %T", name)
+		return 0, nil, err
+	}
+	return at.Port, func() { _ = syscall.Close(fd) }, nil
+}
+
+// closeListener closes a listener so that dials are refused from now on. Close alone is not enough: while
+// another goroutine starts a process, the child holds a copy of every descriptor until it executes its
+// program, and with it the socket goes on listening. Shutdown ends the listening whoever holds it.
+func closeListener(listener net.Listener) error {
+	var err error
+	if socket, ok := listener.(syscall.Conn); ok {
+		raw, rawErr := socket.SyscallConn()
+		if err = rawErr; err == nil {
+			controlErr := raw.Control(func(fd uintptr) {
+				err = os.NewSyscallError("shutdown", syscall.Shutdown(int(fd), syscall.SHUT_RDWR))
+			})
+			err = errors.Join(err, controlErr)
+		}
+	}
+	return errors.Join(err, listener.Close())
+}

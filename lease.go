@@ -1,0 +1,200 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Lease is a lock that is held: for a time, renewed by itself unless the lock says otherwise. It ends when
+// it is released or the client is closed, or before another could own the lock. Its methods are safe for
+// concurrent use.
+//
+// Keep the Lease, or a context that it gave, for as long as the lock is needed: one that nobody can reach
+// any more stops renewing.
+type Lease struct {
+	hold    *hold
+	cleanup runtime.Cleanup
+
+	parent context.Context // whose values Context carries
+
+	mu sync.Mutex // guards the next two
+	// own ends with the lease and does not know it: the hold may reach own, but must not reach the lease.
+	own context.Context
+	ctx context.Context // own, with the lease in it
+}
+
+func newLease(ctx context.Context, l *spec, token string, ballot uint64, reached nodeSet, now, until Instant) *Lease {
+	h := &hold{client: l.client, lock: l, token: token, ballot: ballot, reached: reached, place: -1}
+	if l.maxHold > 0 {
+		h.limit = now.Add(l.maxHold)
+		until = min(until, h.limit)
+	}
+	h.until.Store(int64(until))
+	lease := &Lease{hold: h, parent: ctx}
+	if l.renew {
+		lease.cleanup = runtime.AddCleanup(lease, (*hold).abandon, h)
+	}
+	h.start(now)
+	return lease
+}
+
+// Context carries the values of the context given to Acquire, not its cancellation, and this lease. It ends
+// when the lease is released, or before its validity does; [context.Cause] is then an error that is
+// [ErrReleased], [ErrLost] or [ErrClosed]. It is made at the first call.
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		own, cancel := context.WithCancelCause(context.WithoutCancel(l.parent))
+		l.own, l.ctx = own, carry(own, l)
+		l.hold.mu.Lock()
+		ended := l.hold.ended
+		l.hold.cancel = cancel
+		l.hold.mu.Unlock()
+		if ended != nil {
+			cancel(ended)
+		}
+	}
+	return l.ctx
+}
+
+// With returns a context that carries the lease as well as all that ctx does. It ends when ctx does, or when
+// the lease does, with the lease's cause.
+func (l *Lease) With(ctx context.Context) context.Context {
+	l.Context()
+	both, cancel := context.WithCancelCause(ctx)
+	own := l.own // set by Context, and never again
+	context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+	return carry(both, l)
+}
+
+// Valid reports whether the lock is surely still held, by the clock as it is now: it is right also when
+// timers were late or the machine was suspended. Ask it just before what must not be done twice, and let the
+// resource check [Lease.Fence]: the process may still be stopped between the answer and the deed.
+func (l *Lease) Valid() bool {
+	return !l.hold.over.Load() && l.hold.client.cfg.Clock.Now() < l.hold.validUntil()
+}
+
+// Remaining is how long the lease is valid yet if it is not renewed; 0 if it is not valid.
+func (l *Lease) Remaining() time.Duration {
+	if l.hold.over.Load() {
+		return 0
+	}
+	return max(0, l.hold.validUntil().Sub(l.hold.client.cfg.Clock.Now()))
+}
+
+// Fence is a number that is unique for the lock's names, and larger than that of every lease that ended
+// before this one was asked for. A resource that refuses smaller numbers than it has seen is safe from
+// holders that do not know yet that they no longer are. It is 0 with [Config.NoFence].
+func (l *Lease) Fence() uint64 { return l.hold.ballot }
+
+// Token is the owner token under which the nodes hold the lock: 32 hexadecimal digits, random, new for each
+// attempt. Whoever knows it can release the lock.
+func (l *Lease) Token() string { return l.hold.token }
+
+// Names are the names that are locked.
+func (l *Lease) Names() []string { return slices.Clone(l.hold.lock.res.names) }
+
+// Extend renews the lease now: after it the lease has its whole TTL, less drift and the time it took. The
+// lease is lost if enough nodes say that it is no longer ours. [ErrNoQuorum] leaves it as it is, valid for
+// what remains. An expired lease is never taken again: the error is then [ErrLost].
+func (l *Lease) Extend(ctx context.Context) error {
+	h := l.hold
+	if err := h.cause(); err != nil {
+		return err
+	}
+	if !l.Valid() {
+		h.expire()
+		return h.cause()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := h.client.renew(h)
+	for _, n := range h.client.nodes {
+		n.send(r, false)
+	}
+	switch r.await(ctx, &h.client.timers, h.client.cfg.nodeTimeout(h.lock.ttl)) {
+	case undecided:
+		return ctx.Err()
+	case won:
+		// The verdict may be here before its effect: apply it, which is harmless twice.
+		h.prolong(r)
+		if !l.Valid() {
+			h.expire()
+		}
+		return h.cause()
+	}
+	if _, votes := r.snapshot(); votes.refused() {
+		h.lose(r.error(ErrLost, h.lock.res.names, h.client.nodes, ""))
+		return h.cause()
+	}
+	return r.error(ErrNoQuorum, h.lock.res.names, h.client.nodes, "")
+}
+
+// Release ends the lease and tells all nodes. It returns nil when a quorum of them deleted the lock,
+// [ErrLost] when it was no longer ours, and [ErrNoQuorum] when too few could be asked: the lock then expires
+// by itself, and the nodes that come back within that time are still told.
+//
+// ctx bounds the wait alone, never the sending. Release can be called any number of times, and each call
+// returns the same.
+func (l *Lease) Release(ctx context.Context) error {
+	h := l.hold
+	first := h.end(ErrReleased)
+	r := h.sendRelease()
+	if first {
+		l.cleanup.Stop()
+	}
+	err := h.awaitRelease(ctx, r)
+	if first {
+		if hook := h.client.cfg.Hooks.Released; hook != nil {
+			hook(h.info(), err)
+		}
+	}
+	return err
+}
+
+func (h *hold) awaitRelease(ctx context.Context, r *round) error {
+	if err := h.cause(); errors.Is(err, ErrLost) {
+		return err
+	}
+	switch r.await(ctx, &h.client.timers, h.client.cfg.NodeTimeout) {
+	case undecided:
+		return ctx.Err()
+	case won:
+		return nil
+	}
+	kind := ErrNoQuorum
+	if _, votes := r.snapshot(); votes.answered() {
+		kind = ErrLost
+	}
+	return r.error(kind, h.lock.res.names, h.client.nodes, "")
+}
+
+// cause is why the lease ended, or nil.
+func (h *hold) cause() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ended
+}
+
+// A carried lease is found in a context by those who would acquire under it.
+type carried struct {
+	lease *Lease
+	outer *carried
+}
+
+type carriedKey struct{}
+
+func carry(ctx context.Context, l *Lease) context.Context {
+	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, outer: carriedBy(ctx)})
+}
+
+func carriedBy(ctx context.Context) *carried {
+	c, _ := ctx.Value(carriedKey{}).(*carried)
+	return c
+}

@@ -1,0 +1,386 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A node is one master behind one ordered, pipelined connection. What is sent first is applied first, so a
+// release cannot overtake its own acquire (A5).
+//
+// Two goroutines serve it: run dials, writes and dials again; a reader lives as long as a connection. Both
+// end when run's context does.
+type node struct {
+	client   *Client
+	endpoint endpoint
+	index    int
+	wake     chan struct{} // capacity 1: there is something to write, or to notice
+	quit     chan struct{} // closed by close
+	ended    chan struct{} // closed when run has returned
+
+	// clock is how far the server's clock is ahead of ours, as last observed; see observe.
+	clock atomic.Pointer[observation]
+
+	mu      sync.Mutex // guards the rest; no I/O and no call-back under it
+	tried   bool       // the first attempt to connect is over
+	up      bool
+	why     error     // why it is not up
+	queue   []request // accepted, not yet written
+	flight  fifo      // written, not yet answered, in the order written
+	owed    []*round  // releases that no server has confirmed
+	closing bool      // quit is closed: run ends once nothing is left to write or to hear
+}
+
+// A request is one command on its way: of a round or, where round is nil, of the node's own.
+type request struct {
+	round   *round
+	load    *script // SCRIPT LOAD this; else, where both are nil, TIME
+	sentAt  Instant
+	sampled bool // the first of its batch: its round-trip time is measured
+}
+
+const (
+	// maxOutstanding bounds what waits on one node. Beyond it the node's votes are unknown at once, but
+	// releases are still accepted: they are no more than the acquires that were.
+	maxOutstanding = 1 << 14
+	// maxOwed bounds the releases kept for a node that is away. The oldest are dropped beyond it; their
+	// keys expire by themselves.
+	maxOwed = 1 << 17
+
+	healthInterval = 5 * time.Second // an idle connection is asked for the time
+	owedInterval   = time.Second     // a release that was refused is tried again
+	backoffMin     = 10 * time.Millisecond
+	backoffMax     = time.Second
+)
+
+var (
+	errConnecting = errors.New("not connected yet")
+	errOverloaded = errors.New("too many requests are waiting for its answers")
+	errStalled    = errors.New("it has stopped answering")
+)
+
+func newNode(c *Client, index int, e endpoint) *node {
+	return &node{client: c, endpoint: e, index: index, why: errConnecting,
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// send hands a round to the node and reports whether it was taken. A node that cannot take it answers
+// unknown at once. A release that may find something there is then owed.
+func (n *node) send(r *round, owed bool) bool {
+	n.mu.Lock()
+	var err error
+	switch {
+	case !n.up:
+		err = n.why
+		if owed {
+			n.owe(r)
+		}
+	case !r.script.cleansUp && len(n.queue)+n.flight.len() >= maxOutstanding:
+		err = errOverloaded
+	default:
+		n.queue = append(n.queue, request{round: r})
+	}
+	n.mu.Unlock()
+	if err != nil {
+		r.record(n.index, answer{vote: unknown, err: err})
+		return false
+	}
+	n.nudge()
+	return true
+}
+
+// owe keeps a release until a server has answered it. n.mu is held.
+func (n *node) owe(r *round) {
+	if len(n.owed) >= maxOwed {
+		n.owed = n.owed[1:]
+	}
+	n.owed = append(n.owed, r)
+}
+
+func (n *node) nudge() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps the node connected until ctx ends, or until close and nothing is left to do.
+func (n *node) run(ctx context.Context) {
+	defer close(n.ended)
+	backoff := backoffMin
+	var ghosts ghosts
+	for {
+		s, err := n.open(ctx, &ghosts)
+		if err == nil {
+			backoff = backoffMin
+			err = n.serve(ctx, s)
+			ghosts.add(s)
+		}
+		n.down(err)
+		if ctx.Err() != nil || n.isClosing() {
+			return
+		}
+		timer := time.NewTimer(jitter(backoff))
+		select {
+		case <-ctx.Done():
+		case <-n.quit:
+		case <-timer.C:
+		}
+		timer.Stop()
+		backoff = min(2*backoff, backoffMax)
+	}
+}
+
+// serve uses an opened connection until it breaks, and returns why it did.
+func (n *node) serve(ctx context.Context, s *session) error {
+	n.rise(s)
+	broken := make(chan error, 1)
+	go func() { broken <- n.read(s) }()
+	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
+	defer stop()
+
+	err, readerEnded := n.write(s, broken)
+	s.conn.Close() // unblocks the reader
+	if !readerEnded {
+		<-broken
+	}
+	return err
+}
+
+// write sends what is queued, all of it in one flush, until the connection breaks or the node is closed.
+// It also reports whether it was the reader that ended.
+func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bool) {
+	var batch []request
+	var args []any
+	health := time.NewTimer(healthInterval)
+	defer health.Stop()
+	idle := true
+	for {
+		select {
+		case <-n.wake:
+		case err := <-broken:
+			return err, true
+		case <-health.C:
+			wait, err := n.checkHealth()
+			if err != nil {
+				return err, false
+			}
+			idle = wait == healthInterval
+			health.Reset(wait)
+		}
+		var done bool
+		if batch, done = n.take(batch); done {
+			return ErrClosed, false
+		}
+		if len(batch) == 0 {
+			continue
+		}
+		if idle { // a stall is noticed no later than twice its time
+			idle = false
+			health.Reset(n.client.stallTimeout())
+		}
+		for i := range batch {
+			args = batch[i].arguments(args[:0])
+			if err := s.conn.Send(batch[i].command(), args...); err != nil {
+				return err, false
+			}
+		}
+		if err := s.conn.Flush(); err != nil {
+			return err, false
+		}
+		clear(batch)
+	}
+}
+
+// take moves the queue into flight before it is written, so that no reply comes before its request is known.
+func (n *node) take(reuse []request) (batch []request, done bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.queue) == 0 {
+		return reuse[:0], n.closing && n.flight.len() == 0
+	}
+	batch, n.queue = n.queue, reuse[:0]
+	now := n.client.cfg.Clock.Now()
+	batch[0].sampled = true
+	for i := range batch {
+		batch[i].sentAt = now
+		n.flight.push(batch[i])
+	}
+	return batch, false
+}
+
+func (q *request) command() string {
+	switch {
+	case q.round != nil:
+		return "EVALSHA"
+	case q.load != nil:
+		return "SCRIPT"
+	default:
+		return "TIME"
+	}
+}
+
+func (q *request) arguments(args []any) []any {
+	switch {
+	case q.round != nil:
+		args = append(args, q.round.script.sha, len(q.round.keys))
+		args = append(args, q.round.keys...)
+		return append(args, q.round.args...)
+	case q.load != nil:
+		return append(args, "LOAD", q.load.source)
+	default:
+		return args
+	}
+}
+
+// checkHealth asks an idle server for its time, resends refused releases, and finds out a stalled server.
+// It returns when to look again.
+func (n *node) checkHealth() (time.Duration, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.flight.len() > 0 {
+		stalled := n.client.stallTimeout()
+		if n.client.cfg.Clock.Now().Sub(n.flight.oldest().sentAt) > stalled {
+			return 0, errStalled
+		}
+		return stalled, nil
+	}
+	for _, r := range n.owed {
+		n.queue = append(n.queue, request{round: r})
+	}
+	n.owed = nil
+	n.queue = append(n.queue, request{})
+	return n.client.stallTimeout(), nil
+}
+
+// read hands each reply to the request that it answers, until the connection breaks.
+func (n *node) read(s *session) error {
+	for {
+		reply, err := s.conn.Receive()
+		var refusal redis.Error
+		if err != nil && !errors.As(err, &refusal) {
+			return err
+		}
+		n.mu.Lock()
+		if n.flight.len() == 0 {
+			n.mu.Unlock()
+			return fmt.Errorf("it sent %v, which nothing asked for", reply)
+		}
+		q := n.flight.pop()
+		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
+		n.mu.Unlock()
+		n.answer(s, q, reply, err)
+		if last {
+			n.nudge()
+		}
+	}
+}
+
+func (n *node) answer(s *session, q request, reply any, err error) {
+	switch {
+	case q.load != nil:
+		return // a script that would not load shows in the votes
+	case q.round == nil:
+		if micros, err := serverTime(reply, err); err == nil {
+			n.observe(q, micros)
+		}
+		return
+	}
+	if err != nil {
+		n.repair(q.round, err)
+	}
+	a := q.round.script.parse(len(q.round.keys), reply, err)
+	if a.micros != 0 {
+		n.observe(q, a.micros)
+	}
+	q.round.record(n.index, a)
+}
+
+// repair sees to what an error reply leaves undone: scripts that the server forgot are loaded again, and a
+// release that was refused is still owed. An acquire is not sent again: a release may be queued behind it.
+func (n *node) repair(r *round, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
+	if forgotten {
+		n.queue = append(n.queue, request{load: r.script})
+		n.nudge()
+	}
+	if !r.script.cleansUp {
+		return
+	}
+	switch {
+	case forgotten:
+		n.queue = append(n.queue, request{round: r})
+	case n.client.cfg.Clock.Now().Sub(r.t0) > n.client.cfg.MaxTTL:
+		// The server is in order and still refuses; what it should have deleted has expired.
+	default:
+		n.owe(r)
+	}
+}
+
+// rise makes the node a voter: the releases still owed go first.
+func (n *node) rise(s *session) {
+	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros)
+	n.mu.Lock()
+	n.tried, n.up, n.why = true, true, nil
+	for _, r := range n.owed {
+		n.queue = append(n.queue, request{round: r})
+	}
+	n.owed = nil
+	n.mu.Unlock()
+	n.nudge()
+	n.client.nodeChanged(n, nil)
+}
+
+// down makes the node's votes unknown, those in flight too, and keeps the releases among them.
+func (n *node) down(err error) {
+	n.mu.Lock()
+	wasUp, first := n.up, !n.tried
+	n.tried, n.up, n.why = true, false, err
+	requests := append(n.flight.drain(), n.queue...)
+	n.queue = nil
+	for _, q := range requests {
+		if q.round != nil && q.round.script.cleansUp {
+			n.owe(q.round)
+		}
+	}
+	n.mu.Unlock()
+	n.client.release(n)
+	for _, q := range requests {
+		if q.round != nil {
+			q.round.record(n.index, answer{vote: unknown, err: err})
+		}
+	}
+	if wasUp || first {
+		n.client.nodeChanged(n, err)
+	}
+}
+
+// close lets the node finish what it owes and end. A node that is not connected ends at once.
+func (n *node) close() {
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	close(n.quit)
+	n.nudge()
+}
+
+func (n *node) isClosing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closing
+}
+
+func (n *node) state() (tried, up bool, why error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tried, n.up, n.why
+}

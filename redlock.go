@@ -1,0 +1,132 @@
+package redlock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"time"
+)
+
+// This file is the protocol: one attempt to acquire (A1–A5), one renewal (R1–R3) and one release (L1), each
+// step numbered as in docs/protocol.md.
+
+// attempt tries once to acquire the lock, and leaves nothing behind where it fails. The round tells why it
+// did; err is the end of ctx or of the client. Where probe is not nil, that node alone is asked first (W3).
+func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Lease, r *round, err error) {
+	if err := c.awaitOpen(ctx); err != nil {
+		return nil, nil, err
+	}
+
+	// A1: a token that was never used before, so that nothing sent late for an older attempt can touch this
+	// one (etcd#22082), and a ballot.
+	t0 := c.cfg.Clock.Now()
+	token := newToken()
+	var ballot uint64
+	if !c.cfg.NoFence {
+		ballot = c.ballot(t0)
+	}
+
+	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
+	r = c.newRound(acquireScript, l.res.fenced, l.res.args(token, l.ttl, ballot), t0)
+	timeout := c.cfg.nodeTimeout(l.ttl)
+	reached := c.ask(ctx, r, probe, timeout)
+	verdict := r.await(ctx, &c.timers, timeout)
+
+	// A4: what is left is read last. Cancellation that came first wins.
+	now := c.cfg.Clock.Now()
+	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift))
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case c.isClosed():
+		err = ErrClosed
+	case verdict == won && validity > c.cfg.MinValidity:
+		return newLease(ctx, l, token, ballot, reached, now, now.Add(validity)), r, nil
+	}
+
+	// A5: every node that may have heard of this attempt is told to forget it, whatever ctx says.
+	c.tell(c.newRound(releaseScript, l.res.keys, []any{token}, now), reached)
+	return nil, r, err
+}
+
+// renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
+func (c *Client) renew(h *hold) *round {
+	r := c.newRound(extendScript, h.lock.res.keys, []any{h.token, millis(h.lock.ttl)}, c.cfg.Clock.Now())
+	r.answered = h.extended
+	return r
+}
+
+// plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
+// (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
+func (c *Client) plant(h *hold, node int) bool {
+	args := h.lock.res.args(h.token, h.lock.ttl, h.ballot)
+	return c.nodes[node].send(c.newRound(plantScript, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
+}
+
+// newRound makes a round of all nodes.
+func (c *Client) newRound(s *script, keys, args []any, t0 Instant) *round {
+	return newRound(s, keys, args, len(c.nodes), c.need, t0)
+}
+
+// ask sends the round to all nodes, or to the probe and, only if that has granted, to the rest. It returns
+// the nodes that were reached.
+func (c *Client) ask(ctx context.Context, r *round, probe *node, timeout time.Duration) (reached nodeSet) {
+	if probe != nil {
+		r.first = make(chan struct{})
+		if probe.send(r, false) {
+			reached.add(probe.index)
+		}
+		if !c.awaitProbe(ctx, r, probe, timeout) {
+			r.expire(errNotAsked)
+			return reached
+		}
+	}
+	for _, n := range c.nodes {
+		if n != probe && n.send(r, false) {
+			reached.add(n.index)
+		}
+	}
+	return reached
+}
+
+// awaitProbe reports whether the probe has granted within timeout.
+func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout time.Duration) bool {
+	timer := c.timers.start(timeout)
+	defer c.timers.stop(timer)
+	select {
+	case <-r.first:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	answers, _ := r.snapshot()
+	return answers[probe.index].vote == granted
+}
+
+// tell sends a release to all nodes. It is owed to those that were reached.
+func (c *Client) tell(r *round, reached nodeSet) {
+	for _, n := range c.nodes {
+		n.send(r, reached.has(n.index))
+	}
+}
+
+// newToken is 128 random bits. They come from the kernel each time: a generator of our own would repeat
+// itself in a restored snapshot of this machine.
+func newToken() string {
+	var b [16]byte
+	rand.Read(b[:])
+	var text [32]byte
+	hex.Encode(text[:], b[:])
+	return string(text[:])
+}
+
+// args are the ARGV of acquire.lua and plant.lua.
+func (res *resource) args(token string, ttl time.Duration, ballot uint64) []any {
+	args := make([]any, 3, 3+len(res.slots))
+	args[0], args[1], args[2] = token, millis(ttl), "0"
+	if ballot != 0 {
+		args[2] = strconv.FormatUint(ballot, 10)
+		args = append(args, res.slots...)
+	}
+	return args
+}

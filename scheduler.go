@@ -1,0 +1,130 @@
+package redlock
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// A scheduler wakes every hold of a client when it has something to do: renew, try again, or end. It is one
+// goroutine with one timer, however many there are.
+type scheduler struct {
+	clock Clock
+	wake  chan struct{} // capacity 1: the first in the queue has changed
+	ended chan struct{}
+
+	mu    sync.Mutex // guards the queue and the due and place of each hold in it; no call-back under it
+	queue dueQueue
+}
+
+func newScheduler(clock Clock) *scheduler {
+	return &scheduler{clock: clock, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// set wakes the hold at this instant instead of any set before.
+func (s *scheduler) set(h *hold, due Instant) { s.put(h, due, false) }
+
+// setAgain is set after a tick, but an earlier instant set meanwhile stands: a tick too many does no harm.
+func (s *scheduler) setAgain(h *hold, due Instant) { s.put(h, due, true) }
+
+func (s *scheduler) put(h *hold, due Instant, keepEarlier bool) {
+	s.mu.Lock()
+	switch {
+	case h.place < 0:
+		h.due = due
+		heap.Push(&s.queue, h)
+	case !keepEarlier || due < h.due:
+		h.due = due
+		heap.Fix(&s.queue, h.place)
+	}
+	first := h.place == 0
+	s.mu.Unlock()
+	if first {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// drop forgets the hold.
+func (s *scheduler) drop(h *hold) {
+	s.mu.Lock()
+	if h.place >= 0 {
+		heap.Remove(&s.queue, h.place)
+	}
+	s.mu.Unlock()
+}
+
+// drain forgets and returns all holds.
+func (s *scheduler) drain() []*hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holds := []*hold(s.queue)
+	s.queue = nil
+	for _, h := range holds {
+		h.place = -1
+	}
+	return holds
+}
+
+// run wakes holds until ctx ends.
+func (s *scheduler) run(ctx context.Context) {
+	defer close(s.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := s.clock.Now()
+		h, wait := s.next(now)
+		if h != nil {
+			h.tick(now)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next takes the hold that is due, or says how long none will be.
+func (s *scheduler) next(now Instant) (*hold, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return nil, time.Hour
+	}
+	if wait := s.queue[0].due.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	return heap.Pop(&s.queue).(*hold), 0
+}
+
+// A dueQueue is a heap by due; see container/heap.
+type dueQueue []*hold
+
+func (q dueQueue) Len() int           { return len(q) }
+func (q dueQueue) Less(i, j int) bool { return q[i].due < q[j].due }
+func (q dueQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+func (q *dueQueue) Push(x any) {
+	h := x.(*hold)
+	h.place = len(*q)
+	*q = append(*q, h)
+}
+
+func (q *dueQueue) Pop() any {
+	last := len(*q) - 1
+	h := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	h.place = -1
+	return h
+}

@@ -1,0 +1,189 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A session is one connection, opened: logged in, its server known, its scripts loaded.
+type session struct {
+	conn     redis.Conn
+	runID    string // of the server process, which a connection cannot outlive
+	clientID int64  // of this connection there; 0 where the server does not tell
+	askedAt  Instant
+	micros   int64 // the server's TIME
+}
+
+// open dials the node and readies the connection: who is there, what time it is, the scripts, and an end
+// to the connections that went before. It takes no longer than the client's stall timeout.
+func (n *node) open(ctx context.Context, ghosts *ghosts) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.client.stallTimeout())
+	defer cancel()
+	conn, err := n.endpoint.connect(ctx, n.client.stallTimeout())
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	s, err := n.handshake(conn, ghosts)
+	if !stop() { // closed already, whatever the server said
+		err = fmt.Errorf("it did not answer within %v of being dialled", n.client.stallTimeout())
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// handshake sends all it wants to know in one batch.
+func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
+	s := &session{conn: conn, askedAt: n.client.cfg.Clock.Now()}
+	logins, err := n.endpoint.login(conn)
+	if err != nil {
+		return nil, err
+	}
+	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"INFO"}, {"TIME"}}
+	for _, script := range scripts {
+		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
+	}
+	for _, c := range commands {
+		if err := conn.Send(c[0].(string), c[1:]...); err != nil {
+			return nil, err
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return nil, err
+	}
+	for range logins {
+		if _, err := conn.Receive(); err != nil {
+			return nil, fmt.Errorf("it refused the login: %w", err)
+		}
+	}
+	for i, c := range commands {
+		reply, err := conn.Receive()
+		if conn.Err() != nil {
+			return nil, conn.Err()
+		}
+		switch i {
+		case 0: // the name is for whoever reads CLIENT LIST; without the right to it, nothing is lost
+			err = nil
+		case 1:
+			if s.clientID, err = redis.Int64(reply, err); err != nil {
+				s.clientID, err = 0, nil // then a predecessor cannot be killed, and its last write may come late
+			}
+		case 2:
+			if err = n.identify(s, reply, err); err != nil {
+				return nil, err
+			}
+		case 3:
+			s.micros, err = serverTime(reply, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", c[0], firstWord(c[1:]), err)
+		}
+	}
+	if err := ghosts.kill(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func firstWord(args []any) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0].(string)
+}
+
+// identify reads INFO and refuses a server that another node of this client leads to as well.
+func (n *node) identify(s *session, reply any, err error) error {
+	text, err := redis.String(reply, err)
+	if err != nil {
+		return fmt.Errorf("INFO, which tells one server from another: %w", err)
+	}
+	if s.runID = infoField(text, "run_id"); s.runID == "" {
+		return errors.New("INFO tells no run_id, so one server cannot be told from another")
+	}
+	if other := n.client.claim(s.runID, n); other != nil {
+		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; one server has one vote", other.endpoint.name)
+	}
+	return nil
+}
+
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// serverTime reads the reply to TIME, in microseconds.
+func serverTime(reply any, err error) (int64, error) {
+	t, err := redis.Int64s(reply, err)
+	if err != nil {
+		return 0, err
+	}
+	if len(t) != 2 {
+		return 0, fmt.Errorf("TIME replied %d numbers instead of 2", len(t))
+	}
+	return t[0]*1e6 + t[1], nil
+}
+
+// ghosts are connections that broke: what they sent may still lie in a server's socket, to be applied after
+// all that a new connection says. They are killed on the server before a new one is used.
+type ghosts struct {
+	runID string
+	ids   []int64
+}
+
+func (g *ghosts) add(s *session) {
+	if s.clientID == 0 {
+		return
+	}
+	if s.runID != g.runID { // another process: the old one's sockets ended with it
+		*g = ghosts{runID: s.runID}
+	}
+	g.ids = append(g.ids, s.clientID)
+}
+
+// kill is best effort: a server that forbids it, or knows the connection no more, is used all the same. A
+// client's number means another connection in another process, so it is used in its own alone.
+func (g *ghosts) kill(s *session) error {
+	if s.runID == g.runID {
+		for _, id := range g.ids {
+			if _, err := s.conn.Do("CLIENT", "KILL", "ID", id); err != nil && s.conn.Err() != nil {
+				return err
+			}
+		}
+	}
+	*g = ghosts{runID: s.runID}
+	return nil
+}
+
+// An observation is what a reply told of the server's clock.
+type observation struct {
+	offset int64         // server's µs less our clock's
+	rtt    time.Duration // of the request: the offset is out by no more than that
+	at     Instant
+}
+
+// observe keeps the observation with the shortest round trip, or a newer one now and then.
+func (n *node) observe(q request, micros int64) {
+	if !q.sampled {
+		return
+	}
+	now := n.client.cfg.Clock.Now()
+	o := &observation{rtt: now.Sub(q.sentAt), at: now}
+	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
+	old := n.clock.Load()
+	if old == nil || o.rtt <= old.rtt+old.rtt/4 || now.Sub(old.at) > healthInterval {
+		n.clock.Store(o)
+	}
+}
