@@ -10,7 +10,7 @@ import (
 // fn returns, and when it panics.
 //
 // The error is fn's, joined with [ErrLost] where the lease was lost while fn ran: then what fn did may have
-// happened at the same time as another holder's work. Where fn did not run, it is Acquire's. That the
+// happened at the same time as another holder's work. [ErrClosed] where the client was closed meanwhile. Where fn did not run, it is Acquire's. That the
 // release did not reach a quorum is logged and not returned: the work was done under a valid lease, which
 // expires by itself.
 func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) error {
@@ -50,8 +50,11 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		if !l.Valid() { // also when no timer has noticed yet
 			l.hold.expire()
 		}
+		cause := l.hold.cause()
 		released := l.Release(ctx)
 		switch {
+		case errors.Is(cause, ErrClosed):
+			err = errors.Join(err, cause)
 		case released == nil:
 		case errors.Is(released, ErrLost):
 			err = errors.Join(err, released)

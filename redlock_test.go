@@ -2,11 +2,13 @@ package redlock_test
 
 import (
 	"context"
-	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -49,49 +51,226 @@ func owners(t testing.TB, f *fleet.Fleet, key string) []string {
 	return all
 }
 
-func TestSmoke(t *testing.T) {
+// onFleets runs the test on every kind of fleet that is quick to start.
+func onFleets(t *testing.T, o fleet.Options, test func(*testing.T, *fleet.Fleet)) {
 	for _, kind := range []fleet.Kind{fleet.Embedded, fleet.Process} {
-		t.Run(string(kind), func(t *testing.T) {
-			f := fleettest.Start(t, kind, fleet.Options{})
-			a, b := open(t, f), open(t, f)
-			ctx := soon(t)
-			l, err := a.Mutex("x").Acquire(ctx)
-			require.NoError(t, err)
-			fmt.Println(l.Fence(), l.Remaining(), owners(t, f, "x"))
-			_, err = b.Mutex("x").TryAcquire(ctx)
-			fmt.Println(err)
-			require.ErrorIs(t, err, redlock.ErrHeld)
-			got := make(chan *redlock.Lease)
-			go func() {
-				l, err := b.Mutex("x").Acquire(ctx)
-				fmt.Println(err)
-				got <- l
-			}()
-			time.Sleep(50 * time.Millisecond)
-			require.NoError(t, l.Extend(ctx))
-			s := time.Now()
-			require.NoError(t, l.Release(ctx))
-			l2 := <-got
-			fmt.Println("handover", time.Since(s), l2.Fence() > l.Fence())
-			require.NoError(t, l2.Release(ctx))
-			fmt.Println(owners(t, f, "x"))
-		})
+		t.Run(string(kind), func(t *testing.T) { test(t, fleettest.Start(t, kind, o)) })
 	}
 }
 
-func BenchmarkCycle(b *testing.B) {
-	f := fleettest.Start(b, fleet.Process, fleet.Options{})
-	c := open(b, f)
-	ctx := context.Background()
-	m := c.Mutex("bench")
-	b.ReportAllocs()
-	for b.Loop() {
-		l, err := m.TryAcquire(ctx)
-		if err != nil {
-			b.Fatal(err)
+// everywhere is the owner on each of n nodes.
+func everywhere(owner string, n int) []string { return slices.Repeat([]string{owner}, n) }
+
+// clears waits until no node has the key.
+func clears(t testing.TB, f *fleet.Fleet, key string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, everywhere("", len(f.Nodes())), owners(t, f, key))
+	}, 5*time.Second, 5*time.Millisecond)
+}
+
+func TestOneClientHoldsAndTheNextGetsItAfterRelease(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f), open(t, f), soon(t)
+		first, err := a.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.True(t, first.Valid())
+		require.Greater(t, first.Remaining(), 9*time.Second)
+		require.Equal(t, []string{"x"}, first.Names())
+
+		_, err = b.Mutex("x").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+		var round *redlock.RoundError
+		require.ErrorAs(t, err, &round)
+		require.Equal(t, 3, round.Need)
+
+		require.NoError(t, first.Extend(ctx))
+		require.NoError(t, first.Release(ctx))
+		require.NoError(t, first.Release(ctx), "a second release says what the first did")
+		require.False(t, first.Valid())
+		require.Zero(t, first.Remaining())
+		require.ErrorIs(t, first.Extend(ctx), redlock.ErrReleased)
+		require.ErrorIs(t, context.Cause(first.Context()), redlock.ErrReleased)
+
+		second, err := b.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.Greater(t, second.Fence(), first.Fence())
+		require.NoError(t, second.Release(ctx))
+		clears(t, f, "x")
+	})
+}
+
+func TestAWaiterIsWokenByTheRelease(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, ctx := open(t, f), soon(t)
+		refused := make(chan struct{}, 100)
+		b := open(t, f, func(cfg *redlock.Config) {
+			cfg.Hooks.Refused = func([]string, error) { refused <- struct{}{} }
+		})
+		held, err := a.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		got := make(chan *redlock.Lease, 1)
+		go func() {
+			l, err := b.Mutex("x").Acquire(ctx)
+			assert.NoError(t, err)
+			got <- l
+		}()
+		<-refused
+		<-refused // once before it subscribed, once after
+		begun := time.Now()
+		require.NoError(t, held.Release(ctx))
+		l := <-got
+		require.Less(t, time.Since(begun), 2*time.Second, "it did not sleep until the expiry, 10s off")
+		require.NoError(t, l.Release(ctx))
+	})
+}
+
+func TestSeveralNamesAreHadAllOrNone(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		b, err := c.Mutex("b").Acquire(ctx)
+		require.NoError(t, err)
+		_, err = c.Mutex("a", "b", "c").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		clears(t, f, "a")
+		clears(t, f, "c")
+		require.NoError(t, b.Release(ctx))
+
+		all, err := c.Mutex("c", "a", "b").Acquire(ctx)
+		require.NoError(t, err)
+		require.Greater(t, all.Fence(), b.Fence())
+		for _, name := range all.Names() {
+			_, err := c.Mutex(name).TryAcquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrHeld)
 		}
-		if err := l.Release(ctx); err != nil {
-			b.Fatal(err)
+		require.NoError(t, all.Extend(ctx))
+		require.NoError(t, all.Release(ctx))
+		for _, name := range all.Names() {
+			clears(t, f, name)
 		}
-	}
+	})
+}
+
+func TestLeaseIsRenewedWhileItIsHeld(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		extended := make(chan time.Duration, 100)
+		c := open(t, f, func(cfg *redlock.Config) {
+			cfg.TTL = 300 * time.Millisecond
+			cfg.Hooks.Extended = func(_ redlock.LeaseInfo, left, _ time.Duration) { extended <- left }
+		})
+		l, err := c.Mutex("x").Acquire(soon(t))
+		require.NoError(t, err)
+		for range 6 { // two TTLs
+			require.Greater(t, <-extended, 150*time.Millisecond)
+			require.True(t, l.Valid())
+		}
+		require.NoError(t, l.Context().Err())
+		require.NoError(t, l.Release(soon(t)))
+	})
+}
+
+func TestLeaseEndsByItselfWithoutRenewalOrPastItsLongestHold(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 100 * time.Millisecond }), soon(t)
+		for _, lock := range []redlock.Lock{
+			c.Mutex("once").WithoutRenewal(),
+			c.Mutex("most").WithMaxHold(150 * time.Millisecond),
+		} {
+			begun := time.Now()
+			l, err := lock.Acquire(ctx)
+			require.NoError(t, err)
+			<-l.Context().Done()
+			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
+			require.Less(t, time.Since(begun), time.Second)
+			require.False(t, l.Valid())
+			require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
+		}
+	})
+}
+
+func TestHolderLearnsAtTheNextRenewalThatItsKeysAreGone(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		for _, n := range f.Nodes()[:3] {
+			conn, err := n.DialDirect(ctx, time.Second)
+			require.NoError(t, err)
+			_, err = conn.Do("DEL", "x")
+			require.NoError(t, err)
+			conn.Close()
+		}
+		require.ErrorIs(t, l.Extend(ctx), redlock.ErrLost)
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
+		require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
+		clears(t, f, "x")
+	})
+}
+
+// R2.
+func TestANodeThatLostTheKeyIsPlantedAgain(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		for _, n := range f.Nodes()[3:] {
+			conn, err := n.DialDirect(ctx, time.Second)
+			require.NoError(t, err)
+			_, err = conn.Do("FLUSHALL")
+			require.NoError(t, err)
+			conn.Close()
+		}
+		require.NoError(t, l.Extend(ctx))
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			assert.Equal(c, everywhere(l.Token(), 5), owners(t, f, "x"))
+		}, 5*time.Second, 5*time.Millisecond)
+		require.NoError(t, l.Release(ctx))
+		clears(t, f, "x")
+	})
+}
+
+func TestClosingEndsLeasesAndWaiters(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, ctx := open(t, f), soon(t)
+		l, err := a.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		waiter := make(chan error, 1)
+		b := open(t, f)
+		go func() {
+			_, err := b.Mutex("x").Acquire(ctx)
+			waiter <- err
+		}()
+		require.NoError(t, b.Close())
+		require.ErrorIs(t, <-waiter, redlock.ErrClosed)
+		require.NoError(t, a.Close())
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrClosed)
+		clears(t, f, "x")
+		_, err = a.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrClosed)
+	})
+}
+
+func TestADroppedLeaseStopsRenewing(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{}), soon(t)
+	a := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 200 * time.Millisecond })
+	b := open(t, f)
+	func() {
+		_, err := a.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+	}()
+	collecting, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for collecting.Err() == nil {
+			runtime.GC()
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	l, err := b.Mutex("x").Acquire(ctx)
+	stop()
+	<-done
+	require.NoError(t, err)
+	require.NoError(t, l.Release(ctx))
 }
