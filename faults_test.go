@@ -1,0 +1,307 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// slack is how much later than its context's end a call may return.
+const slack = 20 * time.Millisecond
+
+func p99(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)*99/100]
+}
+
+// cycles times Acquire, Extend and Release, each by itself.
+func cycles(t *testing.T, c *redlock.Client, name string, n int) (acquire, extend, release []time.Duration) {
+	for range n {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		t0 := time.Now()
+		l, err := c.Mutex(name).Acquire(ctx)
+		require.NoError(t, err)
+		t1 := time.Now()
+		require.NoError(t, l.Extend(ctx))
+		t2 := time.Now()
+		require.NoError(t, l.Release(ctx))
+		acquire, extend, release = append(acquire, t1.Sub(t0)), append(extend, t2.Sub(t1)), append(release, time.Since(t2))
+		cancel()
+	}
+	return
+}
+
+func TestOneStoppedNodeOfFiveSlowsNothing(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	c := open(t, f)
+	cycles(t, c, "warm", 200)
+	// The machine's own noise is larger than what is measured, so the best of a few pairs counts: a client
+	// that waits for the stopped node is slow in each of them, by NodeTimeout.
+	best := map[string]float64{"acquire": 1e9, "extend": 1e9, "release": 1e9}
+	for range 5 {
+		a, e, r := cycles(t, c, "x", 400)
+		require.NoError(t, f.Nodes()[1].Pause())
+		sa, se, sr := cycles(t, c, "x", 400)
+		require.NoError(t, f.Nodes()[1].Resume())
+		for op, pair := range map[string][2][]time.Duration{"acquire": {a, sa}, "extend": {e, se}, "release": {r, sr}} {
+			best[op] = min(best[op], float64(p99(pair[1]))/float64(p99(pair[0])))
+		}
+	}
+	t.Logf("p99 with one of five stopped, against all up: %v", best)
+	for op, ratio := range best {
+		require.LessOrEqual(t, ratio, 1.5, op)
+	}
+}
+
+func TestNoCallOutlivesItsContext(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }), soon(t)
+	l, err := c.Mutex("held").Acquire(ctx)
+	require.NoError(t, err)
+	for _, n := range f.Nodes()[:3] { // no quorum answers
+		require.NoError(t, n.Pause())
+	}
+	calls := map[string]func(context.Context) error{
+		"Acquire":    func(ctx context.Context) error { _, err := c.Mutex("x").Acquire(ctx); return err },
+		"TryAcquire": func(ctx context.Context) error { _, err := c.Mutex("x").TryAcquire(ctx); return err },
+		"Extend":     l.Extend,
+		"Release":    l.Release,
+		"queued": func(ctx context.Context) error {
+			go func() { _, _ = c.Mutex("q").Acquire(ctx) }()
+			_, err := c.Mutex("q").Acquire(ctx)
+			return err
+		},
+	}
+	for _, name := range []string{"Acquire", "TryAcquire", "Extend", "queued", "Release"} {
+		for _, limit := range []time.Duration{0, time.Millisecond, 30 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			begun := time.Now()
+			err := calls[name](ctx)
+			over := time.Since(begun) - limit
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.Less(t, over, slack, "%s with %v", name, limit)
+		}
+	}
+	for _, n := range f.Nodes()[:3] {
+		require.NoError(t, n.Resume())
+	}
+	clears(t, f, "held")
+	clears(t, f, "x")
+	clears(t, f, "q")
+}
+
+func TestAContextThatEndsDuringAcquireLeavesNothing(t *testing.T) {
+	onFleets(t, fleet.Options{Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		require.NoError(t, c.Mutex("warm").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+		for _, n := range f.Nodes() {
+			require.NoError(t, n.Delay(2*time.Millisecond))
+		}
+		cut := 0
+		for i := range 100 {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(i%50)*100*time.Microsecond)
+			l, err := c.Mutex("x").Acquire(ctx)
+			cancel()
+			if err == nil {
+				require.NoError(t, l.Release(soon(t)))
+				continue
+			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cut++
+		}
+		require.Positive(t, cut)
+		clears(t, f, "x")
+	})
+}
+
+func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	const clients, goroutines, each = 4, 8, 320
+	var failures, wins atomic.Int64
+	var wg sync.WaitGroup
+	for range clients {
+		c := open(t, f)
+		for range goroutines {
+			wg.Go(func() {
+				for range each {
+					l, err := c.Mutex("x").TryAcquire(context.Background())
+					if err == nil {
+						wins.Add(1)
+						assert.NoError(t, l.Release(context.Background()))
+						continue
+					}
+					assert.ErrorIs(t, err, redlock.ErrHeld)
+					failures.Add(1)
+				}
+			})
+		}
+	}
+	holder := open(t, f)
+	wg.Go(func() { // keeps the lock taken most of the time, so that nearly all fail
+		for failures.Load() < 10_000 && failures.Load()+wins.Load() < clients*goroutines*each {
+			_, _ = holder.Mutex("x").TryDo(context.Background(), func(context.Context, *redlock.Lease) error {
+				time.Sleep(5 * time.Millisecond)
+				return nil
+			})
+		}
+	})
+	wg.Wait()
+	t.Logf("%d failures, %d wins", failures.Load(), wins.Load())
+	require.GreaterOrEqual(t, failures.Load(), int64(9_000))
+	clears(t, f, "x")
+}
+
+// R3: the clock ends the lease before another can own it, renewals on.
+func TestAHolderThatIsCutOffStopsBelievingBeforeAnotherAcquires(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
+	const ttl, tries, parallel = 400 * time.Millisecond, 100, 20
+	other := openDirect(t, f)
+	worst := time.Duration(-1 << 62)
+	var mu sync.Mutex // guards worst
+	for batch := range tries / parallel {
+		holder := open(t, f, func(cfg *redlock.Config) { cfg.TTL = ttl })
+		var held, wg sync.WaitGroup
+		cut := make(chan struct{})
+		for i := range parallel {
+			held.Add(1)
+			wg.Go(func() {
+				name := fmt.Sprintf("%d/%d", batch, i)
+				l, err := holder.Mutex(name).Acquire(soon(t))
+				if !assert.NoError(t, err) {
+					held.Done()
+					return
+				}
+				time.Sleep(time.Duration(i) * ttl / parallel) // cut off at different ages, some renewed
+				held.Done()
+				<-cut
+				ended := make(chan time.Time, 1)
+				go func() {
+					<-l.Context().Done()
+					ended <- time.Now()
+				}()
+				next, err := other.Mutex(name).Acquire(soon(t))
+				begun := time.Now()
+				if !assert.NoError(t, err) {
+					return
+				}
+				overlap := (<-ended).Sub(begun)
+				assert.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
+				assert.Greater(t, next.Fence(), l.Fence())
+				assert.NoError(t, next.Release(soon(t)))
+				mu.Lock()
+				worst = max(worst, overlap)
+				mu.Unlock()
+			})
+		}
+		held.Wait()
+		for _, n := range f.Nodes() {
+			require.NoError(t, n.Cut())
+		}
+		close(cut)
+		wg.Wait()
+		require.NoError(t, f.Heal())
+	}
+	t.Logf("longest overlap in %d tries: %v", tries, worst)
+	require.LessOrEqual(t, worst, time.Duration(0))
+}
+
+// openDirect is a client that no link fault touches.
+func openDirect(t testing.TB, f *fleet.Fleet) *redlock.Client {
+	urls := make([]string, len(f.Nodes()))
+	for i, n := range f.Nodes() {
+		urls[i] = n.DirectURL()
+	}
+	return open(t, f, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })
+}
+
+// A5: on one ordered connection a release cannot overtake its acquire. The pause is once shorter than a
+// connection's patience and once longer, so that the release comes on a new connection.
+func TestReleaseCannotOvertakeItsAcquire(t *testing.T) {
+	for _, pause := range []time.Duration{0, 1500 * time.Millisecond} {
+		t.Run(pause.String(), func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{})
+			c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 50 * time.Millisecond }), soon(t)
+			require.NoError(t, c.Mutex("warm").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+			for range 3 {
+				paused := f.Nodes()[:3]
+				for _, n := range paused {
+					require.NoError(t, n.Pause())
+				}
+				_, err := c.Mutex("x").TryAcquire(ctx)
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				time.Sleep(pause)
+				for _, n := range paused {
+					require.NoError(t, n.Resume())
+				}
+				// Once all nodes answer on this connection again, all that was sent before is done.
+				require.EventuallyWithT(t, func(t *assert.CollectT) {
+					l, err := c.Mutex("y").TryAcquire(ctx)
+					if assert.NoError(t, err) {
+						assert.NoError(t, l.Release(ctx))
+					}
+				}, 5*time.Second, 10*time.Millisecond)
+				clears(t, f, "x")
+			}
+		})
+	}
+}
+
+func TestReleasesOwedToANodeThatWasAwayAreSentFirst(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
+	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 100 * time.Millisecond; cfg.TTL = 30 * time.Second }), soon(t)
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	require.NoError(t, f.Nodes()[0].Cut())
+	require.NoError(t, l.Release(ctx))
+	require.Equal(t, l.Token(), owners(t, f, "x")[0], "the cut node has not heard of the release")
+	time.Sleep(1200 * time.Millisecond) // past the connection's patience
+	require.NoError(t, f.Nodes()[0].Heal())
+	clears(t, f, "x")
+}
+
+func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	c, ctx := open(t, f), soon(t)
+	l, err := c.Mutex("held").Acquire(ctx)
+	require.NoError(t, err)
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(ctx, time.Second)
+		require.NoError(t, err)
+		_, err = conn.Do("SCRIPT", "FLUSH")
+		require.NoError(t, err)
+		conn.Close()
+	}
+	_ = l.Release(ctx) // its votes are unknown, but it is still owed
+	clears(t, f, "held")
+	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+}
+
+func TestANodeThatRestartsIsUsedAgain(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		for _, n := range f.Nodes()[:3] {
+			require.NoError(t, n.Kill())
+		}
+		_, err := c.Mutex("x").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+		for _, n := range f.Nodes()[:3] {
+			require.NoError(t, n.Start(ctx, fleet.Empty))
+		}
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(ctx))
+	})
+}
