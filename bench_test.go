@@ -2,25 +2,91 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
+// BenchmarkCycle is one acquire and release of an uncontended lock, on five servers beside the client.
 func BenchmarkCycle(b *testing.B) {
 	f := fleettest.Start(b, fleet.Process, fleet.Options{})
-	c := open(b, f)
-	ctx := context.Background()
-	m := c.Mutex("bench")
-	b.ReportAllocs()
-	for b.Loop() {
-		l, err := m.TryAcquire(ctx)
-		if err != nil {
-			b.Fatal(err)
+	for _, goroutines := range []int{1, 16, 256} {
+		for _, fenced := range []bool{true, false} {
+			b.Run(fmt.Sprintf("goroutines=%d/fence=%v", goroutines, fenced), func(b *testing.B) {
+				c := open(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced })
+				ctx := context.Background()
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				b.ReportAllocs()
+				b.ResetTimer()
+				var wg sync.WaitGroup
+				for g := range goroutines {
+					wg.Go(func() {
+						m := c.Mutex(fmt.Sprint("bench/", g))
+						for left.Add(-1) >= 0 {
+							l, err := m.TryAcquire(ctx)
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							if err := l.Release(ctx); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+			})
 		}
-		if err := l.Release(ctx); err != nil {
-			b.Fatal(err)
-		}
+	}
+}
+
+// BenchmarkContended is one name wanted by separate clients, each holding it for a millisecond.
+func BenchmarkContended(b *testing.B) {
+	f := fleettest.Start(b, fleet.Process, fleet.Options{})
+	for _, clients := range []int{2, 8, 64} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			ctx := context.Background()
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var mu sync.Mutex
+			var waits []time.Duration
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for range clients {
+				c := open(b, f)
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						begun := time.Now()
+						err := c.Mutex("hot").Do(ctx, func(context.Context, *redlock.Lease) error {
+							waited := time.Since(begun)
+							time.Sleep(time.Millisecond)
+							mu.Lock()
+							waits = append(waits, waited)
+							mu.Unlock()
+							return nil
+						})
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			slices.Sort(waits)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
+			b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1e3, "p99-wait-ms")
+			b.ReportMetric(float64(waits[len(waits)-1].Microseconds())/1e3, "max-wait-ms")
+		})
 	}
 }

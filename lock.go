@@ -94,6 +94,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	defer w.end(c)
 	w.begin(c, l.spec.res)
 	for {
+		w.ready(c)
 		lease, r, err := c.attempt(ctx, l.spec, w.probe)
 		w.attempts++
 		if lease != nil {

@@ -384,3 +384,10 @@ func (n *node) state() (tried, up bool, why error) {
 	defer n.mu.Unlock()
 	return n.tried, n.up, n.why
 }
+
+// responsive reports whether the node is connected and does not owe an answer for long.
+func (n *node) responsive(now Instant) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.client.cfg.NodeTimeout/4)
+}

@@ -45,8 +45,9 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 		return newLease(ctx, l, token, ballot, reached, now, now.Add(validity)), r, nil
 	}
 
-	// A5: every node that may have heard of this attempt is told to forget it, whatever ctx says.
-	c.tell(c.newRound(releaseScript, l.res.keys, []any{token}, now), reached)
+	// A5: every node that may have granted, or may yet, is told to forget it, whatever ctx says. One that
+	// denied has nothing: its script wrote nothing, and the token is not used again.
+	c.forget(l.res, token, reached&^r.deniedBy())
 	return nil, r, err
 }
 
@@ -101,6 +102,19 @@ func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout 
 	}
 	answers, _ := r.snapshot()
 	return answers[probe.index].vote == granted
+}
+
+// forget sends a release to these nodes alone.
+func (c *Client) forget(res *resource, token string, nodes nodeSet) {
+	if nodes == 0 {
+		return
+	}
+	r := c.newRound(releaseScript, res.keys, []any{token}, c.cfg.Clock.Now())
+	for _, n := range c.nodes {
+		if nodes.has(n.index) {
+			n.send(r, true)
+		}
+	}
 }
 
 // tell sends a release to all nodes. It is owed to those that were reached.

@@ -166,6 +166,18 @@ func (r *round) snapshot() ([]answer, tally) {
 	return append([]answer(nil), r.answers...), r.tally
 }
 
+// deniedBy is the nodes that said no.
+func (r *round) deniedBy() (nodes nodeSet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, v := range r.tally.votes {
+		if v == denied {
+			nodes.add(i)
+		}
+	}
+	return nodes
+}
+
 // error describes the round as it stands, as a failure of this kind.
 func (r *round) error(kind error, names []string, nodes []*node, note string) *RoundError {
 	answers, t := r.snapshot()

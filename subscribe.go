@@ -171,6 +171,7 @@ func (s *subscriber) update(pubsub redis.PubSubConn, have map[string]bool, wante
 		if !keep[key] {
 			delete(have, key)
 			changed = true
+			s.client.watch.left(key, s.node.index)
 			if err := pubsub.Conn.Send("UNSUBSCRIBE", channelPrefix+key); err != nil {
 				return err
 			}

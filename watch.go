@@ -29,7 +29,9 @@ type ear struct {
 	keys   []string
 	signal chan struct{} // capacity 1: something was heard, or a subscription stands
 	watch  *watch
-	tokens map[string]nodeSet // who released, by the word of which nodes
+	// tokens are who released, by the word of which nodes; older those before, so that forgetting the oldest
+	// never forgets half of what is being waited for.
+	tokens, older map[string]nodeSet
 }
 
 const (
@@ -128,7 +130,7 @@ func (w *watch) tell(key, token string, from nodeSet) {
 	}
 	for _, e := range k.ears {
 		if len(e.tokens) >= maxHeard {
-			clear(e.tokens)
+			e.older, e.tokens = e.tokens, map[string]nodeSet{}
 		}
 		e.tokens[token] |= from
 		e.nudge()
@@ -147,6 +149,15 @@ func (w *watch) confirm(key string, node int) {
 	}
 }
 
+// left notes that a node's subscription to the key was given up.
+func (w *watch) left(key string, node int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.keys[key]; k != nil {
+		k.subscribed &^= 1 << node
+	}
+}
+
 // unconfirm notes that none of the node's subscriptions stands any more.
 func (w *watch) unconfirm(node int) {
 	w.mu.Lock()
@@ -162,31 +173,31 @@ func (w *watch) wanted() []string {
 	defer w.mu.Unlock()
 	keys := make([]string, 0, len(w.keys))
 	for key, k := range w.keys {
-		if len(k.ears) == 0 && time.Since(k.quietSince) > lingering {
-			delete(w.keys, key)
-			continue
+		if len(k.ears) > 0 || time.Since(k.quietSince) <= lingering {
+			keys = append(keys, key)
+		} else if k.subscribed == 0 {
+			delete(w.keys, key) // all subscribers have left it
 		}
-		keys = append(keys, key)
 	}
 	return keys
 }
 
-// subscribed is how many nodes confirmed all of the ear's keys.
-func (w *watch) subscribed(e *ear) int {
+// subscribed is which nodes confirmed all of the ear's keys.
+func (w *watch) subscribed(e *ear) nodeSet {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := ^nodeSet(0)
 	for _, key := range e.keys {
 		all &= w.keys[key].subscribed
 	}
-	return all.len()
+	return all
 }
 
 // heard is which nodes said that the owner released.
 func (e *ear) heard(owner string) nodeSet {
 	e.watch.mu.Lock()
 	defer e.watch.mu.Unlock()
-	return e.tokens[owner]
+	return e.tokens[owner] | e.older[owner]
 }
 
 func (e *ear) nudge() {

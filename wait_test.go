@@ -1,0 +1,89 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// Every client here begins to wait while others release: a release between a refusal and the subscription
+// that it causes must not go unheard, or somebody sleeps until the expiry.
+func TestNoWaiterSleepsPastARelease(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	const runs, clients = 10, 24
+	for run := range runs {
+		name := fmt.Sprint("hot/", run)
+		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second) // less than the TTL
+		var wg sync.WaitGroup
+		for range clients {
+			c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 30 * time.Second })
+			wg.Go(func() {
+				for range 2 {
+					assert.NoError(t, c.Mutex(name).Do(ctx, func(context.Context, *redlock.Lease) error {
+						time.Sleep(time.Millisecond)
+						return nil
+					}))
+				}
+				assert.NoError(t, c.Close())
+			})
+		}
+		wg.Wait()
+		cancel()
+		clears(t, f, name)
+	}
+}
+
+// W1: those of one process who wait are served in the order in which they came, and only one contends.
+func TestWaitersOfOneProcessAreServedInOrder(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		first, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				l, err := c.Mutex("x").Acquire(ctx)
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				assert.NoError(t, l.Release(ctx))
+			})
+			time.Sleep(2 * time.Millisecond) // lets it take its place
+		}
+		require.NoError(t, first.Release(ctx))
+		wg.Wait()
+		require.IsIncreasing(t, order)
+	})
+}
+
+// A holder that dies without a word is waited for until its keys expire, and no longer.
+func TestAWaiterSleepsUntilTheExpiryOfADeadHolder(t *testing.T) {
+	onFleets(t, fleet.Options{Links: true}, func(t *testing.T, f *fleet.Fleet) {
+		dead := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 500 * time.Millisecond })
+		alive, ctx := openDirect(t, f), soon(t)
+		_, err := dead.Mutex("x").WithoutRenewal().Acquire(ctx)
+		require.NoError(t, err)
+		begun := time.Now()
+		for _, n := range f.Nodes() {
+			require.NoError(t, n.Cut())
+		}
+		l, err := alive.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.Less(t, time.Since(begun), 2*time.Second)
+		require.NoError(t, l.Release(ctx))
+	})
+}
