@@ -1,0 +1,178 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// works acquires and releases once, and checks that the key was on every node, in this database.
+func works(t *testing.T, f *fleet.Fleet, c *redlock.Client, database int) {
+	t.Helper()
+	ctx := soon(t)
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(ctx, time.Second)
+		require.NoError(t, err)
+		_, err = conn.Do("SELECT", database)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			owner, _ := redis.String(conn.Do("GET", "x"))
+			return owner == l.Token()
+		}, 5*time.Second, time.Millisecond)
+		conn.Close()
+	}
+	require.NoError(t, l.Release(ctx))
+}
+
+func urls(f *fleet.Fleet, change func(*url.URL)) []string {
+	all := f.URLs()
+	for i := range all {
+		u, err := url.Parse(all[i])
+		if err != nil {
+			panic(err)
+		}
+		change(u)
+		all[i] = u.String()
+	}
+	return all
+}
+
+func TestConnectsOverUnixSockets(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Unix: true})
+	require.True(t, strings.HasPrefix(f.URLs()[0], "unix:///"))
+	works(t, f, open(t, f), 0)
+	works(t, f, open(t, f, func(cfg *redlock.Config) {
+		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.RawQuery = "db=3" })...)
+	}), 3)
+}
+
+func TestConnectsToADatabase(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	works(t, f, open(t, f, func(cfg *redlock.Config) {
+		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.Path = "/7" })...)
+	}), 7)
+}
+
+func TestLogsInWithAndWithoutAUserName(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--requirepass", "s3cret"}})
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(soon(t), time.Second)
+		require.NoError(t, err)
+		_, err = conn.Do("ACL", "SETUSER", "locker", "on", ">pass:word", "~*", "&*", "+@all")
+		require.NoError(t, err)
+		conn.Close()
+	}
+	for name, user := range map[string]*url.Userinfo{
+		"password alone": url.UserPassword("", "s3cret"),
+		"as redis-cli":   url.User("s3cret"),
+		"user name":      url.UserPassword("locker", "pass:word"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			works(t, f, open(t, f, func(cfg *redlock.Config) {
+				cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = user })...)
+			}), 0)
+		})
+	}
+	t.Run("a wrong password is an outage, and stays secret", func(t *testing.T) {
+		c := open(t, f, func(cfg *redlock.Config) {
+			cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "guess") })...)
+		})
+		_, err := c.Mutex("x").TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "WRONGPASS")
+		require.NotContains(t, err.Error(), "guess")
+	})
+}
+
+func TestConnectsOverTLS(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	cert, roots := selfSigned(t)
+	nodes := make([]redlock.Node, len(f.Nodes()))
+	for i, n := range f.Nodes() {
+		u, err := url.Parse(n.URL())
+		require.NoError(t, err)
+		nodes[i] = redlock.Node{URL: "rediss://" + terminateTLS(t, cert, u.Host), TLS: &tls.Config{RootCAs: roots}}
+	}
+	works(t, f, open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }), 0)
+
+	for i := range nodes {
+		nodes[i].TLS = nil // the host's roots know nothing of this certificate
+	}
+	_, err := open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }).Mutex("x").TryAcquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "certificate")
+}
+
+func TestConnectsByADialFunction(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	nodes := make([]redlock.Node, len(f.Nodes()))
+	for i, n := range f.Nodes() {
+		nodes[i] = redlock.Node{Name: n.Name(), Dial: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialURLContext(ctx, n.URL(), redis.DialWriteTimeout(time.Second))
+		}}
+	}
+	works(t, f, open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }), 0)
+}
+
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+// terminateTLS listens with the certificate and passes what it hears on to the address, until the test ends.
+func terminateTLS(t *testing.T, cert tls.Certificate, to string) string {
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { listener.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			secure, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			plain, err := net.Dial("tcp", to)
+			if err != nil {
+				secure.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				to.Close()
+				from.Close()
+			}
+			wg.Go(func() { pass(plain, secure) })
+			wg.Go(func() { pass(secure, plain) })
+		}
+	})
+	return listener.Addr().String()
+}
