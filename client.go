@@ -88,9 +88,8 @@ func (c *Client) Close() error {
 	}
 	close(c.ending)
 	for _, h := range c.scheduler.drain() {
-		if h.end(ErrClosed) {
-			h.sendRelease()
-		}
+		h.end(ErrClosed)
+		h.sendRelease()
 	}
 	for _, n := range c.nodes {
 		n.close()
@@ -229,7 +228,7 @@ func (c *Client) awaitOpen(ctx context.Context) error {
 }
 
 // ballot is the nodes' median clock in µs as last observed, and above every ballot this client has seen
-// (F1). This process's own wall clock has no part in it.
+// (F1). This process's own wall clock has no part in it. It is 0 while no node's clock is known.
 func (c *Client) ballot(now Instant) uint64 {
 	var array [maxNodes]int64
 	offsets := array[:0]
@@ -238,11 +237,11 @@ func (c *Client) ballot(now Instant) uint64 {
 			offsets = append(offsets, o.offset)
 		}
 	}
-	var median int64
-	if len(offsets) > 0 {
-		slices.Sort(offsets)
-		median = offsets[(len(offsets)-1)/2]
+	if len(offsets) == 0 {
+		return 0
 	}
+	slices.Sort(offsets)
+	median := offsets[(len(offsets)-1)/2]
 	fresh := uint64(max(0, int64(now)/1e3+median))
 	for {
 		seen := c.seen.Load()

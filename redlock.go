@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -24,7 +25,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	token := newToken()
 	var ballot uint64
 	if !c.cfg.NoFence {
-		ballot = c.ballot(t0)
+		if ballot = c.ballot(t0); ballot == 0 { // no node was ever reached, so there is nobody to ask
+			r = c.newRound(acquireScript, l.res.fenced, nil, t0)
+			for _, n := range c.nodes {
+				_, _, why := n.state()
+				r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
+			}
+			return nil, r, nil
+		}
 	}
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
@@ -42,7 +50,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	case c.isClosed():
 		err = ErrClosed
 	case verdict == won && validity > c.cfg.MinValidity:
-		return newLease(ctx, l, token, ballot, reached, now, now.Add(validity)), r, nil
+		lease := newLease(ctx, l, token, ballot, reached, now, now.Add(validity))
+		if !c.isClosed() {
+			return lease, r, nil
+		}
+		// Close may have ended all leases just before this one began.
+		lease.hold.end(ErrClosed)
+		lease.hold.sendRelease()
+		return nil, r, ErrClosed
 	}
 
 	// A5: every node that may have granted, or may yet, is told to forget it, whatever ctx says. One that

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+)
+
+// Windows has neither groups of processes to signal nor a TERM: what has to end is killed.
+
+func listen(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+
+func stops(syscall.Signal) bool { return true }
+
+func atTerminal() bool { return true }
+
+// forward does nothing: a Ctrl-C is sent to every process of the console.
+func (c *child) forward(syscall.Signal) {}
+
+func (c *child) terminate()       {}
+func (c *child) kill()            { _ = c.cmd.Process.Kill() }
+func (c *child) groupAlive() bool { return false }
+
+func exitOf(state *os.ProcessState) (code int, reason string) { return state.ExitCode(), "exited" }
+
+func describe(state *os.ProcessState) string { return fmt.Sprintf("exit code %d", state.ExitCode()) }
+
+func setAttributes(*exec.Cmd, bool) {}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// A stopSignal is why we gave up waiting for the lock.
+type stopSignal struct{ sig syscall.Signal }
+
+func (s *stopSignal) Error() string { return s.sig.String() }
+func (s *stopSignal) code() int     { return exitSignal + int(s.sig) }
+
+// A report is what --json prints at the end.
+type report struct {
+	Key           string   `json:"key"`
+	Keys          []string `json:"keys"`
+	Fence         uint64   `json:"fence"` // 0: the lock was not had
+	WaitedSeconds float64  `json:"waited_seconds"`
+	HeldSeconds   float64  `json:"held_seconds"`
+	ExitCode      int      `json:"exit_code"`
+	Reason        string   `json:"reason"` // exited, signal, lost, held, no-quorum, interrupted, usage or failed
+	Detail        string   `json:"detail,omitempty"`
+}
+
+// runReported is redlock run, with a report of how it went.
+func runReported(ctx context.Context, o *runOptions, args []string, dash int) error {
+	r := &report{}
+	var code int
+	var reason string
+	err := o.parse(args, dash)
+	if r.Keys = o.keys; len(o.keys) > 0 {
+		r.Key = o.keys[0]
+	}
+	if err != nil {
+		code, reason, err = codeOf(err)
+	} else {
+		code, reason, err = lockAndRun(ctx, o, r)
+	}
+	r.ExitCode, r.Reason = code, reason
+	if !o.json {
+		return &exitError{code, err}
+	}
+	if err != nil {
+		r.Detail = oneLine(err.Error())
+	}
+	if err := writeJSON(o.stderr, r); err != nil {
+		return &exitError{exitFailed, err}
+	}
+	return &exitError{code, nil}
+}
+
+func lockAndRun(ctx context.Context, o *runOptions, r *report) (code int, reason string, err error) {
+	signals := make(chan os.Signal, 16)
+	listen(signals)
+	defer signal.Stop(signals)
+
+	nodes, closeNodes, err := openNodes(ctx, o.nodes)
+	if err != nil {
+		return codeOf(err)
+	}
+	defer closeNodes()
+	var once sync.Once
+	client, err := redlock.New(redlock.Config{
+		Nodes: nodes,
+		TTL:   o.ttl,
+		// With less, the command would be ended as soon as it began.
+		MinValidity: o.killAfter + margin(o.ttl),
+		Hooks: redlock.Hooks{Refused: func(_ []string, err error) {
+			if errors.Is(err, redlock.ErrNoQuorum) && !o.patience.once && !o.json {
+				once.Do(func() { say(o.stderr, "no quorum of nodes yet; waiting (--wait %s)", o.patience.written) })
+			}
+		}},
+	})
+	if err != nil {
+		return codeOf(failure(err))
+	}
+	defer client.Close()
+
+	began := time.Now()
+	lease, err := o.acquireUnlessStopped(ctx, client.Mutex(o.keys[0], o.keys[1:]...), signals)
+	had := time.Now()
+	r.WaitedSeconds = had.Sub(began).Seconds()
+	if err != nil {
+		return codeOf(err)
+	}
+	r.Fence = lease.Fence()
+	code, reason, err = o.underLease(lease, signals)
+	lost := !lease.Valid()
+	released := lease.Release(context.WithoutCancel(ctx))
+	r.HeldSeconds = time.Since(had).Seconds()
+	if err == nil && !lost && released != nil && !o.json {
+		say(o.stderr, "the release reached no quorum, the lock expires by itself: %v", released)
+	}
+	return code, reason, err
+}
+
+// acquireUnlessStopped takes the signals for itself until the lock is had: there is no command yet that they
+// could be for.
+func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock, signals <-chan os.Signal) (*redlock.Lease, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	had, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-had:
+				return
+			case s := <-signals:
+				if sig := s.(syscall.Signal); stops(sig) {
+					stop(&stopSignal{sig})
+					return
+				}
+			}
+		}
+	}()
+	lease, err := o.acquire(ctx, lock)
+	close(had)
+	<-done
+	stopped := (*stopSignal)(nil)
+	if err == nil && errors.As(context.Cause(ctx), &stopped) { // both at once: the command has not begun
+		_ = lease.Release(context.WithoutCancel(ctx))
+		return nil, &exitError{stopped.code(), fmt.Errorf("%w before the command was begun", stopped)}
+	}
+	return lease, err
+}
+
+// codeOf takes an exitError apart.
+func codeOf(err error) (code int, reason string, _ error) {
+	exit := &exitError{exitFailed, err}
+	errors.As(err, &exit)
+	reasons := map[int]string{exitUsage: "usage", exitHeld: "held", exitNoQuorum: "no-quorum"}
+	if reason = reasons[exit.code]; reason == "" {
+		reason = "failed"
+	}
+	if exit.code > exitSignal {
+		reason = "interrupted"
+	}
+	return exit.code, reason, exit.err
+}

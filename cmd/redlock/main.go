@@ -1,0 +1,137 @@
+// Command redlock shows Redlock at work and runs commands under a lock.
+//
+//	redlock demo
+//	redlock run --nodes redis://a,redis://b,redis://c nightly -- ./backup.sh
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+// The exit codes that are ours. Those from 64 on are sysexits(3) where it has a fitting one; 126 and 127 are
+// the shell's.
+const (
+	exitFailed        = 1
+	exitUsage         = 64
+	exitNoQuorum      = 69 // EX_UNAVAILABLE
+	exitHeld          = 75 // EX_TEMPFAIL
+	exitLost          = 76
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal's number
+)
+
+// An exitError ends the program with a code. Its error is nil where all was said already, or where the code
+// is not ours to explain.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs the command line and returns the exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var exit *exitError
+	switch {
+	case !errors.As(err, &exit): // cobra's own: an unknown command, or a bad number of arguments
+		exit = &exitError{exitUsage, err}
+	case exit.err == nil:
+		return exit.code
+	}
+	say(stderr, "%v", exit.err)
+	return exit.code
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "redlock",
+		Short:         "Locks on a quorum of Redis nodes",
+		Example:       "  redlock demo\n  REDLOCK_NODES=a:6379,b:6379,c:6379 redlock run nightly -- ./backup.sh",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// A command that does not exist is an error, not a request for help.
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(newDemo(), newRun())
+	return root
+}
+
+// say prints one line of ours, apart from what a child prints there.
+func say(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "redlock: %s\n", oneLine(fmt.Sprintf(format, args...)))
+}
+
+// oneLine joins the lines of an error to one, and drops the library's prefix, which is also ours.
+func oneLine(s string) string {
+	var out []byte
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\n':
+			out = append(out, ';', ' ')
+		case c < ' ' || c == 0x7f: // no escape sequences from a server or a key
+			out = append(out, ' ')
+		default:
+			out = append(out, c)
+		}
+	}
+	const prefix = "redlock: "
+	if text := string(out); len(text) > len(prefix) && text[:len(prefix)] == prefix {
+		return text[len(prefix):]
+	}
+	return string(out)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	return json.NewEncoder(w).Encode(v) // one line
+}
+
+// failure gives a library error its exit code.
+func failure(err error) error {
+	switch {
+	case errors.Is(err, redlock.ErrInvalid):
+		return &exitError{exitUsage, err}
+	case errors.Is(err, redlock.ErrHeld):
+		return &exitError{exitHeld, err}
+	case errors.Is(err, redlock.ErrNoQuorum):
+		return &exitError{exitNoQuorum, err}
+	}
+	return &exitError{exitFailed, err}
+}
