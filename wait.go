@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -123,6 +124,17 @@ func prospectOf(answers []answer, need int, probed bool) prospect {
 	return p
 }
 
+// foreignPoll is how often a lock is asked for that another library holds.
+const foreignPoll = 10 * time.Millisecond
+
+// isToken reports whether it could be an owner token of this library's: 32 hexadecimal digits.
+func isToken(owner string) bool {
+	if len(owner) != 32 {
+		return false
+	}
+	return strings.Trim(owner, "0123456789abcdef") == ""
+}
+
 // sleepMax bounds a sleep whose end nobody told: a key without expiry, or too few answers.
 const sleepMax = time.Second
 
@@ -131,6 +143,9 @@ const sleepMax = time.Second
 func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, d time.Duration) error {
 	if d > c.cfg.MaxTTL {
 		d = sleepMax
+	}
+	if p.owner != "" && !isToken(p.owner) {
+		d = min(d, jitter(foreignPoll)) // another library's lock: its release is told to nobody
 	}
 	if p.at&^w.hearing != 0 {
 		d = min(d, c.cfg.NodeTimeout) // the word of some node may have gone unheard
