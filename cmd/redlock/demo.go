@@ -70,8 +70,7 @@ func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
 		return &exitError{exitFailed, err}
 	}
 
-	result := s.judge()
-	result.Interrupted = ctx.Err() != nil
+	result := s.judge(ctx.Err() != nil)
 	if o.json {
 		err = writeJSON(cmd.OutOrStdout(), result)
 	} else {

@@ -101,11 +101,11 @@ type verdict struct {
 }
 
 // judge looks at what happened. No contender runs any more.
-func (s *stage) judge() verdict {
+func (s *stage) judge(interrupted bool) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.SortFunc(s.tenures, func(a, b tenure) int { return int(a.from - b.from) })
-	v := verdict{Seconds: time.Since(s.began).Seconds(), Counter: s.counter.Load(), LostLeases: s.lost, Faults: s.faults}
+	v := verdict{Interrupted: interrupted, Seconds: time.Since(s.began).Seconds(), Counter: s.counter.Load(), LostLeases: s.lost, Faults: s.faults}
 	latest := tenure{client: -1}
 	for i, t := range s.tenures {
 		if t.raised {
@@ -135,26 +135,25 @@ func (s *stage) judge() verdict {
 	add(v.Overlaps == 0, "no overlap of believed validity", "%d", v.Overlaps)
 	add(v.LostUpdates == 0, "no lost update", "%d acquisitions − counter %d = %d", v.Acquisitions, v.Counter, v.LostUpdates)
 	add(v.FencesBack == 0, "fences strictly increasing", "%d of %d are not", v.FencesBack, len(s.tenures))
-	for i, f := range s.faults {
-		till := v.until(s.faults, i)
-		n := s.acquiredBetween(f.at, till)
-		add(n > 0, fmt.Sprintf("acquisitions after %s was %s", f.Node, f.What), "%d", n)
+	if kills := s.killed(); kills > 0 || !interrupted {
+		n := s.acquiredAfter(kills)
+		add(n > 0 && kills > 0, "acquisitions after both kills", "%d", n)
 	}
 	v.OK = !slices.ContainsFunc(v.Checks, func(c check) bool { return !c.OK })
 	return v
 }
 
-// until is when the fault after the i-th was, or the end.
-func (v verdict) until(faults []fault, i int) time.Duration {
-	if i+1 < len(faults) {
-		return faults[i+1].at
+// killed is when the second node was killed; 0: not yet.
+func (s *stage) killed() time.Duration {
+	if len(s.faults) < 2 {
+		return 0
 	}
-	return time.Duration(v.Seconds * float64(time.Second))
+	return s.faults[1].at
 }
 
-func (s *stage) acquiredBetween(from, till time.Duration) (n int) {
+func (s *stage) acquiredAfter(at time.Duration) (n int) {
 	for _, t := range s.tenures {
-		if t.from >= from && t.from < till {
+		if t.from >= at {
 			n++
 		}
 	}

@@ -65,7 +65,10 @@ func (v *view) frame() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.live {
-		fmt.Fprintln(v.out, strings.Join(lines, "  "))
+		for i := range lines[1:] {
+			lines[i+1] = strings.TrimSpace(lines[i+1])
+		}
+		fmt.Fprintln(v.out, strings.Join(lines, ", "))
 		return
 	}
 	var b strings.Builder

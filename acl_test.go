@@ -1,0 +1,71 @@
+package redlock_test
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// The rights that the README gives to a Redis user are enough, for contention and a server that forgot its
+// scripts too.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^user locker on >SECRET (.*)$`).FindSubmatch(readme)
+	require.NotNil(t, line, "README.md has no line that begins with: user locker on >SECRET")
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(soon(t), time.Second)
+		require.NoError(t, err)
+		args := []any{"SETUSER", "locker", "on", ">SECRET"}
+		for _, rule := range strings.Fields(string(line[1])) {
+			args = append(args, rule)
+		}
+		_, err = conn.Do("ACL", args...)
+		require.NoError(t, err)
+		conn.Close()
+	}
+	asLocker := func(cfg *redlock.Config) {
+		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "SECRET") })...)
+	}
+	a, b, ctx := open(t, f, asLocker), open(t, f, asLocker), soon(t)
+	held, err := a.Mutex("x", "y").Acquire(ctx)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Mutex("y").Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+	}()
+	require.NoError(t, held.Extend(ctx))
+	require.NoError(t, held.Release(ctx))
+	require.NoError(t, <-done)
+
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(ctx, time.Second)
+		require.NoError(t, err)
+		_, err = conn.Do("SCRIPT", "FLUSH")
+		require.NoError(t, err)
+		conn.Close()
+	}
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.NoError(t, a.Mutex("z").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+	}, 5*time.Second, 10*time.Millisecond)
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(ctx, time.Second)
+		require.NoError(t, err)
+		denied, err := conn.Do("ACL", "LOG")
+		require.NoError(t, err)
+		require.Empty(t, denied, "the server refused something")
+		conn.Close()
+	}
+}

@@ -1,0 +1,134 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "redlock-command-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "redlock")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// A process is the binary, running.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout bytes.Buffer
+	stderr *os.File // a file: what redlock's child keeps open must not keep Wait waiting
+	cancel context.CancelFunc
+}
+
+// start runs the binary with a bounded time. It has no terminal, also where the test has one.
+func start(t *testing.T, stdin io.Reader, env []string, args ...string) *process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	p := &process{t: t, cmd: exec.CommandContext(ctx, binary, args...), cancel: cancel}
+	var err error
+	if p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr")); err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, &p.stdout, p.stderr
+	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = noTerminal()
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "REDLOCK_") {
+			p.cmd.Env = append(p.cmd.Env, v)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wait returns the exit code and what was printed.
+func (p *process) wait() (code int, stdout, stderr string) {
+	p.t.Helper()
+	defer p.cancel()
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Errorf("wait: %v", err)
+	}
+	p.stderr.Close()
+	return p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.said()
+}
+
+func (p *process) said() string {
+	text, err := os.ReadFile(p.stderr.Name())
+	if err != nil {
+		p.t.Error(err)
+	}
+	return string(text)
+}
+
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return start(t, nil, nil, args...).wait()
+}
+
+func nodes(f *fleet.Fleet) string { return "--nodes=" + strings.Join(f.URLs(), ",") }
+
+// eventually waits for a condition that has to come.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it did not come: %s", what)
+		}
+	}
+}
+
+func everyNode(t *testing.T, f *fleet.Fleet, do func(*fleet.Node) error) {
+	t.Helper()
+	for _, n := range f.Nodes() {
+		if err := do(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// newClient is another user of the same nodes, past the links.
+func newClient(t *testing.T, f *fleet.Fleet) *redlock.Client {
+	t.Helper()
+	var urls []string
+	for _, n := range f.Nodes() {
+		urls = append(urls, n.DirectURL())
+	}
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(urls...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
