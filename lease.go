@@ -50,7 +50,7 @@ func (l *Lease) Context() context.Context {
 	defer l.mu.Unlock()
 	if l.ctx == nil {
 		own, cancel := context.WithCancelCause(context.WithoutCancel(l.parent))
-		l.own, l.ctx = own, carry(own, l)
+		l.own, l.ctx = own, carry(own, l, context.WithoutCancel(l.parent))
 		l.hold.mu.Lock()
 		ended := l.hold.ended
 		l.hold.cancel = cancel
@@ -69,7 +69,7 @@ func (l *Lease) With(ctx context.Context) context.Context {
 	both, cancel := context.WithCancelCause(ctx)
 	own := l.own // set by Context, and never again
 	context.AfterFunc(own, func() { cancel(context.Cause(own)) })
-	return carry(both, l)
+	return carry(both, l, ctx)
 }
 
 // Valid reports whether the lock is surely still held, by the clock as it is now: it is right also when
@@ -144,6 +144,11 @@ func (l *Lease) Extend(ctx context.Context) error {
 // returns the same.
 func (l *Lease) Release(ctx context.Context) error {
 	h := l.hold
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		if c.lease == l { // this very call ends ctx, but not the wait for its own answer
+			ctx = c.under
+		}
+	}
 	first := h.end(ErrReleased)
 	r := h.sendRelease()
 	if first {
@@ -185,13 +190,14 @@ func (h *hold) cause() error {
 // A carried lease is found in a context by those who would acquire under it.
 type carried struct {
 	lease *Lease
+	under context.Context // what the lease was put into; it does not end with the lease
 	outer *carried
 }
 
 type carriedKey struct{}
 
-func carry(ctx context.Context, l *Lease) context.Context {
-	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, outer: carriedBy(ctx)})
+func carry(ctx context.Context, l *Lease, under context.Context) context.Context {
+	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, outer: carriedBy(ctx)})
 }
 
 func carriedBy(ctx context.Context) *carried {

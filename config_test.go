@@ -1,0 +1,163 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"math"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestInvalidConfigurationNamesTheField(t *testing.T) {
+	three := redlock.Nodes("a", "b", "c")
+	dial := func(context.Context) (redis.Conn, error) { return nil, nil }
+	for name, c := range map[string]struct {
+		field string
+		cfg   redlock.Config
+	}{
+		"no nodes":                    {"Nodes", redlock.Config{}},
+		"too many nodes":              {"Nodes", redlock.Config{Nodes: make([]redlock.Node, 65)}},
+		"the same address":            {"Nodes[1]", redlock.Config{Nodes: redlock.Nodes("a:1", "redis://A:1")}},
+		"the default port":            {"Nodes[1]", redlock.Config{Nodes: redlock.Nodes("a", "redis://a:6379/3")}},
+		"the same name":               {"Nodes[1].Name", redlock.Config{Nodes: []redlock.Node{{Name: "x", URL: "a"}, {Name: "x", URL: "b"}}}},
+		"no URL":                      {"Nodes[0].URL", redlock.Config{Nodes: []redlock.Node{{}}}},
+		"an unknown scheme":           {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("http://a")}},
+		"no host":                     {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://")}},
+		"no database":                 {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a/x")}},
+		"a socket with a host":        {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("unix://run/redis.sock")}},
+		"TLS without rediss":          {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "redis://a", TLS: &tls.Config{}}}}},
+		"URL and Dial":                {"Nodes[0]", redlock.Config{Nodes: []redlock.Node{{URL: "a", Dial: dial}}}},
+		"Dial without a name":         {"Nodes[0].Name", redlock.Config{Nodes: []redlock.Node{{Dial: dial}}}},
+		"a short TTL":                 {"TTL", redlock.Config{Nodes: three, TTL: 9 * time.Millisecond}},
+		"a negative TTL":              {"TTL", redlock.Config{Nodes: three, TTL: -1}},
+		"a TTL above MaxTTL":          {"TTL", redlock.Config{Nodes: three, TTL: 31 * time.Second}},
+		"a short MaxTTL":              {"MaxTTL", redlock.Config{Nodes: three, MaxTTL: time.Millisecond}},
+		"NodeTimeout of half the TTL": {"NodeTimeout", redlock.Config{Nodes: three, TTL: time.Second, NodeTimeout: 500 * time.Millisecond}},
+		"a negative NodeTimeout":      {"NodeTimeout", redlock.Config{Nodes: three, NodeTimeout: -1}},
+		"a quorum below a majority":   {"Quorum", redlock.Config{Nodes: three, Quorum: 1}},
+		"a negative quorum":           {"Quorum", redlock.Config{Nodes: three, Quorum: -1}},
+		"a quorum above all":          {"Quorum", redlock.Config{Nodes: three, Quorum: 4}},
+		"a negative drift":            {"Drift", redlock.Config{Nodes: three, Drift: -0.1}},
+		"a drift of all":              {"Drift", redlock.Config{Nodes: three, Drift: 1}},
+		"no drift at all":             {"Drift", redlock.Config{Nodes: three, Drift: math.NaN()}},
+		"a drift that eats the TTL":   {"TTL", redlock.Config{Nodes: three, TTL: 10 * time.Millisecond, Drift: 0.9}},
+		"a large MinValidity":         {"TTL", redlock.Config{Nodes: three, MinValidity: 10 * time.Second}},
+		"a negative MinValidity":      {"MinValidity", redlock.Config{Nodes: three, MinValidity: -1}},
+		"a negative MaxClockSkew":     {"MaxClockSkew", redlock.Config{Nodes: three, MaxClockSkew: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := redlock.New(c.cfg)
+			require.ErrorIs(t, err, redlock.ErrInvalid)
+			require.ErrorContains(t, err, "invalid: "+c.field+":")
+		})
+	}
+}
+
+func FuzzNodeURL(f *testing.F) {
+	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		// Without nodes that can be reached, but also without a client that is left open.
+		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(raw, raw)}) // twice: never valid
+		if err == nil {
+			c.Close()
+			t.Fatal("the same node twice is valid")
+		}
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		if strings.Contains(raw, ":hunter2@") {
+			require.NotContains(t, err.Error(), "hunter2")
+		}
+	})
+}
+
+func TestInvalidLocksAreRefusedBeforeAnythingIsSent(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	prefixed := open(t, f, func(cfg *redlock.Config) { cfg.Prefix = "redlock:" })
+	for name, lock := range map[string]redlock.Lock{
+		"no name":             c.Mutex(""),
+		"no second name":      c.Mutex("a", ""),
+		"a long name":         c.Mutex(strings.Repeat("x", 1025)),
+		"the same name twice": c.Mutex("a", "b", "a"),
+		"the fences":          c.Mutex("redlock:fence"),
+		"the marker":          c.Mutex("redlock:node"),
+		"the quarantine":      c.Mutex("redlock:quarantine"),
+		"a fair queue":        c.Mutex("redlock:fair:x"),
+		"a read-write state":  c.Mutex("redlock:rw:x"),
+		"by way of Prefix":    prefixed.Mutex("fence"),
+		"a short TTL":         c.Mutex("a").WithTTL(time.Millisecond),
+		"a long TTL":          c.Mutex("a").WithTTL(time.Minute),
+		"no longest hold":     c.Mutex("a").WithMaxHold(0),
+		"the zero Lock":       {},
+		"the zero Lock, with": redlock.Lock{}.WithTTL(time.Second).WithoutRenewal(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := lock.TryAcquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrInvalid)
+			_, err = lock.Acquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrInvalid)
+		})
+	}
+}
+
+func TestAcquiringUnderOneselfIsAnErrorAtOnce(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	require.NoError(t, c.Mutex("a", "b").Do(soon(t), func(ctx context.Context, l *redlock.Lease) error {
+		for _, ctx := range []context.Context{ctx, l.Context(), l.With(context.Background())} {
+			_, err := c.Mutex("c", "b").Acquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrInvalid)
+			require.ErrorContains(t, err, `"b"`)
+		}
+		return c.Mutex("c").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
+			_, err := c.Mutex("a").Acquire(ctx) // two contexts further out
+			require.ErrorIs(t, err, redlock.ErrInvalid)
+			return nil
+		})
+	}))
+	l, err := c.Mutex("a").Acquire(soon(t))
+	require.NoError(t, err)
+	ctx := l.With(soon(t))
+	require.NoError(t, l.Release(ctx))
+	require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
+}
+
+func TestOneServerHasOneVote(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 2})
+	u, err := url.Parse(f.URLs()[0])
+	require.NoError(t, err)
+	again := "redis://localhost:" + u.Port()
+	c := open(t, f, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(f.URLs()[0], again, f.URLs()[1]) })
+	ctx := soon(t)
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err, "two servers of three nodes are a majority")
+	require.NoError(t, l.Release(ctx))
+
+	require.NoError(t, f.Nodes()[1].Kill())
+	_, err = c.Mutex("x").TryAcquire(ctx)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	require.ErrorContains(t, err, "same server")
+}
+
+func TestNamesAreNeverMangled(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.Prefix = "app/" }), soon(t)
+	for _, name := range []string{"a b", " ", "naïve 鍵 🔒", "two\nlines\r\n", "nul\x00nul", "\xff\xfe", "{x}*?[", strings.Repeat("x", 1020)} {
+		l, err := c.Mutex(name).Acquire(ctx)
+		require.NoError(t, err, "%q", name)
+		require.Equal(t, []string{name}, l.Names())
+		require.Equal(t, l.Token(), owners(t, f, "app/"+name)[0], "%q", name)
+		require.NoError(t, l.Release(ctx))
+	}
+}
