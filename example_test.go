@@ -1,0 +1,157 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// exampleClient is a client of three nodes inside this process, and what ends both.
+func exampleClient() (*redlock.Client, func()) {
+	nodes, err := fleet.Start(context.Background(), fleet.Embedded, fleet.Options{Nodes: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(nodes.URLs()...)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client, func() { client.Close(); nodes.Close() }
+}
+
+func ExampleNew() {
+	_, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("10.0.0.1", "10.0.1.1", "10.0.0.1:6379")})
+	fmt.Println(err)
+	// Output: redlock: invalid: Nodes[2]: 10.0.0.1:6379 is the address of Nodes[0] too; one server has one vote
+}
+
+func ExampleClient_Mutex() {
+	client, end := exampleClient()
+	defer end()
+
+	lease, err := client.Mutex("invoice/42").Acquire(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("valid:", lease.Valid())
+	_, err = client.Mutex("invoice/42").TryAcquire(context.Background())
+	fmt.Println("held:", errors.Is(err, redlock.ErrHeld))
+	fmt.Println("released:", lease.Release(context.Background()) == nil)
+	// Output:
+	// valid: true
+	// held: true
+	// released: true
+}
+
+func ExampleClient_Mutex_severalNames() {
+	client, end := exampleClient()
+	defer end()
+
+	// Both accounts or none, in one round; the order of the names does not matter.
+	transfer := client.Mutex("account/1", "account/2")
+	err := transfer.Do(context.Background(), func(ctx context.Context, l *redlock.Lease) error {
+		fmt.Println(l.Names())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// [account/1 account/2]
+	// <nil>
+}
+
+func ExampleLock_Do() {
+	client, end := exampleClient()
+	defer end()
+
+	err := client.Mutex("report").Do(context.Background(), func(ctx context.Context, l *redlock.Lease) error {
+		fmt.Println("working")
+		return ctx.Err() // ctx ends before anyone else can have the lock
+	})
+	fmt.Println(err)
+	// Output:
+	// working
+	// <nil>
+}
+
+func ExampleLock_TryDo() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+
+	lock := client.Mutex("nightly")
+	err := lock.Do(ctx, func(context.Context, *redlock.Lease) error {
+		ran, err := lock.TryDo(ctx, func(context.Context, *redlock.Lease) error { return nil }) // another process, say
+		fmt.Println(ran, err)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// false <nil>
+	// <nil>
+}
+
+func ExampleDoValue() {
+	client, end := exampleClient()
+	defer end()
+
+	number, err := redlock.DoValue(context.Background(), client.Mutex("counter"),
+		func(ctx context.Context, l *redlock.Lease) (int, error) { return 7, nil })
+	fmt.Println(number, err)
+	// Output: 7 <nil>
+}
+
+func ExampleGuard() {
+	client, end := exampleClient()
+	defer end()
+
+	charge := redlock.Guard(
+		func(order string) redlock.Lock { return client.Mutex("order/" + order) },
+		func(ctx context.Context, order string) error { fmt.Println("charging", order); return nil },
+		redlock.Wait)
+	fmt.Println(charge(context.Background(), "42"))
+	// Output:
+	// charging 42
+	// <nil>
+}
+
+// A resource that refuses smaller fences than the largest it has seen is safe even from a holder that was
+// stopped for longer than its lease.
+func ExampleLease_Fence() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+
+	var highest uint64
+	write := func(fence uint64, what string) {
+		if fence < highest {
+			fmt.Println("refused:", what)
+			return
+		}
+		highest = fence
+		fmt.Println("written:", what)
+	}
+
+	paused, _ := client.Mutex("file").WithTTL(50 * time.Millisecond).WithoutRenewal().Acquire(ctx)
+	next, _ := client.Mutex("file").Acquire(ctx) // after the first has expired
+	write(next.Fence(), "by the next holder")
+	write(paused.Fence(), "by the one that was paused")
+	next.Release(ctx)
+	// Output:
+	// written: by the next holder
+	// refused: by the one that was paused
+}
+
+func ExampleLease_Context() {
+	client, end := exampleClient()
+	defer end()
+
+	lease, _ := client.Mutex("job").WithMaxHold(20 * time.Millisecond).Acquire(context.Background())
+	<-lease.Context().Done()
+	fmt.Println(errors.Is(context.Cause(lease.Context()), redlock.ErrLost), lease.Valid())
+	// Output: true false
+}
