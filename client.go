@@ -30,7 +30,6 @@ type Client struct {
 
 	mu     sync.Mutex       // guards the rest; no I/O and no call-back under it
 	claims map[string]*node // by run id: the node that this server is counted as
-	tried  int              // nodes whose first attempt to connect is over
 	grace  *time.Timer      // closes opened though some node is still silent
 	isOpen bool
 	closed bool

@@ -63,7 +63,7 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 }
 
 func FuzzNodeURL(f *testing.F) {
-	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/"} {
+	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/", "redis://u:pa/ss:hunter2@a"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -68,12 +67,8 @@ func (n Node) endpoint(field string) (endpoint, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// The error of url.Parse quotes the URL, and with it a password.
-		var parse *url.Error
-		if errors.As(err, &parse) {
-			err = parse.Err
-		}
-		return e, invalid(field+".URL", "%v", err)
+		// No part of the URL is quoted, here and below: a password with a slash in it may be anywhere.
+		return e, invalid(field+".URL", "it is not a URL; percent-encode what is special in a user name or password")
 	}
 	if u.User != nil {
 		e.username = u.User.Username()
@@ -111,11 +106,11 @@ func (n Node) endpoint(field string) (endpoint, error) {
 			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://")
 		}
 	default:
-		return e, invalid(field+".URL", "%q is no scheme it knows; use redis://, rediss:// or unix://", u.Scheme)
+		return e, invalid(field+".URL", "its scheme is none of redis://, rediss:// and unix://")
 	}
 	if database != "" {
 		if e.database, err = strconv.Atoi(database); err != nil || e.database < 0 {
-			return e, invalid(field+".URL", "%q is no database number", database)
+			return e, invalid(field+".URL", "what follows the host is no database number")
 		}
 	}
 	if e.name == "" {

@@ -7,9 +7,9 @@ require (
 	github.com/gomodule/redigo v1.9.3
 	github.com/hashicorp/go-multierror v1.1.1
 	github.com/ory/dockertest/v3 v3.12.0
+	github.com/spf13/cobra v1.10.2
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
-	github.com/spf13/cobra v1.10.2
 	golang.org/x/sys v0.38.0
 	golang.org/x/term v0.37.0
 )
