@@ -263,6 +263,7 @@ func TestReleasesOwedToANodeThatWasAwayAreSentFirst(t *testing.T) {
 	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 100 * time.Millisecond; cfg.TTL = 30 * time.Second }), soon(t)
 	l, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
 	require.NoError(t, f.Nodes()[0].Cut())
 	require.NoError(t, l.Release(ctx))
 	require.Equal(t, l.Token(), owners(t, f, "x")[0], "the cut node has not heard of the release")
@@ -276,6 +277,7 @@ func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 	c, ctx := open(t, f), soon(t)
 	l, err := c.Mutex("held").Acquire(ctx)
 	require.NoError(t, err)
+	holds(t, f, "held", l.Token())
 	for _, n := range f.Nodes() {
 		conn, err := n.DialDirect(ctx, time.Second)
 		require.NoError(t, err)

@@ -58,15 +58,18 @@ func onFleets(t *testing.T, o fleet.Options, test func(*testing.T, *fleet.Fleet)
 	}
 }
 
-// everywhere is the owner on each of n nodes.
-func everywhere(owner string, n int) []string { return slices.Repeat([]string{owner}, n) }
+// holds waits until every node has the key for this owner: an Acquire returns when a majority has.
+func holds(t testing.TB, f *fleet.Fleet, key, owner string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, slices.Repeat([]string{owner}, len(f.Nodes())), owners(t, f, key))
+	}, 5*time.Second, 5*time.Millisecond)
+}
 
 // clears waits until no node has the key.
 func clears(t testing.TB, f *fleet.Fleet, key string) {
 	t.Helper()
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		assert.Equal(c, everywhere("", len(f.Nodes())), owners(t, f, key))
-	}, 5*time.Second, 5*time.Millisecond)
+	holds(t, f, key, "")
 }
 
 func TestOneClientHoldsAndTheNextGetsItAfterRelease(t *testing.T) {
@@ -194,6 +197,7 @@ func TestHolderLearnsAtTheNextRenewalThatItsKeysAreGone(t *testing.T) {
 		c, ctx := open(t, f), soon(t)
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
+		holds(t, f, "x", l.Token())
 		for _, n := range f.Nodes()[:3] {
 			conn, err := n.DialDirect(ctx, time.Second)
 			require.NoError(t, err)
@@ -214,6 +218,7 @@ func TestANodeThatLostTheKeyIsPlantedAgain(t *testing.T) {
 		c, ctx := open(t, f), soon(t)
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
+		holds(t, f, "x", l.Token())
 		for _, n := range f.Nodes()[3:] {
 			conn, err := n.DialDirect(ctx, time.Second)
 			require.NoError(t, err)
@@ -222,9 +227,7 @@ func TestANodeThatLostTheKeyIsPlantedAgain(t *testing.T) {
 			conn.Close()
 		}
 		require.NoError(t, l.Extend(ctx))
-		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			assert.Equal(c, everywhere(l.Token(), 5), owners(t, f, "x"))
-		}, 5*time.Second, 5*time.Millisecond)
+		holds(t, f, "x", l.Token())
 		require.NoError(t, l.Release(ctx))
 		clears(t, f, "x")
 	})
