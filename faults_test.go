@@ -128,7 +128,7 @@ func TestAContextThatEndsDuringAcquireLeavesNothing(t *testing.T) {
 
 func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
-	const clients, goroutines, each = 4, 8, 320
+	const clients, goroutines, each = 4, 8, 400
 	var failures, wins atomic.Int64
 	var wg sync.WaitGroup
 	for range clients {
@@ -150,7 +150,7 @@ func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
 	}
 	holder := open(t, f)
 	wg.Go(func() { // keeps the lock taken most of the time, so that nearly all fail
-		for failures.Load() < 10_000 && failures.Load()+wins.Load() < clients*goroutines*each {
+		for failures.Load()+wins.Load() < clients*goroutines*each {
 			_, _ = holder.Mutex("x").TryDo(context.Background(), func(context.Context, *redlock.Lease) error {
 				time.Sleep(5 * time.Millisecond)
 				return nil
@@ -159,7 +159,7 @@ func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
 	})
 	wg.Wait()
 	t.Logf("%d failures, %d wins", failures.Load(), wins.Load())
-	require.GreaterOrEqual(t, failures.Load(), int64(9_000))
+	require.GreaterOrEqual(t, failures.Load(), int64(10_000))
 	clears(t, f, "x")
 }
 

@@ -1,0 +1,64 @@
+package redlock
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sources parses the non-test files of this package.
+func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	set, files := token.NewFileSet(), map[string]*ast.File{}
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			files[name], err = parser.ParseFile(set, name, nil, 0)
+			require.NoError(t, err)
+		}
+	}
+	return set, files
+}
+
+// The decision knows no node, no goroutine and no clock.
+func TestTheDecisionImportsNoIO(t *testing.T) {
+	_, files := sources(t)
+	for _, spec := range files["quorum.go"].Imports {
+		require.Equal(t, `"time"`, spec.Path.Value, "quorum.go decides, and does nothing else")
+	}
+	ast.Inspect(files["quorum.go"], func(n ast.Node) bool {
+		_, spawns := n.(*ast.GoStmt)
+		require.False(t, spawns)
+		return true
+	})
+}
+
+// F1: a client's wall clock is used nowhere. time.Now is called where only its monotonic part counts.
+func TestTheWallClockIsReadNowhere(t *testing.T) {
+	allowed := map[string]string{
+		"clock.go":    "the origin of the monotonic clock",
+		"endpoint.go": "a write deadline, which the runtime keeps in monotonic time",
+		"watch.go":    "how long a subscription has been unused",
+	}
+	set, files := sources(t)
+	for name, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pkg, ok := sel.X.(*ast.Ident)
+			if ok && pkg.Name == "time" && sel.Sel.Name == "Now" {
+				require.Contains(t, allowed, name, "time.Now at %s", set.Position(n.Pos()))
+			}
+			require.NotContains(t, []string{"Unix", "UnixNano", "UnixMilli", "UnixMicro"}, sel.Sel.Name,
+				"wall time at %s", set.Position(n.Pos()))
+			return true
+		})
+	}
+}
