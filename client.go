@@ -33,6 +33,7 @@ type Client struct {
 	grace  *time.Timer      // closes opened though some node is still silent
 	isOpen bool
 	closed bool
+	warned bool // of a quarantine
 }
 
 // openGrace is how long the first round waits for the last nodes to connect once a quorum has.

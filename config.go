@@ -161,7 +161,12 @@ func (c *Config) checkTTL(field string, ttl time.Duration) error {
 // nodeTimeout is the time of one round of a lock with this ttl.
 func (c *Config) nodeTimeout(ttl time.Duration) time.Duration { return min(c.NodeTimeout, ttl/4) }
 
-const fenceKey = "redlock:fence"
+// The keys that a node has beside the locks; see docs/protocol.md.
+const (
+	fenceKey      = "redlock:fence"
+	markerKey     = "redlock:node"
+	quarantineKey = "redlock:quarantine"
+)
 
 // checkNames holds for the names of one lock.
 func (c *Config) checkNames(names []string) error {
@@ -187,7 +192,7 @@ func (c *Config) checkNames(names []string) error {
 // reserved reports whether the key is one of those that a node keeps beside the locks.
 func reserved(key string) bool {
 	switch key {
-	case fenceKey, "redlock:node", "redlock:quarantine":
+	case fenceKey, markerKey, quarantineKey:
 		return true
 	}
 	return strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")

@@ -21,6 +21,10 @@ func exampleClient() (*redlock.Client, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
+	// These nodes are new, so no lease can be out on them.
+	if err := client.Enroll(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 	return client, func() { client.Close(); nodes.Close() }
 }
 

@@ -218,12 +218,12 @@ func TestAHolderThatIsCutOffStopsBelievingBeforeAnotherAcquires(t *testing.T) {
 }
 
 // openDirect is a client that no link fault touches.
-func openDirect(t testing.TB, f *fleet.Fleet) *redlock.Client {
+func openDirect(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
 	urls := make([]string, len(f.Nodes()))
 	for i, n := range f.Nodes() {
 		urls[i] = n.DirectURL()
 	}
-	return open(t, f, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })
+	return open(t, f, append(change, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })...)
 }
 
 // A5: on one ordered connection a release cannot overtake its acquire. The pause is once shorter than a
@@ -292,7 +292,7 @@ func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 
 func TestANodeThatRestartsIsUsedAgain(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
-		c, ctx := open(t, f), soon(t)
+		c, ctx := open(t, f, brief), soon(t)
 		for _, n := range f.Nodes()[:3] {
 			require.NoError(t, n.Kill())
 		}

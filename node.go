@@ -32,6 +32,7 @@ type node struct {
 	tried   bool       // the first attempt to connect is over
 	up      bool
 	why     error     // why it is not up
+	stands  standing  // of the server that it is connected to
 	queue   []request // accepted, not yet written
 	flight  fifo      // written, not yet answered, in the order written
 	owed    []*round  // releases that no server has confirmed
@@ -176,7 +177,8 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			health.Reset(wait)
 		}
 		var done bool
-		if batch, done = n.take(batch); done {
+		var stands standing
+		if batch, stands, done = n.take(batch); done {
 			return ErrClosed, false
 		}
 		if len(batch) == 0 {
@@ -187,7 +189,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			health.Reset(n.client.stallTimeout())
 		}
 		for i := range batch {
-			args = batch[i].arguments(args[:0])
+			args = batch[i].arguments(args[:0], &stands)
 			if err := s.conn.Send(batch[i].command(), args...); err != nil {
 				return err, false
 			}
@@ -200,11 +202,11 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 }
 
 // take moves the queue into flight before it is written, so that no reply comes before its request is known.
-func (n *node) take(reuse []request) (batch []request, done bool) {
+func (n *node) take(reuse []request) (batch []request, stands standing, done bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) == 0 {
-		return reuse[:0], n.closing && n.flight.len() == 0
+		return reuse[:0], n.stands, n.closing && n.flight.len() == 0
 	}
 	batch, n.queue = n.queue, reuse[:0]
 	now := n.client.cfg.Clock.Now()
@@ -213,7 +215,7 @@ func (n *node) take(reuse []request) (batch []request, done bool) {
 		batch[i].sentAt = now
 		n.flight.push(batch[i])
 	}
-	return batch, false
+	return batch, n.stands, false
 }
 
 func (q *request) command() string {
@@ -227,11 +229,14 @@ func (q *request) command() string {
 	}
 }
 
-func (q *request) arguments(args []any) []any {
+func (q *request) arguments(args []any, stands *standing) []any {
 	switch {
 	case q.round != nil:
 		args = append(args, q.round.script.sha, len(q.round.keys))
 		args = append(args, q.round.keys...)
+		if q.round.script.first != nil {
+			args = append(args, q.round.script.first(stands))
+		}
 		return append(args, q.round.args...)
 	case q.load != nil:
 		return append(args, "LOAD", q.load.source)
@@ -300,6 +305,9 @@ func (n *node) answer(s *session, q request, reply any, err error) {
 	if a.micros != 0 {
 		n.observe(q, a.micros)
 	}
+	if a.err == errUnready {
+		a.err = n.unready()
+	}
 	q.round.record(n.index, a)
 }
 
@@ -331,12 +339,13 @@ func (n *node) rise(s *session) {
 	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros)
 	n.mu.Lock()
 	n.tried, n.up, n.why = true, true, nil
+	n.stands = standing{runID: s.runID, marker: marker(s.runID, n.client.cfg.MaxTTL.Milliseconds())}
 	for _, r := range n.owed {
 		n.queue = append(n.queue, request{round: r})
 	}
 	n.owed = nil
 	n.mu.Unlock()
-	n.nudge()
+	n.askReady()
 	n.client.nodeChanged(n, nil)
 }
 
@@ -345,6 +354,7 @@ func (n *node) down(err error) {
 	n.mu.Lock()
 	wasUp, first := n.up, !n.tried
 	n.tried, n.up, n.why = true, false, err
+	n.stands.stop()
 	requests := append(n.flight.drain(), n.queue...)
 	n.queue = nil
 	for _, q := range requests {

@@ -26,7 +26,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	var ballot uint64
 	if !c.cfg.NoFence {
 		if ballot = c.ballot(t0); ballot == 0 { // no node was ever reached, so there is nobody to ask
-			r = c.newRound(acquireScript, l.res.fenced, nil, t0)
+			r = c.newRound(acquireScript, l.res.marked, nil, t0)
 			for _, n := range c.nodes {
 				_, _, why := n.state()
 				r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
@@ -36,7 +36,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	}
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
-	r = c.newRound(acquireScript, l.res.fenced, l.res.args(token, l.ttl, ballot), t0)
+	r = c.newRound(acquireScript, l.res.marked, l.res.args(token, l.ttl, ballot), t0)
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, probe, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
@@ -149,7 +149,7 @@ func newToken() string {
 	return string(text[:])
 }
 
-// args are the ARGV of acquire.lua and plant.lua.
+// args are the ARGV of plant.lua, and of acquire.lua behind the marker.
 func (res *resource) args(token string, ttl time.Duration, ballot uint64) []any {
 	args := make([]any, 3, 3+len(res.slots))
 	args[0], args[1], args[2] = token, millis(ttl), "0"

@@ -16,7 +16,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-func open(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
+// openFresh is a client of nodes as they are: new ones are in quarantine.
+func openFresh(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
 	for _, ch := range change {
@@ -25,6 +26,14 @@ func open(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redloc
 	c, err := redlock.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// open is a client of nodes that are ready to grant.
+func open(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
+	t.Helper()
+	c := openFresh(t, f, change...)
+	_ = c.Enroll(soon(t)) // where a node is away on purpose, the others are enrolled
 	return c
 }
 

@@ -14,6 +14,7 @@ type resource struct {
 	names  []string
 	keys   []any  // the lock keys
 	fenced []any  // redlock:fence, then the lock keys
+	marked []any  // redlock:node, then all of these
 	slots  []any  // the fence slot of each lock key
 	line   string // where those of this process queue who want the same
 }
@@ -22,14 +23,14 @@ type resource struct {
 const fenceSlots = 4096
 
 func newResource(prefix string, names []string) *resource {
-	res := &resource{names: names, fenced: make([]any, 1, 1+len(names)), slots: make([]any, len(names))}
-	res.fenced[0] = fenceKey
+	res := &resource{names: names, marked: make([]any, 2, 2+len(names)), slots: make([]any, len(names))}
+	res.marked[0], res.marked[1] = markerKey, fenceKey
 	for i, name := range names {
 		key := prefix + name
-		res.fenced = append(res.fenced, key)
+		res.marked = append(res.marked, key)
 		res.slots[i] = strconv.Itoa(fenceSlot(key))
 	}
-	res.keys = res.fenced[1:]
+	res.fenced, res.keys = res.marked[1:], res.marked[2:]
 	res.line = names[0]
 	if len(names) > 1 {
 		sorted := slices.Sorted(slices.Values(names))

@@ -45,6 +45,7 @@ func newRound(s *script, keys, args []any, nodes, need int, t0 Instant) *round {
 type answer struct {
 	vote   vote
 	micros int64   // the server's TIME in µs, where it told
+	maxTTL int64   // what ready.lua admits, in ms
 	denial *denial // why it was denied
 	err    error   // why it is unknown
 }
@@ -60,10 +61,11 @@ type denial struct {
 type reason uint8
 
 const (
-	held    reason = iota // another owner has a key
-	stale                 // the ballot is not above the highest one granted
-	missing               // a key of ours is gone
-	gone                  // nothing, or not everything, was there to delete
+	held     reason = iota // another owner has a key
+	stale                  // the ballot is not above the highest one granted
+	missing                // a key of ours is gone
+	gone                   // nothing, or not everything, was there to delete
+	confined               // the node is in quarantine
 )
 
 func (d *denial) Error() string {
@@ -77,6 +79,8 @@ func (d *denial) Error() string {
 		return fmt.Sprintf("granted ballot %d before, not below ours", d.highest)
 	case missing:
 		return "the key is gone"
+	case confined:
+		return fmt.Sprintf("in quarantine for %v more", d.left)
 	default:
 		return "the key was not ours"
 	}
@@ -84,6 +88,7 @@ func (d *denial) Error() string {
 
 var (
 	errSilent   = errors.New("no answer in time")
+	errUnready  = errors.New("it may have forgotten what it granted, and is not ready to grant")
 	errNotAsked = errors.New("not asked, since the node asked first did not grant")
 )
 
@@ -261,6 +266,19 @@ func parseDenial(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: stale, highest: highest}
+	case "ready":
+		a.vote, a.denial = granted, nil
+		if a.maxTTL, err = redis.Int64(at(reply, 2)); err != nil {
+			return answer{}, false
+		}
+	case "quarantine":
+		left, err := redis.Int64(at(reply, 2))
+		if err != nil {
+			return answer{}, false
+		}
+		*a.denial = denial{reason: confined, left: time.Duration(left) * time.Millisecond}
+	case "unready": // the node's own goroutine knows why, and says so in its place
+		return answer{vote: unknown, micros: micros, err: errUnready}, true
 	case "missing":
 		a.denial.reason = missing
 	default:

@@ -13,11 +13,15 @@ type script struct {
 	sha    any // boxed once, for redigo
 	// cleansUp: what it deletes may stay behind if it is not sent, so it is owed until it is answered.
 	cleansUp bool
+	// first is the ARGV that differs from node to node: nil where there is none.
+	first func(*standing) any
 }
 
 var (
 	//go:embed scripts/acquire.lua
 	acquireSource string
+	//go:embed scripts/ready.lua
+	readySource string
 	//go:embed scripts/extend.lua
 	extendSource string
 	//go:embed scripts/plant.lua
@@ -30,10 +34,16 @@ var (
 	plantScript   = newScript("plant", plantSource)
 	releaseScript = newScript("release", releaseSource)
 
-	scripts = []*script{acquireScript, extendScript, plantScript, releaseScript}
+	readyScript = newScript("ready", readySource)
+
+	scripts = []*script{readyScript, acquireScript, extendScript, plantScript, releaseScript}
 )
 
-func init() { releaseScript.cleansUp = true }
+func init() {
+	releaseScript.cleansUp = true
+	acquireScript.first = func(s *standing) any { return s.marker }
+	readyScript.first = func(s *standing) any { return s.runID }
+}
 
 func newScript(name, source string) *script {
 	sum := sha1.Sum([]byte(source))

@@ -1,39 +1,44 @@
 -- Acquire (protocol steps A2, F2): grant every lock key to one owner, or none.
 --
--- KEYS[1]    redlock:fence, a hash: fence slot -> highest ballot granted there
--- KEYS[2..]  the lock keys
--- ARGV[1]    owner token, never used before
--- ARGV[2]    time to live, milliseconds
--- ARGV[3]    ballot, or "0" to keep no fence
--- ARGV[4..]  the fence slot of each lock key, in the order of KEYS[2..]
+-- KEYS[1]    redlock:node, the marker of a node that may grant; see ready.lua
+-- KEYS[2]    redlock:fence, a hash: fence slot -> highest ballot granted there
+-- KEYS[3..]  the lock keys
+-- ARGV[1]    the marker as the client knows it: the run id of this connection's server, and MaxTTL
+-- ARGV[2]    owner token, never used before
+-- ARGV[3]    time to live, milliseconds
+-- ARGV[4]    ballot, or "0" to keep no fence
+-- ARGV[5..]  the fence slot of each lock key, in the order of KEYS[3..]
 --
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
 --   {"held", time, pttl, owner, highest ballot}      some key is taken; nothing was written
 --   {"ballot", time, highest ballot}                 all are free, but a ballot as high was granted before
+--   {"unready", time}                                the marker is not this one (Q1): ask ready.lua
 --
 -- Ballots stay below 2^53, where Lua's doubles are exact.
 
-local token, ttl, ballot = ARGV[1], ARGV[2], ARGV[3]
+local token, ttl, ballot = ARGV[2], ARGV[3], ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'unready', now} end
+
 local highest = 0
 if ballot ~= '0' then
-  for i = 4, #ARGV do
-    local stored = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0)
+  for i = 5, #ARGV do
+    local stored = tonumber(redis.call('HGET', KEYS[2], ARGV[i]) or 0)
     if stored > highest then highest = stored end
   end
 end
 local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
 local held
-for i = 2, #KEYS do
+for i = 3, #KEYS do
   if stale then
     if redis.call('EXISTS', KEYS[i]) == 1 then held = KEYS[i] end
   elseif not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
     held = KEYS[i]
-    for j = 2, i - 1 do redis.call('DEL', KEYS[j]) end
+    for j = 3, i - 1 do redis.call('DEL', KEYS[j]) end
   end
   if held then break end
 end
@@ -47,6 +52,6 @@ end
 if stale then return {'ballot', now, highest} end
 
 if ballot ~= '0' then
-  for i = 4, #ARGV do redis.call('HSET', KEYS[1], ARGV[i], ballot) end
+  for i = 5, #ARGV do redis.call('HSET', KEYS[2], ARGV[i], ballot) end
 end
 return now

@@ -103,11 +103,16 @@ func (s *stage) play(ctx context.Context, f *fleet.Fleet, view *view) (err error
 		}
 	}()
 	for id := range demoClients {
-		client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: demoTTL})
+		client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: demoTTL, MaxTTL: demoTTL})
 		if err != nil {
 			return err
 		}
 		clients = append(clients, client)
+		if id == 0 { // the nodes are new: no lease can be out on them
+			if err := client.Enroll(ctx); err != nil {
+				return err
+			}
+		}
 		for range demoGoroutines {
 			done := make(chan struct{})
 			ended = append(ended, done)
@@ -128,9 +133,8 @@ func (s *stage) play(ctx context.Context, f *fleet.Fleet, view *view) (err error
 
 // hurt kills two nodes and starts one of them again, at fixed parts of the whole time.
 //
-// It comes back with its data. Started empty within demoTTL of its death it would have forgotten a vote that
-// a lease may rest on: A and B dead, a lease on C, D and E, A back and empty, B or C lost: then two nodes
-// of four know of the lease, and the rest might grant another.
+// It comes back empty, and so with a vote forgotten that a lease may rest on: the quarantine keeps it from
+// granting until that lease is over.
 func (s *stage) hurt(ctx context.Context) error {
 	a, b := s.nodes[0], s.nodes[1]
 	script := []struct {
@@ -140,7 +144,7 @@ func (s *stage) hurt(ctx context.Context) error {
 	}{
 		{0.25, "killed", a.Kill},
 		{0.45, "killed", b.Kill},
-		{0.75, "restarted with its data", func() error { return a.Start(ctx, fleet.Kept) }},
+		{0.75, "restarted empty", func() error { return a.Start(ctx, fleet.Empty) }},
 	}
 	for i, step := range script {
 		node := a

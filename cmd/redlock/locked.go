@@ -84,6 +84,9 @@ func lockAndRun(ctx context.Context, o *runOptions, r *report) (code int, reason
 		return codeOf(failure(err))
 	}
 	defer client.Close()
+	if err := enrollNew(ctx, o.nodes, client); err != nil {
+		return codeOf(failure(err))
+	}
 
 	began := time.Now()
 	lease, err := o.acquireUnlessStopped(ctx, client.Mutex(o.keys[0], o.keys[1:]...), signals)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
-	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 // size is how much was written to a file.
@@ -43,7 +42,7 @@ func lastTime(t *testing.T, path string) time.Time {
 // The first command does not heed TERM. The second does, but what it started does not. The third ends in
 // good order, within its grace.
 func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
-	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
+	f := startEnrolled(t, fleet.Process, fleet.Options{Links: true})
 	const write = "while :; do date +%s%N; sleep 0.005; done >"
 	dir := t.TempDir()
 	scripts := map[string]string{
@@ -93,7 +92,7 @@ func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 }
 
 func TestNoQuorumExits69(t *testing.T) {
-	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
+	f := startEnrolled(t, fleet.Process, fleet.Options{Links: true})
 	everyNode(t, f, (*fleet.Node).Cut)
 	for _, wait := range []string{"0", "1ms", "400ms"} {
 		code, _, stderr := run(t, "run", nodes(f), "--wait", wait, "k", "--", "true")
@@ -110,7 +109,7 @@ func TestNoQuorumExits69(t *testing.T) {
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
-	f := fleettest.Start(t, fleet.Embedded, fleet.Options{})
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{})
 	for name, sig := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
 		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
@@ -127,7 +126,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 }
 
 func TestASignalThatEndsTheCommandIsItsExitCode(t *testing.T) {
-	f := fleettest.Start(t, fleet.Embedded, fleet.Options{})
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{})
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := start(t, nil, nil, "run", nodes(f), "k", "--", "sh", "-c", `echo >"$0"; exec sleep 20`, ready)
 	eventually(t, "the command", func() bool { return size(ready) > 0 })

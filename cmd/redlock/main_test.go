@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 var binary string
@@ -133,4 +134,14 @@ func newClient(t *testing.T, f *fleet.Fleet) *redlock.Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// startEnrolled starts nodes that are ready to grant.
+func startEnrolled(t *testing.T, kind fleet.Kind, o fleet.Options) *fleet.Fleet {
+	t.Helper()
+	f := fleettest.Start(t, kind, o)
+	if err := newClient(t, f).Enroll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }

@@ -23,12 +23,24 @@ func nodesFlag(cmd *cobra.Command, nodes *string) {
 		"URLs of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
 }
 
+func nodeList(flag string) (list, source string) {
+	if flag != "" {
+		return flag, "--nodes"
+	}
+	return os.Getenv(nodesEnv), nodesEnv
+}
+
+// enrollNew enrolls nodes that openNodes has just started: no lease can be out on them.
+func enrollNew(ctx context.Context, flag string, client *redlock.Client) error {
+	if list, _ := nodeList(flag); list != embeddedNodes {
+		return nil
+	}
+	return client.Enroll(ctx)
+}
+
 // openNodes returns the nodes that the user asked for, and what ends those that it started.
 func openNodes(ctx context.Context, flag string) ([]redlock.Node, func(), error) {
-	list, source := flag, "--nodes"
-	if list == "" {
-		list, source = os.Getenv(nodesEnv), nodesEnv
-	}
+	list, source := nodeList(flag)
 	switch list {
 	case "":
 		return nil, nil, usage("no nodes: give --nodes url,url,url or set %s", nodesEnv)

@@ -16,11 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
-	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 func TestRun(t *testing.T) {
-	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	f := startEnrolled(t, fleet.Process, fleet.Options{})
 
 	t.Run("passes the command's exit code on", func(t *testing.T) {
 		for script, want := range map[string]int{
