@@ -30,8 +30,11 @@ type Config struct {
 	// Drift bounds how far this process's clock and a server's may run apart, as a fraction of the TTL;
 	// 2ms are added. Default 0.01.
 	Drift float64
-	// ClockBand is how far apart the clocks of servers that are counted together may lie. Default 100ms,
-	// or TTL/20 where that is less; negative switches the check off.
+	// ClockBand guards against a server whose clock steps: a lease gives up twice this of its validity, and
+	// a quorum counts only servers whose clocks lie within half of this of one another. The spread of their
+	// clocks in good order must stay below that; keep NTP running. A lock whose TTL is shorter than the
+	// client's has a band that is shorter in proportion. Default 100ms, or TTL/20 where that is less;
+	// negative switches the check off.
 	ClockBand time.Duration
 	// MaxClockSkew is how far server clocks may be off while a node sits out a quarantine. Default 500ms.
 	MaxClockSkew time.Duration
@@ -152,10 +155,19 @@ func (c *Config) checkTTL(field string, ttl time.Duration) error {
 		return invalid(field, "%v is below %v, less than a round may take", ttl, minTTL)
 	case ttl > c.MaxTTL:
 		return invalid(field, "%v is above MaxTTL (%v); raise MaxTTL on every client of these nodes", ttl, c.MaxTTL)
-	case ttl-driftOf(ttl, c.Drift) <= c.MinValidity:
-		return invalid(field, "%v less the clock drift leaves no more than MinValidity (%v)", ttl, c.MinValidity)
+	case ttl-driftOf(ttl, c.Drift)-bandCost(c.band(ttl), 0) <= c.MinValidity:
+		return invalid(field, "%v less the clock drift (%v) and twice the ClockBand (%v) leaves no more than MinValidity (%v)",
+			ttl, driftOf(ttl, c.Drift), c.band(ttl), c.MinValidity)
 	}
 	return nil
+}
+
+// band is the clock band of a lock with this ttl.
+func (c *Config) band(ttl time.Duration) time.Duration {
+	if c.ClockBand < 0 || ttl >= c.TTL {
+		return c.ClockBand
+	}
+	return min(c.ClockBand, max(ttl/20, time.Duration(float64(c.ClockBand)*float64(ttl)/float64(c.TTL))))
 }
 
 // nodeTimeout is the time of one round of a lock with this ttl.

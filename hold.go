@@ -152,7 +152,9 @@ func (h *hold) plant(lacking nodeSet) {
 func (h *hold) prolong(r *round) {
 	now := h.client.cfg.Clock.Now()
 	ttl := h.lock.ttl
-	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, h.client.cfg.Drift)))
+	cfg := &h.client.cfg
+	_, slack := r.counted()
+	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), slack)))
 	h.mu.Lock()
 	if h.renewal == r {
 		h.renewal = nil

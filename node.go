@@ -32,20 +32,36 @@ type node struct {
 	tried   bool       // the first attempt to connect is over
 	up      bool
 	why     error     // why it is not up
-	stands  standing  // of the server that it is connected to
+	server  facts     // of the server that it is, or was last, connected to
+	unfit   error     // why that server is refused as a voter; nil if it is not
+	looked  Instant   // when its facts were asked for
+	stands  standing  // whether it may grant
 	queue   []request // accepted, not yet written
 	flight  fifo      // written, not yet answered, in the order written
 	owed    []*round  // releases that no server has confirmed
 	closing bool      // quit is closed: run ends once nothing is left to write or to hear
 }
 
-// A request is one command on its way: of a round or, where round is nil, of the node's own.
+// A request is one command on its way: of a round, or the node's own.
 type request struct {
 	round   *round
-	load    *script // SCRIPT LOAD this; else, where both are nil, TIME
+	own     *command
 	sentAt  Instant
 	sampled bool // the first of its batch: its round-trip time is measured
 }
+
+// A command is one of the node's own, beside the rounds.
+type command struct {
+	name string
+	args []any
+	done func(n *node, q request, reply any, err error) // called by the reader; also where the connection broke
+}
+
+// What every connected server is asked now and then.
+var (
+	askTime = &command{name: "TIME", done: (*node).learnTime}
+	askInfo = &command{name: "INFO", done: (*node).learnInfo}
+)
 
 const (
 	// maxOutstanding bounds what waits on one node. Beyond it the node's votes are unknown at once, but
@@ -83,6 +99,8 @@ func (n *node) send(r *round, owed bool) bool {
 		if owed {
 			n.owe(r)
 		}
+	case n.unfit != nil && r.script.grants:
+		err = n.unfit
 	case !r.script.cleansUp && len(n.queue)+n.flight.len() >= maxOutstanding:
 		err = errOverloaded
 	default:
@@ -219,50 +237,45 @@ func (n *node) take(reuse []request) (batch []request, stands standing, done boo
 }
 
 func (q *request) command() string {
-	switch {
-	case q.round != nil:
+	if q.round != nil {
 		return "EVALSHA"
-	case q.load != nil:
-		return "SCRIPT"
-	default:
-		return "TIME"
 	}
+	return q.own.name
 }
 
 func (q *request) arguments(args []any, stands *standing) []any {
-	switch {
-	case q.round != nil:
-		args = append(args, q.round.script.sha, len(q.round.keys))
-		args = append(args, q.round.keys...)
-		if q.round.script.first != nil {
-			args = append(args, q.round.script.first(stands))
-		}
-		return append(args, q.round.args...)
-	case q.load != nil:
-		return append(args, "LOAD", q.load.source)
-	default:
-		return args
+	if q.round == nil {
+		return append(args, q.own.args...)
 	}
+	args = append(args, q.round.script.sha, len(q.round.keys))
+	args = append(args, q.round.keys...)
+	if q.round.script.first != nil {
+		args = append(args, q.round.script.first(stands))
+	}
+	return append(args, q.round.args...)
 }
 
-// checkHealth asks an idle server for its time, resends refused releases, and finds out a stalled server.
+// checkHealth finds out a stalled server, asks what it is and what time it has, and resends refused releases.
 // It returns when to look again.
 func (n *node) checkHealth() (time.Duration, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.flight.len() > 0 {
-		stalled := n.client.stallTimeout()
-		if n.client.cfg.Clock.Now().Sub(n.flight.oldest().sentAt) > stalled {
-			return 0, errStalled
+	now, stall := n.client.cfg.Clock.Now(), n.client.stallTimeout()
+	busy := n.flight.len() > 0
+	if busy && now.Sub(n.flight.oldest().sentAt) > stall {
+		return 0, errStalled
+	}
+	if now.Sub(n.looked) >= healthInterval {
+		n.looked = now
+		n.queue = append(n.queue, request{own: askInfo}, request{own: askTime})
+	}
+	if !busy {
+		for _, r := range n.owed {
+			n.queue = append(n.queue, request{round: r})
 		}
-		return stalled, nil
+		n.owed = nil
 	}
-	for _, r := range n.owed {
-		n.queue = append(n.queue, request{round: r})
-	}
-	n.owed = nil
-	n.queue = append(n.queue, request{})
-	return n.client.stallTimeout(), nil
+	return stall, nil
 }
 
 // read hands each reply to the request that it answers, until the connection breaks.
@@ -289,13 +302,8 @@ func (n *node) read(s *session) error {
 }
 
 func (n *node) answer(s *session, q request, reply any, err error) {
-	switch {
-	case q.load != nil:
-		return // a script that would not load shows in the votes
-	case q.round == nil:
-		if micros, err := serverTime(reply, err); err == nil {
-			n.observe(q, micros)
-		}
+	if q.round == nil {
+		q.own.done(n, q, reply, err)
 		return
 	}
 	if err != nil {
@@ -303,7 +311,9 @@ func (n *node) answer(s *session, q request, reply any, err error) {
 	}
 	a := q.round.script.parse(len(q.round.keys), reply, err)
 	if a.micros != 0 {
-		n.observe(q, a.micros)
+		now := n.client.cfg.Clock.Now()
+		a.clock = span{low: a.micros - int64(now)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
+		n.observe(q, a.micros, now)
 	}
 	if a.err == errUnready {
 		a.err = n.unready()
@@ -318,7 +328,7 @@ func (n *node) repair(r *round, err error) {
 	defer n.mu.Unlock()
 	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
 	if forgotten {
-		n.queue = append(n.queue, request{load: r.script})
+		n.queue = append(n.queue, request{own: r.script.load()})
 		n.nudge()
 	}
 	if !r.script.cleansUp {
@@ -336,10 +346,12 @@ func (n *node) repair(r *round, err error) {
 
 // rise makes the node a voter: the releases still owed go first.
 func (n *node) rise(s *session) {
-	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros)
+	now := n.client.cfg.Clock.Now()
+	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
 	n.mu.Lock()
-	n.tried, n.up, n.why = true, true, nil
-	n.stands = standing{runID: s.runID, marker: marker(s.runID, n.client.cfg.MaxTTL.Milliseconds())}
+	n.tried, n.up, n.why, n.looked = true, true, nil, now
+	n.server, n.unfit = s.facts, s.facts.unfit(n.client.cfg.Durable)
+	n.stands = standing{runID: s.facts.runID, marker: marker(s.facts.runID, n.client.cfg.MaxTTL.Milliseconds())}
 	for _, r := range n.owed {
 		n.queue = append(n.queue, request{round: r})
 	}
@@ -367,6 +379,8 @@ func (n *node) down(err error) {
 	for _, q := range requests {
 		if q.round != nil {
 			q.round.record(n.index, answer{vote: unknown, err: err})
+		} else {
+			q.own.done(n, q, nil, err)
 		}
 	}
 	if wasUp || first {

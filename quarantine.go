@@ -9,13 +9,14 @@ import (
 
 // A standing is what a node knows of whether its server may grant (Q1). It belongs to one connection.
 type standing struct {
-	runID    any     // boxed, for redigo
-	marker   any     // what the server's marker must be, boxed
-	known    bool    // ready.lua has answered
-	ready    bool    // it said yes
-	until    Instant // else: when its quarantine ends, if it is in one
-	why      error   // else: why it is refused, if it is
-	asking   bool    // ready.lua is in flight
+	runID    any           // boxed, for redigo
+	marker   any           // what the server's marker must be, boxed
+	known    bool          // ready.lua has answered
+	ready    bool          // it said yes
+	maxTTL   time.Duration // that the server grants, if it has told
+	until    Instant       // else: when its quarantine ends, if it is in one
+	why      error         // else: why it is refused, if it is
+	asking   bool          // ready.lua is in flight
 	askAgain *time.Timer
 }
 
@@ -79,11 +80,12 @@ func (n *node) learnReady(a answer) {
 	again := time.Duration(0)
 	switch {
 	case a.vote == granted && a.maxTTL < millis(cfg.MaxTTL):
+		s.maxTTL = time.Duration(a.maxTTL) * time.Millisecond
 		s.why = fmt.Errorf("it takes no leases above %v, and MaxTTL is %v here; set the same MaxTTL in every client, and Enroll to change it",
-			time.Duration(a.maxTTL)*time.Millisecond, cfg.MaxTTL)
+			s.maxTTL, cfg.MaxTTL)
 		again = healthInterval
 	case a.vote == granted:
-		s.ready = true
+		s.ready, s.maxTTL = true, time.Duration(a.maxTTL)*time.Millisecond
 		s.marker = marker(s.runID.(string), a.maxTTL)
 	case a.denial != nil:
 		s.until = cfg.Clock.Now().Add(a.denial.left)

@@ -36,14 +36,19 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	}
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
-	r = c.newRound(acquireScript, l.res.marked, l.res.args(token, l.ttl, ballot), t0)
+	band := c.cfg.band(l.ttl)
+	r = newRound(acquireScript, l.res.marked, l.res.args(token, l.ttl, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, probe, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
+	_, slack := r.counted()
+	if wait := bandWait(band, slack); verdict == won && wait > 0 {
+		c.pause(ctx, wait)
+	}
 
 	// A4: what is left is read last. Cancellation that came first wins.
 	now := c.cfg.Clock.Now()
-	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift))
+	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
@@ -68,7 +73,9 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 
 // renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
 func (c *Client) renew(h *hold) *round {
-	r := c.newRound(extendScript, h.lock.res.keys, []any{h.token, millis(h.lock.ttl)}, c.cfg.Clock.Now())
+	ttl := h.lock.ttl
+	r := newRound(extendScript, h.lock.res.keys, []any{h.token, millis(ttl)}, len(c.nodes), c.need,
+		toleranceOf(c.cfg.band(ttl)), c.cfg.Clock.Now())
 	r.answered = h.extended
 	return r
 }
@@ -80,9 +87,20 @@ func (c *Client) plant(h *hold, node int) bool {
 	return c.nodes[node].send(c.newRound(plantScript, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
 }
 
-// newRound makes a round of all nodes.
+// newRound makes a round of all nodes that no clock has a part in.
 func (c *Client) newRound(s *script, keys, args []any, t0 Instant) *round {
-	return newRound(s, keys, args, len(c.nodes), c.need, t0)
+	return newRound(s, keys, args, len(c.nodes), c.need, -1, t0)
+}
+
+// pause waits, unless ctx or the client ends.
+func (c *Client) pause(ctx context.Context, d time.Duration) {
+	timer := c.timers.start(d)
+	defer c.timers.stop(timer)
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.ending:
+	}
 }
 
 // ask sends the round to all nodes, or to the probe and, only if that has granted, to the rest. It returns

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,11 +33,12 @@ type round struct {
 	answers []answer
 }
 
-func newRound(s *script, keys, args []any, nodes, need int, t0 Instant) *round {
+// newRound makes a round that is won by need nodes whose clocks agree within the tolerance; negative: any.
+func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Duration, t0 Instant) *round {
 	return &round{
 		script: s, keys: keys, args: args, t0: t0,
 		done:    make(chan struct{}),
-		tally:   newTally(nodes, need),
+		tally:   newTally(nodes, need, tolerance),
 		answers: make([]answer, nodes),
 	}
 }
@@ -45,6 +47,7 @@ func newRound(s *script, keys, args []any, nodes, need int, t0 Instant) *round {
 type answer struct {
 	vote   vote
 	micros int64   // the server's TIME in µs, where it told
+	clock  span    // where its clock lies against ours, where it told
 	maxTTL int64   // what ready.lua admits, in ms
 	denial *denial // why it was denied
 	err    error   // why it is unknown
@@ -89,13 +92,14 @@ func (d *denial) Error() string {
 var (
 	errSilent   = errors.New("no answer in time")
 	errUnready  = errors.New("it may have forgotten what it granted, and is not ready to grant")
+	errClock    = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotAsked = errors.New("not asked, since the node asked first did not grant")
 )
 
 // record counts the node's answer. Only the first of a node counts.
 func (r *round) record(node int, a answer) {
 	r.mu.Lock()
-	if !r.tally.cast(node, a.vote) {
+	if !r.tally.cast(node, a.vote, a.clock) {
 		r.mu.Unlock()
 		return
 	}
@@ -124,7 +128,7 @@ func (r *round) expire(why error) bool {
 	}
 	for i, v := range r.tally.votes {
 		if v == pending {
-			r.tally.cast(i, unknown)
+			r.tally.cast(i, unknown, span{})
 			r.answers[i] = answer{vote: unknown, err: why}
 		}
 	}
@@ -164,11 +168,20 @@ func (r *round) result() verdict {
 	return r.verdict
 }
 
+// counted is the nodes whose votes make the quorum, and the slack of their clocks.
+func (r *round) counted() (nodeSet, time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally.counted()
+}
+
 // snapshot copies the answers as they are now.
 func (r *round) snapshot() ([]answer, tally) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]answer(nil), r.answers...), r.tally
+	t := r.tally
+	t.votes, t.clocks = slices.Clone(t.votes), slices.Clone(t.clocks)
+	return slices.Clone(r.answers), t
 }
 
 // deniedBy is the nodes that said no.
@@ -186,11 +199,14 @@ func (r *round) deniedBy() (nodes nodeSet) {
 // error describes the round as it stands, as a failure of this kind.
 func (r *round) error(kind error, names []string, nodes []*node, note string) *RoundError {
 	answers, t := r.snapshot()
-	e := &RoundError{Op: r.script.name, Names: names, Need: t.need, Granted: t.granted, Denied: t.denied,
-		Unknown: len(answers) - t.granted - t.denied, kind: kind, note: note}
+	counted, _ := t.counted()
+	e := &RoundError{Op: r.script.name, Names: names, Need: t.need, Granted: counted.len(), Denied: t.denied,
+		Unknown: len(answers) - counted.len() - t.denied, kind: kind, note: note}
 	for i, a := range answers {
 		var err error
 		switch {
+		case a.vote == granted && !counted.has(i):
+			err = errClock
 		case a.denial != nil:
 			err = a.denial
 		case a.err != nil:
@@ -209,8 +225,9 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 // an outage where too few could vote.
 func (r *round) refusal(names []string, nodes []*node, probed bool) *RoundError {
 	_, t := r.snapshot()
+	counted, _ := t.counted()
 	switch {
-	case t.granted >= t.need:
+	case counted.len() >= t.need:
 		return r.error(ErrNoQuorum, names, nodes, "granted too late to be of use")
 	case t.answered(), probed && t.denied > 0:
 		return r.error(ErrHeld, names, nodes, "")

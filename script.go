@@ -13,6 +13,7 @@ type script struct {
 	sha    any // boxed once, for redigo
 	// cleansUp: what it deletes may stay behind if it is not sent, so it is owed until it is answered.
 	cleansUp bool
+	grants   bool // it makes a lease: not sent to a server that is unfit
 	// first is the ARGV that differs from node to node: nil where there is none.
 	first func(*standing) any
 }
@@ -41,6 +42,7 @@ var (
 
 func init() {
 	releaseScript.cleansUp = true
+	acquireScript.grants = true
 	acquireScript.first = func(s *standing) any { return s.marker }
 	readyScript.first = func(s *standing) any { return s.runID }
 }
@@ -48,4 +50,9 @@ func init() {
 func newScript(name, source string) *script {
 	sum := sha1.Sum([]byte(source))
 	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// load is the command that makes the script known to a server. One that would not load shows in the votes.
+func (s *script) load() *command {
+	return &command{name: "SCRIPT", args: []any{"LOAD", s.source}, done: func(*node, request, any, error) {}}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -13,8 +12,8 @@ import (
 // A session is one connection, opened: logged in, its server known, its scripts loaded.
 type session struct {
 	conn     redis.Conn
-	runID    string // of the server process, which a connection cannot outlive
-	clientID int64  // of this connection there; 0 where the server does not tell
+	facts    facts // of the server process, which a connection cannot outlive
+	clientID int64 // of this connection there; 0 where the server does not tell
 	askedAt  Instant
 	micros   int64 // the server's TIME
 }
@@ -48,6 +47,9 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 		return nil, err
 	}
 	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"INFO"}, {"TIME"}}
+	if n.client.cfg.Durable {
+		commands = append(commands, []any{"CONFIG", "GET", "appendfsync"})
+	}
 	for _, script := range scripts {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
 	}
@@ -69,19 +71,24 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 		if conn.Err() != nil {
 			return nil, conn.Err()
 		}
-		switch i {
-		case 0: // the name is for whoever reads CLIENT LIST; without the right to it, nothing is lost
+		switch {
+		case i == 0: // the name is for whoever reads CLIENT LIST; without the right to it, nothing is lost
 			err = nil
-		case 1:
+		case i == 1:
 			if s.clientID, err = redis.Int64(reply, err); err != nil {
 				s.clientID, err = 0, nil // then a predecessor cannot be killed, and its last write may come late
 			}
-		case 2:
+		case i == 2:
 			if err = n.identify(s, reply, err); err != nil {
 				return nil, err
 			}
-		case 3:
+		case i == 3:
 			s.micros, err = serverTime(reply, err)
+		case c[0] == "CONFIG": // without the right to it, it is the operator's word alone
+			if pair, err := redis.Strings(reply, err); err == nil && len(pair) == 2 {
+				s.facts.fsync = pair[1]
+			}
+			err = nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", c[0], firstWord(c[1:]), err)
@@ -106,22 +113,13 @@ func (n *node) identify(s *session, reply any, err error) error {
 	if err != nil {
 		return fmt.Errorf("INFO, which tells one server from another: %w", err)
 	}
-	if s.runID = infoField(text, "run_id"); s.runID == "" {
+	if s.facts = readInfo(text); s.facts.runID == "" {
 		return errors.New("INFO tells no run_id, so one server cannot be told from another")
 	}
-	if other := n.client.claim(s.runID, n); other != nil {
+	if other := n.client.claim(s.facts.runID, n); other != nil {
 		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; one server has one vote", other.endpoint.name)
 	}
 	return nil
-}
-
-func infoField(info, field string) string {
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // serverTime reads the reply to TIME, in microseconds.
@@ -147,8 +145,8 @@ func (g *ghosts) add(s *session) {
 	if s.clientID == 0 {
 		return
 	}
-	if s.runID != g.runID { // another process: the old one's sockets ended with it
-		*g = ghosts{runID: s.runID}
+	if s.facts.runID != g.runID { // another process: the old one's sockets ended with it
+		*g = ghosts{runID: s.facts.runID}
 	}
 	g.ids = append(g.ids, s.clientID)
 }
@@ -156,14 +154,14 @@ func (g *ghosts) add(s *session) {
 // kill is best effort: a server that forbids it, or knows the connection no more, is used all the same. A
 // client's number means another connection in another process, so it is used in its own alone.
 func (g *ghosts) kill(s *session) error {
-	if s.runID == g.runID {
+	if s.facts.runID == g.runID {
 		for _, id := range g.ids {
 			if _, err := s.conn.Do("CLIENT", "KILL", "ID", id); err != nil && s.conn.Err() != nil {
 				return err
 			}
 		}
 	}
-	*g = ghosts{runID: s.runID}
+	*g = ghosts{runID: s.facts.runID}
 	return nil
 }
 
@@ -175,15 +173,37 @@ type observation struct {
 }
 
 // observe keeps the observation with the shortest round trip, or a newer one now and then.
-func (n *node) observe(q request, micros int64) {
+func (n *node) observe(q request, micros int64, now Instant) {
 	if !q.sampled {
 		return
 	}
-	now := n.client.cfg.Clock.Now()
 	o := &observation{rtt: now.Sub(q.sentAt), at: now}
 	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
 	old := n.clock.Load()
 	if old == nil || o.rtt <= old.rtt+old.rtt/4 || now.Sub(old.at) > healthInterval {
 		n.clock.Store(o)
 	}
+}
+
+func (n *node) learnTime(q request, reply any, err error) {
+	if micros, err := serverTime(reply, err); err == nil {
+		q.sampled = true
+		n.observe(q, micros, n.client.cfg.Clock.Now())
+	}
+}
+
+// learnInfo looks whether the server is still fit: its configuration may change under a connection.
+func (n *node) learnInfo(_ request, reply any, err error) {
+	text, err := redis.String(reply, err)
+	if err != nil {
+		return
+	}
+	f := readInfo(text)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f.runID != n.server.runID { // a connection cannot outlive its server, so this cannot be
+		return
+	}
+	f.fsync = n.server.fsync
+	n.server, n.unfit = f, f.unfit(n.client.cfg.Durable)
 }

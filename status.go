@@ -1,0 +1,146 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// A NodeStatus is what a client knows of one node.
+type NodeStatus struct {
+	Name      string
+	Connected bool
+	// Err is why the node has no vote: not connected, in quarantine (a [*QuarantineError]), or unfit, with
+	// the remedy. nil: it votes.
+	Err     error
+	RunID   string // of the server process
+	Role    string // master or slave, as the server calls it
+	Version string // of the server
+	// Latency is the time of one round trip.
+	Latency time.Duration
+	// ClockOffset is how far the server's clock is ahead of the median of the nodes' clocks. It is out by no
+	// more than Latency.
+	ClockOffset time.Duration
+	// Quarantine is how long the node does not grant yet. 0: it is in none.
+	Quarantine time.Duration
+	// MaxTTL is the longest lease that the node grants. 0: not known yet.
+	MaxTTL time.Duration
+	// Warnings are what does not take the node's vote, but is worth a look.
+	Warnings []string
+}
+
+// Status asks every node how it is, and waits for their answers no longer than NodeTimeout or ctx. It is in
+// the order of Config.Nodes. It takes no locks and may be called at any time; after Close it tells what was
+// last known.
+func (c *Client) Status(ctx context.Context) []NodeStatus {
+	if err := c.awaitOpen(ctx); err == nil {
+		c.lookAround(ctx)
+	}
+	nodes := make([]NodeStatus, len(c.nodes))
+	for i, n := range c.nodes {
+		nodes[i] = n.status()
+	}
+	c.compareClocks(nodes)
+	return nodes
+}
+
+// lookAround has every node that is connected asked afresh, and waits for the answers.
+func (c *Client) lookAround(ctx context.Context) {
+	answers := make(chan struct{}, 2*len(c.nodes))
+	asked := 0
+	for _, n := range c.nodes {
+		asked += n.look(func() { answers <- struct{}{} })
+	}
+	timer := c.timers.start(c.cfg.NodeTimeout)
+	defer c.timers.stop(timer)
+	for range asked {
+		select {
+		case <-answers:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-c.ending:
+			return
+		}
+	}
+}
+
+// look asks the server for its facts and its time, and calls told after each. It returns how often that will be.
+func (n *node) look(told func()) int {
+	own := func(of *command) *command {
+		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
+			of.done(n, q, reply, err)
+			told()
+		}}
+	}
+	n.mu.Lock()
+	up := n.up
+	if up {
+		n.queue = append(n.queue, request{own: own(askInfo)}, request{own: own(askTime)})
+	}
+	n.mu.Unlock()
+	if !up {
+		return 0
+	}
+	n.askReady()
+	n.nudge()
+	return 2
+}
+
+// status is what is known of the node by itself.
+func (n *node) status() NodeStatus {
+	cfg := &n.client.cfg
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.why, MaxTTL: n.stands.maxTTL,
+		RunID: n.server.runID, Role: n.server.role, Version: n.server.version, Warnings: n.server.warnings()}
+	if o := n.clock.Load(); o != nil {
+		s.Latency = o.rtt
+	}
+	if !n.up {
+		return s
+	}
+	if !n.stands.ready {
+		s.Quarantine = max(0, n.stands.until.Sub(cfg.Clock.Now()))
+	}
+	switch {
+	case n.unfit != nil:
+		s.Err = n.unfit
+	case s.Quarantine > 0:
+		s.Err = &QuarantineError{Left: s.Quarantine}
+	case !n.stands.ready:
+		if s.Err = n.stands.why; s.Err == nil {
+			s.Err = errUnready
+		}
+	}
+	return s
+}
+
+// compareClocks fills in how far each clock is from the median.
+func (c *Client) compareClocks(nodes []NodeStatus) {
+	var offsets []int64
+	for i, n := range c.nodes {
+		if o := n.clock.Load(); o != nil && nodes[i].Connected {
+			offsets = append(offsets, o.offset)
+		}
+	}
+	if len(offsets) == 0 {
+		return
+	}
+	slices.Sort(offsets)
+	median := offsets[(len(offsets)-1)/2]
+	tolerance := toleranceOf(c.cfg.ClockBand)
+	for i, n := range c.nodes {
+		o := n.clock.Load()
+		if o == nil || !nodes[i].Connected {
+			continue
+		}
+		s := &nodes[i]
+		s.ClockOffset = time.Duration(o.offset-median) * time.Microsecond
+		if err := clockError(s.ClockOffset, o.rtt, tolerance); err != nil {
+			s.Err = errors.Join(s.Err, err)
+		}
+	}
+}
