@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 // It runs two goroutines a node and one scheduler, and while locks are contended two more a node.
 type Client struct {
 	cfg       Config
+	protocol  *protocol
 	nodes     []*node
 	need      int
 	scheduler *scheduler
@@ -22,6 +24,7 @@ type Client struct {
 	watch     watch
 	timers    timers
 	seen      atomic.Uint64 // the highest ballot made or met (F1)
+	oldToken  string        // of every attempt, where freshToken is off
 
 	cancel context.CancelFunc // ends every goroutine
 	ending chan struct{}      // closed when Close begins
@@ -51,13 +54,15 @@ func New(cfg Config) (*Client, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg:    cfg,
-		need:   cfg.Quorum,
-		cancel: cancel,
-		ending: make(chan struct{}),
-		ended:  make(chan struct{}),
-		opened: make(chan struct{}),
-		claims: map[string]*node{},
+		cfg:      cfg,
+		protocol: cmp.Or(cfg.protocol, standard),
+		oldToken: newToken(),
+		need:     cfg.Quorum,
+		cancel:   cancel,
+		ending:   make(chan struct{}),
+		ended:    make(chan struct{}),
+		opened:   make(chan struct{}),
+		claims:   map[string]*node{},
 	}
 	c.scheduler = newScheduler(cfg.Clock)
 	for i, e := range endpoints {
@@ -242,6 +247,9 @@ func (c *Client) ballot(now Instant) uint64 {
 	}
 	slices.Sort(offsets)
 	median := offsets[(len(offsets)-1)/2]
+	if c.protocol.lacks(serverBallots) {
+		median = 0
+	}
 	fresh := uint64(max(0, int64(now)/1e3+median))
 	for {
 		seen := c.seen.Load()

@@ -52,6 +52,8 @@ type Config struct {
 	// Logger is told what an operator may want to know. Default nil: silent.
 	Logger *slog.Logger
 
+	protocol *protocol // nil: standard. Tests alone set it
+
 	_ struct{}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,14 @@ func (h *hold) lead() time.Duration { return min(h.lock.ttl/50, 20*time.Millisec
 
 func (h *hold) validUntil() Instant { return Instant(h.until.Load()) }
 
+// last is the moment from which the lease is not to be had back (R2).
+func (h *hold) last() Instant {
+	if h.client.protocol.lacks(takenOnce) {
+		return math.MaxInt64
+	}
+	return h.validUntil()
+}
+
 // start begins the hold's time.
 func (h *hold) start(now Instant) {
 	h.renewing = h.lock.renew
@@ -54,7 +63,7 @@ func (h *hold) start(now Instant) {
 
 // nextDue is when tick is to be called next. h.mu is held, or the hold is not shared yet.
 func (h *hold) nextDue() Instant {
-	end := h.validUntil().Add(-h.lead())
+	end := h.last().Add(-h.lead())
 	switch {
 	case !h.renewing:
 		return end
@@ -73,7 +82,7 @@ func (h *hold) tick(now Instant) {
 		h.sendRelease() // a lost lease's, once its keys should have expired
 		return
 	}
-	if now >= h.validUntil().Add(-h.lead()) {
+	if now >= h.last().Add(-h.lead()) {
 		h.mu.Unlock()
 		h.expire()
 		return
@@ -112,7 +121,7 @@ func (h *hold) extended(r *round, node int, a answer, v verdict, decides bool) {
 	if decides && v == lost {
 		h.renewalFailed(r)
 	}
-	if v != won {
+	if v != won && !h.client.protocol.lacks(takenOnce) {
 		return
 	}
 	// R2: a quorum has extended, so no other can have one; put back what is missing elsewhere.
@@ -137,7 +146,7 @@ func (h *hold) extended(r *round, node int, a answer, v verdict, decides bool) {
 func (h *hold) plant(lacking nodeSet) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended != nil || h.client.cfg.Clock.Now() >= h.validUntil() {
+	if h.ended != nil || h.client.cfg.Clock.Now() >= h.last() {
 		return
 	}
 	for i := range h.client.nodes {
@@ -159,7 +168,7 @@ func (h *hold) prolong(r *round) {
 	if h.renewal == r {
 		h.renewal = nil
 	}
-	if h.ended != nil || now >= h.validUntil() {
+	if h.ended != nil || now >= h.last() {
 		h.mu.Unlock()
 		return
 	}
@@ -201,15 +210,16 @@ func (h *hold) renewalFailed(r *round) {
 	h.mu.Unlock()
 
 	_, votes := r.snapshot()
+	refused := votes.refused() && !h.client.protocol.lacks(takenOnce)
 	kind := ErrNoQuorum
-	if votes.refused() {
+	if refused {
 		kind = ErrLost
 	}
 	err := r.error(kind, h.lock.res.names, h.client.nodes, "")
 	if hook := h.client.cfg.Hooks.ExtendFailed; hook != nil {
 		hook(h.info(), err)
 	}
-	if votes.refused() {
+	if refused {
 		h.lose(err)
 		return
 	}
@@ -268,7 +278,7 @@ func (h *hold) sendRelease() *round {
 		h.mu.Unlock()
 		return r
 	}
-	r := h.client.newRound(releaseScript, h.lock.res.keys, []any{h.token}, h.client.cfg.Clock.Now())
+	r := h.client.newRound(h.client.protocol.release, h.lock.res.keys, []any{h.token}, h.client.cfg.Clock.Now())
 	h.release = r
 	reached := h.reached
 	h.mu.Unlock()

@@ -23,10 +23,13 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	// one (etcd#22082), and a ballot.
 	t0 := c.cfg.Clock.Now()
 	token := newToken()
+	if c.protocol.lacks(freshToken) {
+		token = c.oldToken
+	}
 	var ballot uint64
 	if !c.cfg.NoFence {
 		if ballot = c.ballot(t0); ballot == 0 { // no node was ever reached, so there is nobody to ask
-			r = c.newRound(acquireScript, l.res.marked, nil, t0)
+			r = c.newRound(c.protocol.acquire, l.res.marked, nil, t0)
 			for _, n := range c.nodes {
 				_, _, why := n.state()
 				r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
@@ -37,7 +40,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
-	r = newRound(acquireScript, l.res.marked, l.res.args(token, l.ttl, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
+	r = newRound(c.protocol.acquire, l.res.marked, l.res.args(token, l.ttl, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, probe, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
@@ -49,6 +52,9 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	// A4: what is left is read last. Cancellation that came first wins.
 	now := c.cfg.Clock.Now()
 	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
+	if c.protocol.lacks(finalValidity) {
+		validity = l.ttl
+	}
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
@@ -67,14 +73,21 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 
 	// A5: every node that may have granted, or may yet, is told to forget it, whatever ctx says. One that
 	// denied has nothing: its script wrote nothing, and the token is not used again.
-	c.forget(l.res, token, reached&^r.deniedBy())
+	unsure := reached &^ r.deniedBy()
+	switch {
+	case c.protocol.lacks(releaseLateGrants):
+		unsure, _ = r.counted()
+	case c.protocol.lacks(cleanUpAfterCancel) && err != nil:
+		unsure = 0
+	}
+	c.forget(l.res, token, unsure)
 	return nil, r, err
 }
 
 // renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
 func (c *Client) renew(h *hold) *round {
 	ttl := h.lock.ttl
-	r := newRound(extendScript, h.lock.res.keys, []any{h.token, millis(ttl)}, len(c.nodes), c.need,
+	r := newRound(c.protocol.extend, h.lock.res.keys, []any{h.token, millis(ttl)}, len(c.nodes), c.need,
 		toleranceOf(c.cfg.band(ttl)), c.cfg.Clock.Now())
 	r.answered = h.extended
 	return r
@@ -84,7 +97,7 @@ func (c *Client) renew(h *hold) *round {
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
 func (c *Client) plant(h *hold, node int) bool {
 	args := h.lock.res.args(h.token, h.lock.ttl, h.ballot)
-	return c.nodes[node].send(c.newRound(plantScript, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
+	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
 }
 
 // newRound makes a round of all nodes that no clock has a part in.
@@ -142,7 +155,7 @@ func (c *Client) forget(res *resource, token string, nodes nodeSet) {
 	if nodes == 0 {
 		return
 	}
-	r := c.newRound(releaseScript, res.keys, []any{token}, c.cfg.Clock.Now())
+	r := c.newRound(c.protocol.release, res.keys, []any{token}, c.cfg.Clock.Now())
 	for _, n := range c.nodes {
 		if nodes.has(n.index) {
 			n.send(r, true)

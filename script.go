@@ -29,23 +29,7 @@ var (
 	plantSource string
 	//go:embed scripts/release.lua
 	releaseSource string
-
-	acquireScript = newScript("acquire", acquireSource)
-	extendScript  = newScript("extend", extendSource)
-	plantScript   = newScript("plant", plantSource)
-	releaseScript = newScript("release", releaseSource)
-
-	readyScript = newScript("ready", readySource)
-
-	scripts = []*script{readyScript, acquireScript, extendScript, plantScript, releaseScript}
 )
-
-func init() {
-	releaseScript.cleansUp = true
-	acquireScript.grants = true
-	acquireScript.first = func(s *standing) any { return s.marker }
-	readyScript.first = func(s *standing) any { return s.runID }
-}
 
 func newScript(name, source string) *script {
 	sum := sha1.Sum([]byte(source))

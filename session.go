@@ -50,7 +50,7 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 	if n.client.cfg.Durable {
 		commands = append(commands, []any{"CONFIG", "GET", "appendfsync"})
 	}
-	for _, script := range scripts {
+	for _, script := range n.client.protocol.scripts() {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
 	}
 	for _, c := range commands {

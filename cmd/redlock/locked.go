@@ -76,7 +76,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *report) (code int, reason
 		MinValidity: o.killAfter + margin(o.ttl),
 		Hooks: redlock.Hooks{Refused: func(_ []string, err error) {
 			if errors.Is(err, redlock.ErrNoQuorum) && !o.patience.once && !o.json {
-				once.Do(func() { say(o.stderr, "no quorum of nodes yet; waiting (--wait %s)", o.patience.written) })
+				once.Do(func() { say(o.stderr, "waiting (--wait %s): %v", o.patience.written, err) })
 			}
 		}},
 	})

@@ -42,6 +42,7 @@ type dockerLauncher struct {
 	image   string
 	run     string // names all that belongs to this fleet: redlock-<random>
 	root    string // a temporary directory with the nodes' sockets; "" without packet rules
+	clocks  string // a temporary directory with the clock shim and each node's offset; "" without Options.Clocks
 	rules   *packetRules
 	log     logger
 }
@@ -62,6 +63,11 @@ func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLaunc
 	} else if l.root, err = os.MkdirTemp("", "fleet-"); err != nil {
 		return nil, err
 	}
+	if o.Clocks {
+		if err := l.provideClocks(ctx); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
 	_, err = l.client.CreateNetwork(docker.CreateNetworkOptions{
 		Name: l.run, Driver: "bridge", CheckDuplicate: true, Labels: ownerLabels(l.run),
 	})
@@ -81,7 +87,27 @@ func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
 			return nil, err
 		}
 	}
+	if l.clocks != "" {
+		if err := c.clock().set(0); err != nil {
+			return nil, err
+		}
+	}
 	return c, c.choosePort()
+}
+
+// provideClocks builds the shim for this machine's libc; an image with another, as Alpine's, cannot load it.
+func (l *dockerLauncher) provideClocks(ctx context.Context) error {
+	var err error
+	if l.clocks, err = os.MkdirTemp("", "fleet-clocks-"); err == nil {
+		err = os.Chmod(l.clocks, 0o755) // the server in a container may run as anyone
+	}
+	if err == nil {
+		_, err = buildShim(ctx, l.clocks)
+	}
+	if err != nil {
+		return fmt.Errorf("clock shim: %w", err)
+	}
+	return nil
 }
 
 // close removes the network. Its containers are gone before.
@@ -93,6 +119,9 @@ func (l *dockerLauncher) close() error {
 	}
 	if l.root != "" {
 		err = errors.Join(err, os.RemoveAll(l.root))
+	}
+	if l.clocks != "" {
+		err = errors.Join(err, os.RemoveAll(l.clocks))
 	}
 	return err
 }

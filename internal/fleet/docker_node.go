@@ -16,6 +16,7 @@ import (
 
 const (
 	redisPort  = docker.Port("6379/tcp")
+	clocksDir  = "/fleet-clocks"
 	socketsDir = "/fleet" // where the container sees the folder of its socket
 )
 
@@ -36,6 +37,7 @@ type container struct {
 	id     string
 	paused bool
 	pid    int
+	ip     string     // in the fleet's network
 	rules  [][]string // in force, in the netns of pid
 
 	up atomic.Bool // as we last knew
@@ -64,6 +66,15 @@ func (c *container) truth() address {
 	}
 	return address{network: "unix", at: filepath.Join(c.sockets, "redis.sock"), password: c.password()}
 }
+
+func (c *container) clock() clockFile {
+	if c.launcher.clocks == "" {
+		return ""
+	}
+	return clockFile(filepath.Join(c.launcher.clocks, c.name))
+}
+
+func (c *container) peerAddress() (host, port string) { return c.ip, redisPort.Port() }
 
 func (c *container) cutter() cutter {
 	if c.launcher.rules == nil || c.launcher.rules.failed.Load() {
@@ -139,7 +150,8 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 		return errors.Join(err, c.kill())
 	}
 	c.pid = state.State.Pid
-	if err := c.checkRules(ctx, addressOf(state, c.launcher.run)); err != nil {
+	c.ip = addressOf(state, c.launcher.run)
+	if err := c.checkRules(ctx, c.ip); err != nil {
 		return errors.Join(fmt.Errorf("packet rules: %w", err), c.kill())
 	}
 	return nil
@@ -185,10 +197,15 @@ func (c *container) create() error {
 		cmd = append(cmd, "--unixsocket", socketsDir+"/redis.sock", "--unixsocketperm", "777")
 		host.Binds = []string{c.sockets + ":" + socketsDir}
 	}
+	var environment []string
+	if l.clocks != "" {
+		environment = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", clockVariable + "=" + clocksDir + "/" + c.name}
+		host.Binds = append(host.Binds, l.clocks+":"+clocksDir+":ro")
+	}
 	made, err := l.client.CreateContainer(docker.CreateContainerOptions{
 		Name: c.name,
 		Config: &docker.Config{
-			Image: l.image, Cmd: append(cmd, l.options.Args...), Labels: ownerLabels(l.run), StopSignal: "SIGTERM",
+			Image: l.image, Cmd: append(cmd, l.options.Args...), Env: environment, Labels: ownerLabels(l.run), StopSignal: "SIGTERM",
 			ExposedPorts: map[docker.Port]struct{}{redisPort: {}},
 		},
 		HostConfig:       host,

@@ -54,9 +54,12 @@ func (e *embedded) address() address {
 	return address{network: "tcp", at: net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))}
 }
 
-func (e *embedded) truth() address { return e.address() }
-func (e *embedded) alive() bool    { return e.running.Load() != nil }
-func (e *embedded) cutter() cutter { return nil }
+func (e *embedded) truth() address   { return e.address() }
+func (e *embedded) alive() bool      { return e.running.Load() != nil }
+func (e *embedded) cutter() cutter   { return nil }
+func (e *embedded) clock() clockFile { return "" }
+
+func (e *embedded) peerAddress() (host, port string) { return "127.0.0.1", strconv.Itoa(e.port) }
 
 func (e *embedded) start(ctx context.Context, data Data) error {
 	m, err := e.prepare(data)

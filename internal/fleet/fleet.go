@@ -29,12 +29,13 @@ var ErrUnsupported = errors.New("fault not supported")
 
 // Options say what fleet to start. The zero value is five nodes without links.
 type Options struct {
-	Nodes int       // how many; 0 means 5
-	Links bool      // a TCP proxy before each node: Cut, CutReplies and Delay on any kind; slower
-	Args  []string  // more arguments to redis-server, as "--appendonly", "yes" (process, docker)
-	Unix  bool      // process: listen on a unix socket too, and give that as the URL
-	Image string    // docker: the image; "" means [DefaultImage]. See there for what happens without a registry
-	Log   io.Writer // told what the fleet does, a line each; nil: silent
+	Nodes  int       // how many; 0 means 5
+	Links  bool      // a TCP proxy before each node: Cut, CutReplies and Delay on any kind; slower
+	Args   []string  // more arguments to redis-server, as "--appendonly", "yes" (process, docker)
+	Unix   bool      // process: listen on a unix socket too, and give that as the URL
+	Image  string    // docker: the image; "" means [DefaultImage]. See there for what happens without a registry
+	Clocks bool      // the servers' wall clocks can be set: see [ClocksAvailable] (process, docker)
+	Log    io.Writer // told what the fleet does, a line each; nil: silent
 }
 
 // DefaultNodes is how many nodes a fleet has where [Options.Nodes] is 0.
@@ -58,6 +59,8 @@ func (o Options) validate(kind Kind) (Options, error) {
 		return o, errors.New("fleet: Options.Args are for redis-server; the embedded fleet has none")
 	case kind != Docker && o.Image != "":
 		return o, fmt.Errorf("fleet: Options.Image is for the docker fleet, not for %s", kind)
+	case kind == Embedded && o.Clocks:
+		return o, fmt.Errorf("fleet: Options.Clocks: %w", ClocksAvailable(kind))
 	case kind != Process && o.Unix:
 		return o, fmt.Errorf("fleet: Options.Unix is for the process fleet, not for %s", kind)
 	}
@@ -112,7 +115,7 @@ func newLauncher(ctx context.Context, kind Kind, o Options, log logger) (launche
 	case Embedded:
 		return embeddedLauncher{}, nil
 	case Process:
-		return newProcessLauncher(o)
+		return newProcessLauncher(ctx, o)
 	default:
 		return newDockerLauncher(ctx, o, log)
 	}

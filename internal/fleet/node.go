@@ -37,7 +37,9 @@ type backend interface {
 	resume() error
 	save(ctx context.Context) error
 	alive() bool
-	cutter() cutter // nil: packets cannot be dropped here, use the link
+	clock() clockFile                 // "": it cannot be set
+	peerAddress() (host, port string) // by which the fleet's other servers reach it
+	cutter() cutter                   // nil: packets cannot be dropped here, use the link
 	close() error
 }
 
@@ -53,6 +55,10 @@ type Node struct {
 	paused bool
 	closed bool
 	mode   cutMode
+
+	viewsMu     sync.Mutex // guards views; held while their doors open and shut, never while waiting for the server
+	views       map[*View]struct{}
+	viewsClosed bool
 }
 
 func newNode(f *Fleet, i int) (*Node, error) {
@@ -78,6 +84,7 @@ func (n *Node) gone() {
 	if n.link != nil {
 		n.link.down()
 	}
+	n.shutViews()
 }
 
 // Name returns "node-1", "node-2" and so on.
@@ -86,10 +93,7 @@ func (n *Node) Name() string { return n.name }
 // URL returns where clients are to connect: redis://127.0.0.1:port or unix:///path. It goes through the
 // link where there is one, and stays the same over stop, kill and restart.
 func (n *Node) URL() string {
-	if n.link != nil {
-		return n.link.address().url()
-	}
-	return n.backend.address().url()
+	return n.front().url()
 }
 
 // DirectURL returns a way to the node past the link and past packet rules, for checks that want to see
@@ -98,10 +102,7 @@ func (n *Node) DirectURL() string { return n.backend.truth().url() }
 
 // Dial opens a connection by the way of URL. Each command on it fails after timeout.
 func (n *Node) Dial(ctx context.Context, timeout time.Duration) (redis.Conn, error) {
-	if n.link != nil {
-		return n.link.address().dial(ctx, timeout)
-	}
-	return n.backend.address().dial(ctx, timeout)
+	return n.front().dial(ctx, timeout)
 }
 
 // DialDirect opens a connection by the way of DirectURL. Each command on it fails after timeout.
@@ -162,14 +163,16 @@ func (n *Node) Start(ctx context.Context, data Data) error {
 }
 
 func (n *Node) open() error {
-	if n.link == nil {
-		return nil
+	if n.link != nil {
+		if err := n.link.up(); err != nil {
+			return errors.Join(err, n.backend.kill())
+		}
 	}
-	if err := n.link.up(); err != nil {
+	if err := n.openViews(); err != nil {
 		return errors.Join(err, n.backend.kill())
 	}
 	if !n.backend.alive() { // it died before up, and its own call of gone came too early
-		n.link.down()
+		n.gone()
 		return errDied
 	}
 	return nil
@@ -232,6 +235,7 @@ func (n *Node) RunID(ctx context.Context) (string, error) {
 func (n *Node) close() error {
 	return n.do("close", func() error {
 		n.closed = true
+		n.closeViews()
 		if n.link != nil {
 			n.link.close()
 		}

@@ -28,10 +28,11 @@ type processLauncher struct {
 	server  string
 	options Options
 	root    string // a temporary directory, one folder a node in it
+	shim    string // the library that sets clocks; "" without Options.Clocks
 	spawner *spawner
 }
 
-func newProcessLauncher(o Options) (*processLauncher, error) {
+func newProcessLauncher(ctx context.Context, o Options) (*processLauncher, error) {
 	path, err := findServer()
 	if err != nil {
 		return nil, err
@@ -43,7 +44,13 @@ func newProcessLauncher(o Options) (*processLauncher, error) {
 	if o.Unix && len(filepath.Join(root, "node-99", "redis.sock")) > maxSocketPath {
 		return nil, errors.Join(fmt.Errorf("%s is too long for a unix socket in it; set TMPDIR to something shorter", root), os.RemoveAll(root))
 	}
-	return &processLauncher{server: path, options: o, root: root, spawner: newSpawner()}, nil
+	l := &processLauncher{server: path, options: o, root: root, spawner: newSpawner()}
+	if o.Clocks {
+		if l.shim, err = buildShim(ctx, root); err != nil {
+			return nil, errors.Join(fmt.Errorf("clock shim: %w", err), l.close())
+		}
+	}
+	return l, nil
 }
 
 // maxSocketPath is the shortest limit there is, macOS's 104 with the closing zero.
@@ -53,6 +60,11 @@ func (l *processLauncher) node(name string, gone func()) (backend, error) {
 	p := &process{launcher: l, dir: filepath.Join(l.root, name), gone: gone, release: func() {}}
 	for _, dir := range []string{p.dir, p.data()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if l.shim != "" {
+		if err := p.clock().set(0); err != nil {
 			return nil, err
 		}
 	}
@@ -97,6 +109,16 @@ func (p *process) data() string   { return filepath.Join(p.dir, "data") }
 func (p *process) log() string    { return filepath.Join(p.dir, "log") }
 func (p *process) socket() string { return filepath.Join(p.dir, "redis.sock") }
 func (p *process) cutter() cutter { return nil }
+
+func (p *process) clock() clockFile {
+	if p.launcher.shim == "" {
+		return ""
+	}
+	return clockFile(filepath.Join(p.dir, "clock"))
+}
+
+func (p *process) peerAddress() (host, port string) { return "127.0.0.1", strconv.Itoa(p.port) }
+
 func (p *process) truth() address { return p.address() }
 
 func (p *process) address() address {
@@ -189,6 +211,9 @@ func (p *process) spawn() (*child, error) {
 	defer log.Close()
 	c := &child{cmd: exec.Command(p.launcher.server, p.arguments()...), dead: make(chan struct{})}
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = p.data(), log, log // a file, so that nobody need copy
+	if shim := p.launcher.shim; shim != "" {
+		c.cmd.Env = append(os.Environ(), "LD_PRELOAD="+shim, clockVariable+"="+string(p.clock()))
+	}
 	setAttributes(c.cmd)
 	if err := p.launcher.spawner.start(c.cmd); err != nil {
 		return nil, err

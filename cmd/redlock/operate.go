@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+// An operator is what the commands for operators have in common: the nodes, and how to answer.
+type operator struct {
+	nodes  string
+	maxTTL time.Duration
+	json   bool
+}
+
+func (o *operator) flags(cmd *cobra.Command) {
+	nodesFlag(cmd, &o.nodes)
+	cmd.Flags().DurationVar(&o.maxTTL, "max-ttl", 30*time.Second, "the longest lease of any client of these nodes; Config.MaxTTL")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON line")
+}
+
+// open connects to the nodes. They keep running until done is called, if they are our own.
+func (o *operator) open(ctx context.Context) (client *redlock.Client, done func(), err error) {
+	nodes, closeNodes, err := openNodes(ctx, o.nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err = redlock.New(redlock.Config{Nodes: nodes, MaxTTL: o.maxTTL, TTL: min(10*time.Second, o.maxTTL)})
+	if err == nil {
+		err = enrollNew(ctx, o.nodes, client)
+	}
+	if err != nil {
+		closeNodes()
+		return nil, nil, failure(err)
+	}
+	return client, func() { client.Close(); closeNodes() }, nil
+}
+
+func newEnroll() *cobra.Command {
+	o := &operator{}
+	cmd := &cobra.Command{
+		Use:   "enroll",
+		Short: "Declare that no lease is out on the nodes, so that they may grant now",
+		Long: `A node that is new, or that may have forgotten leases (it restarted, was flushed or replaced), sits out a
+quarantine before it grants. enroll ends that at once, on every node that can be reached.
+
+Use it once on new servers. It is your word that no client holds a lease that one of these nodes may have
+forgotten: said wrongly, two clients may hold one lock.
+
+Exit code: 0 every node was enrolled, 69 not all were reached (the others are enrolled), 64 usage.`,
+		Example: "  redlock enroll --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.enroll(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no arguments; nodes are given with --nodes", cmd.CommandPath())
+	}
+	return nil
+}
+
+func (o *operator) enroll(ctx context.Context, out io.Writer) error {
+	client, done, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := client.Enroll(ctx); err != nil {
+		return failure(err)
+	}
+	status := client.Status(ctx)
+	if o.json {
+		return writeJSON(out, diagnose(status))
+	}
+	fmt.Fprintf(out, "%d nodes enrolled: they grant leases of up to %v from now on\n", len(status), o.maxTTL)
+	return nil
+}
+
+func newDoctor() *cobra.Command {
+	o := &operator{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what would make the lock unsafe or slow on these nodes, and what to do about it",
+		Long: `Looks at every node: can it be reached and logged in to, is it a master of its own, may it evict or forget,
+does its clock agree with the others', is it in quarantine, how long does a round trip take.
+
+Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
+		Example: "  redlock doctor --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.doctor(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *operator) doctor(ctx context.Context, out io.Writer) error {
+	client, done, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	report := diagnose(client.Status(ctx))
+	if o.json {
+		err = writeJSON(out, report)
+	} else {
+		err = report.print(out)
+	}
+	if err == nil && report.Votes < len(report.Nodes) {
+		err = &exitError{exitFailed, nil}
+	}
+	return err
+}
+
+// A diagnosis is what doctor prints.
+type diagnosis struct {
+	Nodes  []nodeReport `json:"nodes"`
+	Votes  int          `json:"votes"`
+	Quorum int          `json:"quorum"`
+}
+
+type nodeReport struct {
+	Node             string   `json:"node"`
+	Votes            bool     `json:"votes"`
+	Connected        bool     `json:"connected"`
+	Problem          string   `json:"problem,omitempty"`
+	Warnings         []string `json:"warnings,omitempty"`
+	Role             string   `json:"role,omitempty"`
+	Version          string   `json:"version,omitempty"`
+	RunID            string   `json:"run_id,omitempty"`
+	LatencyMicros    int64    `json:"latency_micros"`
+	ClockMicros      int64    `json:"clock_offset_micros"`
+	QuarantineMillis int64    `json:"quarantine_millis"`
+	MaxTTLMillis     int64    `json:"max_ttl_millis"`
+}
+
+func diagnose(status []redlock.NodeStatus) diagnosis {
+	d := diagnosis{Quorum: len(status)/2 + 1}
+	for _, s := range status {
+		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
+			Version: s.Version, RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
+			QuarantineMillis: s.Quarantine.Milliseconds(), MaxTTLMillis: s.MaxTTL.Milliseconds()}
+		if s.Err != nil {
+			n.Problem = oneLine(s.Err.Error())
+		} else {
+			d.Votes++
+		}
+		d.Nodes = append(d.Nodes, n)
+	}
+	return d
+}
+
+func (d diagnosis) print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tVOTES\tROLE\tVERSION\tROUND TRIP\tCLOCK\tQUARANTINE")
+	for _, n := range d.Nodes {
+		if !n.Connected {
+			fmt.Fprintf(table, "%s\tno\t–\t–\t–\t–\t–\n", n.Node)
+			continue
+		}
+		votes, quarantine := "yes", "–"
+		if !n.Votes {
+			votes = "no"
+		}
+		if n.QuarantineMillis > 0 {
+			quarantine = (time.Duration(n.QuarantineMillis) * time.Millisecond).Round(100 * time.Millisecond).String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%v\t%+v\t%s\n", n.Node, votes, n.Role, n.Version,
+			time.Duration(n.LatencyMicros)*time.Microsecond, time.Duration(n.ClockMicros)*time.Microsecond, quarantine)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	for _, n := range d.Nodes {
+		if n.Problem != "" {
+			fmt.Fprintf(out, "✗ %s has no vote: %s\n", n.Node, n.Problem)
+		}
+		for _, w := range n.Warnings {
+			fmt.Fprintf(out, "! %s: %s\n", n.Node, w)
+		}
+	}
+	mark, say := "✓", "a quorum"
+	if d.Votes < d.Quorum {
+		mark, say = "✗", "no quorum, so nothing is granted"
+	}
+	_, err := fmt.Fprintf(out, "%s %d of %d nodes vote, and it takes %d: %s\n", mark, d.Votes, len(d.Nodes), d.Quorum, say)
+	return err
+}

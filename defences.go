@@ -1,0 +1,48 @@
+package redlock
+
+// A defence is a rule without which a lock would be unsafe, or leave something behind. Tests switch single
+// ones off, to show what each is for (docs/safety.md); nothing else can.
+type defence uint16
+
+const (
+	releaseLateGrants  defence = 1 << iota // A5: also nodes that have not answered yet are told to forget
+	cleanUpAfterCancel                     // A5: whatever the caller's context says
+	freshToken                             // A1: no two attempts have the same
+	finalValidity                          // A4: the time that the round took is given up
+	takenOnce                              // R2: repair only after a quorum; an expired lease is never taken again
+	serverBallots                          // F1: ballots are of the nodes' clocks, not of the client's
+)
+
+// A protocol is the scripts, and the defences that are off: none, but in tests.
+type protocol struct {
+	acquire, extend, plant, release, ready *script
+
+	off defence
+}
+
+// standard is the protocol of every client outside tests.
+var standard = newProtocol(func(_, source string) string { return source })
+
+// newProtocol makes the scripts out of their sources, after edit has seen them.
+func newProtocol(edit func(name, source string) string) *protocol {
+	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
+	p := &protocol{
+		acquire: load("acquire", acquireSource),
+		extend:  load("extend", extendSource),
+		plant:   load("plant", plantSource),
+		release: load("release", releaseSource),
+		ready:   load("ready", readySource),
+	}
+	p.release.cleansUp = true
+	p.acquire.grants = true
+	p.acquire.first = func(s *standing) any { return s.marker }
+	p.ready.first = func(s *standing) any { return s.runID }
+	return p
+}
+
+func (p *protocol) scripts() []*script {
+	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release}
+}
+
+// lacks reports whether the defence is off.
+func (p *protocol) lacks(d defence) bool { return p.off&d != 0 }

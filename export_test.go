@@ -1,0 +1,63 @@
+package redlock
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Switch turns one defence off.
+type Switch struct {
+	Name  string
+	apply func(*Config)
+}
+
+// Off turns the defence off for a client that is made of this configuration.
+func (s Switch) Off(cfg *Config) {
+	if cfg.protocol == nil {
+		p := *standard
+		cfg.protocol = &p
+	}
+	s.apply(cfg)
+}
+
+func omit(d defence) func(*Config) {
+	return func(cfg *Config) { cfg.protocol.off |= d }
+}
+
+// edit changes a line of one script.
+func edit(script, old, new string) func(*Config) {
+	return func(cfg *Config) {
+		off := cfg.protocol.off
+		cfg.protocol = newProtocol(func(name, source string) string {
+			if name != script {
+				return source
+			}
+			if strings.Count(source, old) != 1 {
+				panic(fmt.Sprintf("scripts/%s.lua has no single %q", name, old))
+			}
+			return strings.Replace(source, old, new, 1)
+		})
+		cfg.protocol.off = off
+	}
+}
+
+// Switches are all there are, but for the clock that counts suspend: that is [Config.Clock].
+var Switches = map[string]Switch{}
+
+func init() {
+	for name, apply := range map[string]func(*Config){
+		"late-grant release":             omit(releaseLateGrants),
+		"clean-up after cancel":          omit(cleanUpAfterCancel),
+		"fresh token":                    omit(freshToken),
+		"final validity check":           omit(finalValidity),
+		"an expired lease stays expired": omit(takenOnce),
+		"ballots of the servers":         omit(serverBallots),
+		"fence comparison":               edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false"),
+		"fence persistence":              edit("acquire", "redis.call('HSET', KEYS[2], ARGV[i], ballot)", ""),
+		"quarantine":                     edit("acquire", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'unready', now} end", ""),
+		"quarantine length":              edit("ready", "local length = math.max(maxTTL, markedMax or 0) + margin", "local length = 1"),
+		"clock band":                     func(cfg *Config) { cfg.ClockBand = -1 },
+	} {
+		Switches[name] = Switch{name, apply}
+	}
+}

@@ -1,0 +1,192 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// A node that is unfit has no vote, whatever it is asked for, and says in words what to change: in Status,
+// and in the error of an Acquire that lacks its vote.
+func TestAnUnfitNodeHasNoVoteAndSaysWhatToChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		args   []string
+		spoil  func(t *testing.T, n, other *fleet.Node)
+		change func(*redlock.Config)
+		says   []string
+	}{
+		"a replica": {says: []string{"replica of", "independent master"}, spoil: func(t *testing.T, n, other *fleet.Node) {
+			host, port, err := other.PeerAddress()
+			require.NoError(t, err)
+			tell(t, n, "REPLICAOF", host, port)
+		}},
+		"allkeys-lru with a limit": {says: []string{"evict", "noeviction"}, spoil: func(t *testing.T, n, _ *fleet.Node) {
+			tell(t, n, "CONFIG", "SET", "maxmemory", "100mb")
+			tell(t, n, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+		}},
+		"volatile-lru with a limit": {says: []string{"evict", "noeviction"}, spoil: func(t *testing.T, n, _ *fleet.Node) {
+			tell(t, n, "CONFIG", "SET", "maxmemory", "100mb")
+			tell(t, n, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+		}},
+		"cluster mode": {says: []string{"cluster mode", "cluster-enabled no"}, args: []string{"--cluster-enabled", "yes"}},
+		"not durable, where Durable is set": {says: []string{"append-only", "appendonly yes"},
+			change: func(cfg *redlock.Config) { cfg.Durable = true }},
+		"persisting later, where Durable is set": {says: []string{"appendfsync everysec", "appendfsync always"},
+			args:   []string{"--appendonly", "yes", "--appendfsync", "everysec"},
+			change: func(cfg *redlock.Config) { cfg.Durable = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			unfit := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Args: c.args})
+			fit := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 2, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+			if c.spoil != nil {
+				c.spoil(t, unfit.Nodes()[0], fit.Nodes()[0])
+			}
+			client := openFresh(t, fit, func(cfg *redlock.Config) {
+				if c.change != nil {
+					c.change(cfg)
+				}
+				cfg.Nodes = redlock.Nodes(append(unfit.URLs(), fit.URLs()...)...)
+			})
+			ctx := soon(t)
+			_ = client.Enroll(ctx)
+			status := client.Status(ctx)
+			require.Len(t, status, 3)
+			require.Error(t, status[0].Err)
+			require.NoError(t, status[1].Err)
+			require.NoError(t, fit.Nodes()[1].Kill()) // the unfit one's vote would be needed now
+			_, err := client.Mutex("x").TryAcquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			for _, word := range c.says {
+				require.ErrorContains(t, status[0].Err, word)
+				require.ErrorContains(t, err, word)
+			}
+		})
+	}
+}
+
+func TestOneServerUnderTwoAddressesHasOneVote(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 2, Unix: true})
+	conn, err := f.Nodes()[0].Dial(soon(t), time.Second)
+	require.NoError(t, err)
+	defer conn.Close()
+	port, err := redis.Strings(conn.Do("CONFIG", "GET", "port"))
+	require.NoError(t, err)
+	same := "redis://127.0.0.1:" + port[1]
+	client := open(t, f, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(append(f.URLs(), same)...) })
+	ctx := soon(t)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		refused := 0
+		for _, s := range client.Status(ctx) {
+			if s.Err != nil {
+				assert.ErrorContains(t, s.Err, "the same server as")
+				assert.ErrorIs(t, s.Err, redlock.ErrInvalid)
+				refused++
+			}
+		}
+		assert.Equal(t, 1, refused)
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, f.Nodes()[1].Kill())
+	_, err = client.Mutex("x").TryAcquire(ctx)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum, "two of the three names are one server")
+	require.ErrorContains(t, err, "the same server as")
+}
+
+// A server may become unfit under a connection.
+func TestANodeThatBecomesUnfitLosesItsVote(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	client, ctx := open(t, f), soon(t)
+	n := f.Nodes()[0]
+	tell(t, n, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	tell(t, n, "CONFIG", "SET", "maxmemory", "100mb")
+	status := client.Status(ctx) // asks, as the health check does every five seconds
+	require.ErrorContains(t, status[0].Err, "noeviction")
+	require.NoError(t, f.Nodes()[1].Kill())
+	_, err := client.Mutex("x").TryAcquire(ctx)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "noeviction")
+	tell(t, n, "CONFIG", "SET", "maxmemory", "0")
+	require.NoError(t, client.Status(ctx)[0].Err)
+	l, err := client.Mutex("x").TryAcquire(ctx)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(ctx))
+}
+
+func TestStatusTellsEveryNode(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		client, ctx := open(t, f), soon(t)
+		require.NoError(t, f.Nodes()[4].Kill())
+		require.Eventually(t, func() bool { return !client.Status(ctx)[4].Connected }, 5*time.Second, time.Millisecond)
+		status := client.Status(ctx)
+		for i, s := range status[:4] {
+			require.True(t, s.Connected)
+			require.NoError(t, s.Err)
+			id, err := f.Nodes()[i].RunID(ctx)
+			require.NoError(t, err)
+			require.Equal(t, id, s.RunID)
+			require.Equal(t, "master", s.Role)
+			require.NotEmpty(t, s.Version)
+			require.Positive(t, s.Latency)
+			require.Less(t, s.ClockOffset.Abs(), time.Second)
+			require.Equal(t, 30*time.Second, s.MaxTTL)
+			require.Zero(t, s.Quarantine)
+		}
+		require.Error(t, status[4].Err)
+	})
+}
+
+// The clock band on real servers: one server's clock steps a minute ahead, so that the key of the lease
+// there is gone, and it is the node that both quorums share.
+func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
+	overlapAfterStep := func(t *testing.T, change ...func(*redlock.Config)) bool {
+		if err := fleet.ClocksAvailable(fleet.Process); err != nil {
+			t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
+		}
+		f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true, Clocks: true})
+		nodes, ctx := f.Nodes(), soon(t)
+		second := openDirect(t, f, change...)
+		first := open(t, f, change...)
+		for _, n := range nodes[3:] {
+			require.NoError(t, n.Cut()) // from the first, whose urls go through the links
+		}
+		l, err := first.Mutex("x").WithoutRenewal().Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, nodes[2].SetClock(time.Minute))
+		var urls []string
+		for _, n := range nodes[2:] {
+			urls = append(urls, n.DirectURL())
+		}
+		// The second client reaches nodes 3 to 5; 1 and 2 are silent to it.
+		other := openFresh(t, f, append(change, func(cfg *redlock.Config) {
+			cfg.Nodes = redlock.Nodes(append([]string{"127.0.0.1:1", "127.0.0.1:2"}, urls...)...)
+		})...)
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		next, err := other.Mutex("x").Acquire(try)
+		if err == nil {
+			both := l.Valid() && next.Valid()
+			require.NoError(t, next.Release(ctx))
+			return both
+		}
+		require.ErrorContains(t, err, "clock")
+		require.ErrorIs(t, l.Release(ctx), redlock.ErrLost, "node 3 let its key expire")
+		require.NoError(t, nodes[2].SetClock(0))
+		require.NoError(t, f.Heal())
+		l, err = second.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(ctx))
+		return false
+	}
+	t.Run("with the band", func(t *testing.T) { require.False(t, overlapAfterStep(t), "two hold it") })
+	t.Run("with the band off", func(t *testing.T) {
+		require.True(t, overlapAfterStep(t, redlock.Switches["clock band"].Off), "without the band two hold it")
+	})
+}
