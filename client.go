@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,13 +29,15 @@ type Client struct {
 	ending chan struct{}      // closed when Close begins
 	ended  chan struct{}      // closed when Close is over
 	opened chan struct{}      // closed when the nodes had their first chance to connect
+	tried  chan struct{}      // closed when every node has connected, or failed to, once
 
-	mu     sync.Mutex       // guards the rest; no I/O and no call-back under it
-	claims map[string]*node // by run id: the node that this server is counted as
-	grace  *time.Timer      // closes opened though some node is still silent
-	isOpen bool
-	closed bool
-	warned bool // of a quarantine
+	mu      sync.Mutex       // guards the rest; no I/O and no call-back under it
+	claims  map[string]*node // by run id: the node that this server is counted as
+	grace   *time.Timer      // closes opened though some node is still silent
+	isOpen  bool
+	isTried bool
+	closed  bool
+	warned  bool // of a quarantine
 }
 
 // openGrace is how long the first round waits for the last nodes to connect once a quorum has.
@@ -62,6 +63,7 @@ func New(cfg Config) (*Client, error) {
 		ending:   make(chan struct{}),
 		ended:    make(chan struct{}),
 		opened:   make(chan struct{}),
+		tried:    make(chan struct{}),
 		claims:   map[string]*node{},
 	}
 	c.scheduler = newScheduler(cfg.Clock)
@@ -156,9 +158,13 @@ func (c *Client) release(n *node) {
 // nodeChanged is called when a node's connection opened (err is nil) or broke, and after the first attempt.
 func (c *Client) nodeChanged(n *node, err error) {
 	c.mu.Lock()
+	if !c.isTried && c.countTried() == len(c.nodes) {
+		c.isTried = true
+		close(c.tried)
+	}
 	switch {
 	case c.isOpen || c.closed:
-	case c.countTried() == len(c.nodes):
+	case c.isTried:
 		c.open()
 	case c.countUp() >= c.need && c.grace == nil:
 		c.grace = time.AfterFunc(openGrace, func() {
@@ -232,6 +238,21 @@ func (c *Client) awaitOpen(ctx context.Context) error {
 	return nil
 }
 
+// awaitAll waits until every node has connected or failed to, no longer than that may take.
+func (c *Client) awaitAll(ctx context.Context) error {
+	timer := c.timers.start(c.stallTimeout())
+	defer c.timers.stop(timer)
+	select {
+	case <-c.tried:
+	case <-timer.C:
+	case <-c.ending:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
 // ballot is the nodes' median clock in µs as last observed, and above every ballot this client has seen
 // (F1). This process's own wall clock has no part in it. It is 0 while no node's clock is known.
 func (c *Client) ballot(now Instant) uint64 {
@@ -287,6 +308,6 @@ func (c *Client) roundTrip() time.Duration {
 }
 
 // jitter returns a random duration from half of d to d and a half.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d+1)
+func (c *Client) jitter(d time.Duration) time.Duration {
+	return d/2 + c.protocol.random(d+1)
 }

@@ -1,5 +1,10 @@
 package redlock
 
+import (
+	"math/rand/v2"
+	"time"
+)
+
 // A defence is a rule without which a lock would be unsafe, or leave something behind. Tests switch single
 // ones off, to show what each is for (docs/safety.md); nothing else can.
 type defence uint16
@@ -13,11 +18,12 @@ const (
 	serverBallots                          // F1: ballots are of the nodes' clocks, not of the client's
 )
 
-// A protocol is the scripts, and the defences that are off: none, but in tests.
+// A protocol is the scripts, chance, and the defences that are off: none, but in tests.
 type protocol struct {
 	acquire, extend, plant, release, ready *script
 
-	off defence
+	off    defence
+	random func(time.Duration) time.Duration // at least 0 and below; seeded in tests
 }
 
 // standard is the protocol of every client outside tests.
@@ -27,6 +33,7 @@ var standard = newProtocol(func(_, source string) string { return source })
 func newProtocol(edit func(name, source string) string) *protocol {
 	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
 	p := &protocol{
+		random:  rand.N[time.Duration],
 		acquire: load("acquire", acquireSource),
 		extend:  load("extend", extendSource),
 		plant:   load("plant", plantSource),

@@ -2,7 +2,10 @@ package redlock
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"time"
 )
 
 // A Switch turns one defence off.
@@ -20,6 +23,19 @@ func (s Switch) Off(cfg *Config) {
 	s.apply(cfg)
 }
 
+// Seed makes the client's chance repeat itself. Its tokens stay what they are.
+func Seed(cfg *Config, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	var mu sync.Mutex
+	p := *standard
+	p.random = func(n time.Duration) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(random.Int64N(int64(n)))
+	}
+	cfg.protocol = &p
+}
+
 func omit(d defence) func(*Config) {
 	return func(cfg *Config) { cfg.protocol.off |= d }
 }
@@ -27,7 +43,7 @@ func omit(d defence) func(*Config) {
 // edit changes a line of one script.
 func edit(script, old, new string) func(*Config) {
 	return func(cfg *Config) {
-		off := cfg.protocol.off
+		was := cfg.protocol
 		cfg.protocol = newProtocol(func(name, source string) string {
 			if name != script {
 				return source
@@ -37,7 +53,7 @@ func edit(script, old, new string) func(*Config) {
 			}
 			return strings.Replace(source, old, new, 1)
 		})
-		cfg.protocol.off = off
+		cfg.protocol.off, cfg.protocol.random = was.off, was.random
 	}
 }
 

@@ -205,7 +205,7 @@ func (h *hold) renewalFailed(r *round) {
 	}
 	h.failures++
 	backoff := min(10*time.Millisecond<<min(h.failures, 8), h.lock.ttl/6)
-	h.renewAt = now.Add(jitter(backoff))
+	h.renewAt = now.Add(h.client.jitter(backoff))
 	due := h.nextDue()
 	h.mu.Unlock()
 

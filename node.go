@@ -146,7 +146,7 @@ func (n *node) run(ctx context.Context) {
 		if ctx.Err() != nil || n.isClosing() {
 			return
 		}
-		timer := time.NewTimer(jitter(backoff))
+		timer := time.NewTimer(n.client.jitter(backoff))
 		select {
 		case <-ctx.Done():
 		case <-n.quit:

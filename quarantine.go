@@ -159,7 +159,7 @@ func (c *Client) Enroll(ctx context.Context) error {
 	if c.isClosed() {
 		return ErrClosed
 	}
-	if err := c.awaitOpen(ctx); err != nil {
+	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
 	r := c.readyRound("enroll")
@@ -175,7 +175,7 @@ func (c *Client) Enroll(ctx context.Context) error {
 		n.send(r, false)
 	}
 	// Every node counts here, so the first that is away must not end the wait for the others.
-	timer := c.timers.start(c.cfg.NodeTimeout)
+	timer := c.timers.start(c.stallTimeout())
 	defer c.timers.stop(timer)
 	for range c.nodes {
 		select {

@@ -34,7 +34,7 @@ type NodeStatus struct {
 // the order of Config.Nodes. It takes no locks and may be called at any time; after Close it tells what was
 // last known.
 func (c *Client) Status(ctx context.Context) []NodeStatus {
-	if err := c.awaitOpen(ctx); err == nil {
+	if err := c.awaitAll(ctx); err == nil {
 		c.lookAround(ctx)
 	}
 	nodes := make([]NodeStatus, len(c.nodes))

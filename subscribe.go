@@ -72,7 +72,7 @@ func (s *subscriber) run() {
 		if s.idle() {
 			return
 		}
-		timer := time.NewTimer(jitter(backoff))
+		timer := time.NewTimer(s.client.jitter(backoff))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

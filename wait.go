@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -70,12 +69,12 @@ func (w *waiting) wait(ctx context.Context, c *Client, s *spec, r *round) error 
 		// W3: a split vote. A few round trips, at random, more as it goes on.
 		w.outages = 0
 		w.splits++
-		return w.sleep(ctx, c, prospect{}, rand.N(c.roundTrip()*time.Duration(2<<min(w.splits, 5))))
+		return w.sleep(ctx, c, prospect{}, c.protocol.random(c.roundTrip()*time.Duration(2<<min(w.splits, 5))))
 	default:
 		w.probe = nil // the node asked first may be what is wrong
 		w.splits = 0
 		w.outages++
-		return w.sleep(ctx, c, prospect{}, jitter(min(outageMin<<min(w.outages, 6), outageMax)))
+		return w.sleep(ctx, c, prospect{}, c.jitter(min(outageMin<<min(w.outages, 6), outageMax)))
 	}
 }
 
@@ -145,7 +144,7 @@ func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, d time.Durat
 		d = sleepMax
 	}
 	if p.owner != "" && !isToken(p.owner) {
-		d = min(d, jitter(foreignPoll)) // another library's lock: its release is told to nobody
+		d = min(d, c.jitter(foreignPoll)) // another library's lock: its release is told to nobody
 	}
 	if p.at&^w.hearing != 0 {
 		d = min(d, c.cfg.NodeTimeout) // the word of some node may have gone unheard

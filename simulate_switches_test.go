@@ -1,0 +1,57 @@
+package redlock_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/quorumlock/redlock"
+)
+
+// suspendAware is the switch that is not the library's: the clock is given to it.
+const suspendAware = "suspend-aware clock"
+
+// switchOff runs the world without one of the defences.
+func switchOff(t *testing.T, w *world, name string) {
+	if name == "" {
+		return
+	}
+	if name == suspendAware {
+		w.unaware = true
+		return
+	}
+	s, ok := redlock.Switches[name]
+	if !ok {
+		t.Fatalf("there is no defence %q", name)
+	}
+	w.change = append(w.change, s.Off)
+}
+
+var simulateSwitches = flag.Int("switches", 0, "how many seeds TestEveryDefenceIsNeeded tries for each; 0: as many as each is known to need, twice over")
+
+// found is for each defence the seeds that it took at most, in many sweeps, to see what it is for.
+var found = map[string]int{}
+
+// TestEveryDefenceIsNeeded switches one defence off after the other, and wants a violation.
+func TestEveryDefenceIsNeeded(t *testing.T) {
+	fmt.Println("| off | seeds until the first violation | what broke |\n| --- | ---: | --- |")
+	for _, name := range slices.Sorted(maps.Keys(switches())) {
+		s := sweep(t, 1, max(*simulateSwitches, found[name]), name, true)
+		if len(s.failures) == 0 {
+			fmt.Printf("| %s | > %d | |\n", name, s.seeds)
+			t.Errorf("%s: off, and nothing broke in %d seeds", name, s.seeds)
+			continue
+		}
+		fmt.Printf("| %s | %d | %s |\n", name, s.seeds, s.failures[0].violations[0].invariant)
+	}
+}
+
+func switches() map[string]bool {
+	all := map[string]bool{suspendAware: true}
+	for name := range redlock.Switches {
+		all[name] = true
+	}
+	return all
+}
