@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -74,6 +75,7 @@ func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summ
 	var next, stop atomic.Int64
 	var mu sync.Mutex
 	began := time.Now()
+	said := began
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // many small worlds, each soon forgotten
 	t.Run("seeds", func(t *testing.T) {
 		for worker := range runtime.GOMAXPROCS(0) {
@@ -90,6 +92,11 @@ func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summ
 						if once {
 							stop.Store(1)
 						}
+					}
+					if since := time.Since(said); since > 10*time.Second { // who waits for long wants to see something move
+						said = said.Add(since)
+						s.took = time.Since(began)
+						fmt.Fprintf(os.Stderr, "%s, of %d\n", s, count)
 					}
 					mu.Unlock()
 				}

@@ -177,10 +177,10 @@ func (c *caller) work() {
 	for {
 		select {
 		case <-w.resting:
-			// Whoever waits gets in: at worst a quarantine that has just begun, then a lease that nobody
-			// releases, and a turn of everybody else.
+			// Whoever waits gets in: at worst a quarantine has just begun, a lease is left that nobody
+			// releases, and each of the others is about to hold for as long as they ever do.
 			for _, name := range w.names {
-				ctx, cancel := context.WithTimeout(context.Background(), 5*w.ttl+5*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 40*w.ttl+10*time.Second)
 				if err := c.once(ctx, name, true); err != nil {
 					w.oracle.report(stuck, "client %d: %s: %v", c.id+1, name, err)
 				}
@@ -190,7 +190,7 @@ func (c *caller) work() {
 		default:
 		}
 		name := w.names[0]
-		if c.chance(0.3) {
+		if c.chance(0.2) {
 			name = w.names[1]
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.upTo(3*w.ttl))
@@ -258,7 +258,7 @@ func (c *caller) hold(l *redlock.Lease, name string, brief bool) {
 		return
 	}
 	if !brief {
-		for range 1 + int(c.float()*3) {
+		for range 1 + int(c.float()*2) {
 			c.sleep(c.upTo(w.ttl))
 			w.oracle.look()
 			if c.chance(0.2) {

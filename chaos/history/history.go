@@ -17,9 +17,9 @@ const (
 	Freed   Kind = "freed"   // that release returned; Error is "" or what it said
 	Read    Kind = "read"    // the holder of Op read Value from the guarded Resource
 	Write   Kind = "write"   // the holder of Op sends Value, computed from what it read, to the Resource
-	Written Kind = "written" // the Resource's answer to that write: OK, or refused by its fence
+	Written Kind = "written" // the Resource's answer to that write: OK, or refused by its fence; with Error: nobody knows
 	Owner   Kind = "owner"   // an observer saw Token ("": free) in the lock's key on Node; told when it changed
-	Fault   Kind = "fault"   // something is done to Node, or heals: Fault, Begin
+	Fault   Kind = "fault"   // something is done to Node, or to Client, or heals: Fault, Begin. What is over at once, as a flush, is one line without Begin
 	Note    Kind = "note"    // for people: Text
 	End     Kind = "end"     // the last line
 )
@@ -56,6 +56,7 @@ type Run struct {
 	Seed     uint64   `json:"seed"`
 	Seconds  float64  `json:"seconds"`
 	TTL      int64    `json:"ttl"`              // nanoseconds
+	Quorum   int      `json:"quorum,omitempty"` // on how many nodes a token owns the lock; 0: on most of them
 	Replay   string   `json:"replay,omitempty"` // the command that runs it again
 	Proves   string   `json:"proves,omitempty"` // the sentence
 }

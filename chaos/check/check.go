@@ -1,0 +1,156 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/history"
+)
+
+// Judge judges a history. An error says that it is none: see [history.Validate]; or that the checks
+// contradict each other, which is a bug of this package.
+func Judge(events []history.Event) (Result, error) { return judgeAll(history.Validate(events)) }
+
+// JudgeReader judges the history that r has, without keeping its events.
+func JudgeReader(r io.Reader) (Result, error) { return judgeAll(history.All(r)) }
+
+// A judge has walked through a history up to a line.
+type judge struct {
+	run   history.Run
+	line  int   // of the event at hand. Lines order what times may not: they are in the order of At
+	at    int64 // of the event at hand
+	ops   []op
+	byID  map[uint64]int32 // op id to its place in ops
+	locks table[string, lock]
+	regs  table[registerKey, register]
+
+	faults  []*fault
+	waiting []*fault            // for a first acquire
+	healed  []*fault            // for a first acquire after their heal
+	answers [failed + 1][]int64 // when acquires ended so
+
+	res    Result
+	listed map[ViolationKind]int
+}
+
+func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
+	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
+	j.res.Violations, j.res.Faults = []Violation{}, []FaultResult{} // lists in JSON, also when empty
+	for e, err := range events {
+		if err != nil {
+			return Result{}, err
+		}
+		j.line++
+		j.at = e.At
+		j.step(&e)
+	}
+	err := j.finish()
+	return j.res, err
+}
+
+// step takes the next event. What can be told only when all is known is left to finish.
+func (j *judge) step(e *history.Event) {
+	switch e.Kind {
+	case history.Start:
+		j.run = *e.Run
+	case history.Acquire:
+		j.acquire(e)
+	case history.Granted:
+		j.granted(e)
+	case history.Refused:
+		j.denied(e, refused)
+	case history.Failed:
+		j.denied(e, failed)
+	case history.Lost, history.Release, history.Freed:
+		j.ended(e)
+	case history.Read, history.Write, history.Written:
+		j.access(e)
+	case history.Owner:
+		j.owner(e)
+	case history.Fault:
+		j.fault(e)
+	}
+}
+
+func (j *judge) finish() error {
+	j.header()
+	j.endOps()
+	for _, l := range j.locks.all {
+		l.endSpans(j.at)
+		j.checkOverlap(l)
+		j.checkFences(l)
+		j.checkLateLoss(l)
+		j.checkOrphans(l)
+	}
+	for _, r := range j.regs.all {
+		j.checkRegister(r)
+	}
+	j.phases()
+	err := j.confirm()
+	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	j.res.Verdict = Safe
+	if j.res.ViolationsFound > 0 {
+		j.res.Verdict = Unsafe
+	}
+	return err
+}
+
+func (j *judge) header() {
+	r := j.run
+	j.res.Scenario, j.res.Subject, j.res.Fleet = r.Scenario, r.Subject, r.Fleet
+	j.res.Nodes, j.res.Clients, j.res.Seed, j.res.Seconds = len(r.Nodes), r.Clients, r.Seed, r.Seconds
+	j.res.Replay, j.res.Proves = r.Replay, r.Proves
+	j.res.Events = j.line
+}
+
+// violate counts a violation, and returns it if it is to be listed: valid until the next call. Only then is
+// describe called.
+func (j *judge) violate(kind ViolationKind, l *lock, ops []int32, at, length int64, describe func() string) *Violation {
+	j.res.ViolationsFound++
+	j.listed[kind]++
+	if j.listed[kind] > MaxListed {
+		return nil
+	}
+	v := Violation{
+		Kind: kind, At: time.Duration(at), For: time.Duration(length), Resource: l.name,
+		Clients: []int{}, Ops: []uint64{}, Nodes: []string{}, Text: describe(),
+	}
+	for _, i := range ops {
+		v.Ops = append(v.Ops, j.ops[i].id)
+		if c := j.ops[i].client; !slices.Contains(v.Clients, c) {
+			v.Clients = append(v.Clients, c)
+		}
+	}
+	v.Nodes = append(v.Nodes, j.involved(l, ops, at)...)
+	j.res.Violations = append(j.res.Violations, v)
+	return &j.res.Violations[len(j.res.Violations)-1]
+}
+
+// name tells people of an op.
+func (j *judge) name(i int32) string {
+	return fmt.Sprintf("client %d (op %d)", j.ops[i].client, j.ops[i].id)
+}
+
+// A table keeps what it makes in the order in which it was first asked for, so that results do not depend
+// on the order of a map.
+type table[K comparable, V any] struct {
+	all   []*V
+	byKey map[K]*V
+}
+
+func (t *table[K, V]) get(key K, make func() *V) *V {
+	v, ok := t.byKey[key]
+	if !ok {
+		v = make()
+		if t.byKey == nil {
+			t.byKey = map[K]*V{}
+		}
+		t.byKey[key] = v
+		t.all = append(t.all, v)
+	}
+	return v
+}

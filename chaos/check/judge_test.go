@@ -1,0 +1,201 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/stretchr/testify/require"
+)
+
+// A judge that shared code with what it judges would share its errors.
+func TestTheJudgeImportsOfThisModuleNothingButTheHistory(t *testing.T) {
+	const ours = "github.com/quorumlock/redlock"
+	for dir, allowed := range map[string]string{".": ours + "/chaos/history", "../history": ""} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			for _, spec := range parsed.Imports {
+				if path := strings.Trim(spec.Path.Value, `"`); strings.HasPrefix(path, ours) {
+					require.Equal(t, allowed, path, file)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatIsNoHistoryIsNotJudged(t *testing.T) {
+	_, err := Judge([]history.Event{start(), {Kind: history.Granted, Op: 17}})
+	require.EqualError(t, err, "history: line 2: granted of op 17, which was never acquired")
+	_, err = JudgeReader(strings.NewReader("{"))
+	require.EqualError(t, err, "history: line 1: cut off: the line does not end")
+}
+
+func start() history.Event {
+	return history.Event{Kind: history.Start, Run: &history.Run{Version: 1, TTL: 1}}
+}
+
+func TestTheReportHasItsFields(t *testing.T) {
+	res, err := Judge([]history.Event{start(), {Kind: history.End}})
+	require.NoError(t, err)
+	text, err := json.Marshal(res)
+	require.NoError(t, err)
+	fields := map[string]any{}
+	require.NoError(t, json.Unmarshal(text, &fields))
+	for _, name := range []string{
+		"scenario", "subject", "fleet", "nodes", "clients", "seed", "seconds", "faults", "acquired", "refused", "errors",
+		"overlaps", "overlap_millis", "fence_duplicates", "fence_inversions", "lost_updates", "stale_writes_refused",
+		"stale_writes_accepted", "orphans", "first_acquire_after_fault_millis", "latency", "verdict",
+	} {
+		require.Contains(t, fields, name)
+	}
+	require.Equal(t, []any{}, fields["faults"], "an empty list, not null")
+	require.Equal(t, []any{}, fields["violations"])
+	require.Nil(t, fields["first_acquire_after_fault_millis"])
+	require.Equal(t, "safe", fields["verdict"])
+	for _, phase := range []string{"before", "during", "after"} {
+		latency := fields["latency"].(map[string]any)[phase]
+		for _, name := range []string{"p50_micros", "p99_micros", "p999_micros", "max_micros"} {
+			require.Contains(t, latency, name)
+		}
+	}
+}
+
+// crowd is a history in which so many believe at once, each with the same fence.
+func crowd(n int) []history.Event {
+	events := []history.Event{start()}
+	at := int64(0)
+	add := func(e history.Event) {
+		at++
+		e.At = at
+		events = append(events, e)
+	}
+	for op := uint64(1); op <= uint64(n); op++ {
+		add(history.Event{Kind: history.Acquire, Client: int(op), Op: op, Resource: "r"})
+		add(history.Event{Kind: history.Granted, Op: op, Fence: 1})
+	}
+	at++ // the first is over after the last began
+	for op := uint64(1); op <= uint64(n); op++ {
+		add(history.Event{Kind: history.Release, Op: op, Until: at})
+	}
+	add(history.Event{Kind: history.End})
+	return events
+}
+
+// Half a billion overlaps are counted, not listed.
+func TestViolationsAreAllCountedAndSomeListed(t *testing.T) {
+	const n = 30_000
+	begun := time.Now()
+	res, err := Judge(crowd(n))
+	require.NoError(t, err)
+	t.Logf("%d overlaps in %v", res.Overlaps, time.Since(begun))
+	require.Equal(t, n*(n-1)/2, res.Overlaps)
+	require.Equal(t, n-1, res.FenceDuplicates)
+	require.Equal(t, res.Overlaps+res.FenceDuplicates, res.ViolationsFound)
+	require.Len(t, res.Violations, 2*MaxListed)
+	last := time.Duration(0)
+	for _, v := range res.Violations {
+		require.GreaterOrEqual(t, v.At, last, "in the order of time")
+		last = v.At
+	}
+	require.Equal(t, Confirmation{TooLong: 1}, res.Confirmed)
+}
+
+func TestASentenceTellsWhoWhenAndWhere(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	run := &history.Run{Version: 1, TTL: 1000 * ms, Nodes: []string{"n1", "n2", "n3"}}
+	owner := func(at int64, node, token string) history.Event {
+		return history.Event{At: at * ms, Kind: history.Owner, Resource: "r", Node: node, Token: token}
+	}
+	res, err := Judge([]history.Event{
+		{Kind: history.Start, Run: run},
+		{At: 1 * ms, Kind: history.Acquire, Client: 1, Op: 1, Resource: "r"},
+		owner(2, "n1", "a"), owner(2, "n2", "a"),
+		{At: 3 * ms, Kind: history.Granted, Op: 1, Token: "a"},
+		{At: 4 * ms, Kind: history.Acquire, Client: 2, Op: 2, Resource: "r"},
+		{At: 5 * ms, Kind: history.Fault, Node: "n2", Fault: "kill", Begin: true},
+		owner(6, "n2", "b"), owner(6, "n3", "b"),
+		{At: 7 * ms, Kind: history.Granted, Op: 2, Token: "b"},
+		{At: 9 * ms, Kind: history.Release, Op: 1, Until: 9 * ms},
+		{At: 9 * ms, Kind: history.End},
+	})
+	require.NoError(t, err)
+	require.Equal(t, Unsafe, res.Verdict)
+	require.Len(t, res.Violations, 2)
+	require.Equal(t, Violation{
+		Kind: LateLoss, At: 6 * time.Millisecond, For: 3 * time.Millisecond, Resource: "r",
+		Clients: []int{1, 2}, Ops: []uint64{1, 2}, Nodes: []string{"n1", "n2", "n3"},
+		Text: `client 1 (op 1) still believed that it held "r" for 3ms after client 2 (op 2) took it at 6ms; ` +
+			`op 1 was seen on n1 and op 2 was seen on n2, n3; under the faults kill n2`,
+	}, res.Violations[0])
+	require.Equal(t, Violation{
+		Kind: Overlap, At: 7 * time.Millisecond, Resource: "r",
+		Clients: []int{1, 2}, Ops: []uint64{1, 2}, Nodes: []string{"n1", "n2", "n3"},
+		Text: `client 1 (op 1) and client 2 (op 2) both believed that they held "r" for 0s, from 7ms to 7ms; ` +
+			`op 1 was seen on n1 and op 2 was seen on n2, n3; under the faults kill n2`,
+	}, res.Violations[1], "a belief without length within another's")
+}
+
+func TestLatencyIsTheNearestRank(t *testing.T) {
+	var took []int64
+	for i := int64(1); i <= 1000; i++ {
+		took = append(took, (1001-i)*1000)
+	}
+	require.Equal(t, Latency{Count: 1000, P50: 500, P99: 990, P999: 999, Max: 1000}, latency(took))
+	require.Equal(t, Latency{Count: 1, P50: 7, P99: 7, P999: 7, Max: 7}, latency([]int64{7999}))
+	require.Equal(t, Latency{Count: 3, P50: 2, P99: 3, P999: 3, Max: 3}, latency([]int64{3000, 1000, 2000}))
+}
+
+func TestTheLongestTimeWithoutAFault(t *testing.T) {
+	shut := []window{{10, 20}, {30, 30}, {50, never}}
+	for _, c := range []struct{ from, to, wantFrom, wantTo int64 }{
+		{0, 5, 0, 5},
+		{0, 15, 0, 10},
+		{12, 18, 12, 12},
+		{12, 29, 20, 29},
+		{5, 100, 30, 50},
+		{60, 100, 60, 60},
+		{never, 100, never, never},
+	} {
+		from, to := longestOpen(c.from, c.to, shut)
+		require.Equal(t, []int64{c.wantFrom, c.wantTo}, []int64{from, to}, fmt.Sprint(c))
+	}
+}
+
+// As many calls as porcupine is asked about, right and wrong, are judged in reasonable time.
+func TestConfirmationsTakeNoMoreThanTheirTime(t *testing.T) {
+	for _, wrong := range []bool{false, true} {
+		events := []history.Event{start()}
+		for op := uint64(1); op <= confirmOps; op++ {
+			fence := op
+			if wrong && op == confirmOps {
+				fence = 1
+			}
+			events = append(events, history.Event{Kind: history.Acquire, Client: 1, Op: op, Resource: "r"})
+			if op%4 == 0 { // four at a time
+				for k := op - 3; k <= op; k++ {
+					f := k
+					if k == op {
+						f = fence
+					}
+					events = append(events, history.Event{Kind: history.Granted, Op: k, Fence: f})
+				}
+			}
+		}
+		begun := time.Now()
+		res, err := Judge(append(events, history.Event{Kind: history.End}))
+		require.NoError(t, err)
+		t.Logf("wrong: %t, %v, %+v", wrong, time.Since(begun), res.Confirmed)
+		require.Equal(t, Confirmation{Agreed: 1}, res.Confirmed)
+		require.Equal(t, wrong, res.Verdict == Unsafe)
+	}
+}

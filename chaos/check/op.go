@@ -1,0 +1,153 @@
+package check
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quorumlock/redlock/chaos/history"
+)
+
+// never is a time that does not come.
+const never = math.MaxInt64
+
+// An outcome is how an acquire ended.
+type outcome uint8
+
+const (
+	unanswered outcome = iota
+	granted
+	refused
+	failed
+)
+
+// An op is an acquire, and the lease that came of it.
+type op struct {
+	id     uint64
+	client int
+	lock   *lock
+	token  string
+	fence  uint64
+
+	outcome    outcome
+	ended      bool  // released, or its loss noticed
+	asked      int64 // when
+	askedLine  int
+	granted    int64
+	grantLine  int
+	believes   int64 // until when; never, while nothing ended it
+	touched    int64 // last read or write
+	accessed   bool  // it read or wrote at all
+	released   int64
+	over       int64  // when its owner was done with it, so that its keys should go; never
+	fenceFloor uint64 // the largest fence granted before it was asked for, and whose that was
+	floorOp    int32
+}
+
+// A lock is what there is to know of one resource's lock.
+type lock struct {
+	name  string
+	asked []int32 // all ops, in that order
+	ops   []int32 // granted, in that order
+
+	largest   uint64 // fence
+	largestOp int32
+	fences    map[uint64]int32 // who had it first
+	badFences []badFence
+
+	tokens map[string][]int32 // of ops that told theirs, in the order in which they were asked for
+	nodes  table[string, keyOnNode]
+	count  map[string]int // of nodes, by token
+	took   []taking
+}
+
+func (j *judge) lock(name string) *lock {
+	return j.locks.get(name, func() *lock {
+		return &lock{name: name, fences: map[uint64]int32{}, tokens: map[string][]int32{}, count: map[string]int{}}
+	})
+}
+
+func (j *judge) acquire(e *history.Event) {
+	l := j.lock(e.Resource)
+	i := int32(len(j.ops))
+	j.byID[e.Op] = i
+	j.ops = append(j.ops, op{
+		id: e.Op, client: e.Client, lock: l, asked: e.At, askedLine: j.line,
+		believes: never, over: never, released: never, fenceFloor: l.largest, floorOp: l.largestOp,
+	})
+	l.asked = append(l.asked, i)
+	j.tell(i, e.Token)
+}
+
+func (j *judge) granted(e *history.Event) {
+	i := j.byID[e.Op]
+	o := &j.ops[i]
+	o.outcome, o.granted, o.grantLine, o.touched, o.fence = granted, e.At, j.line, e.At, e.Fence
+	j.tell(i, e.Token)
+	o.lock.ops = append(o.lock.ops, i)
+	j.grantFence(i)
+	j.answers[granted] = append(j.answers[granted], e.At)
+	j.firstAcquire(e.At)
+}
+
+func (j *judge) denied(e *history.Event, how outcome) {
+	i := j.byID[e.Op]
+	j.ops[i].outcome, j.ops[i].over = how, e.At
+	j.tell(i, e.Token)
+	j.answers[how] = append(j.answers[how], e.At)
+}
+
+// tell notes the token of an op, once.
+func (j *judge) tell(i int32, token string) {
+	o := &j.ops[i]
+	if token == "" || o.token != "" {
+		return
+	}
+	o.token = token
+	o.lock.tokens[token] = append(o.lock.tokens[token], i)
+}
+
+// ended is for the events that end a lease.
+func (j *judge) ended(e *history.Event) {
+	o := &j.ops[j.byID[e.Op]]
+	if e.Kind == history.Freed {
+		o.over = min(o.over, e.At)
+		return
+	}
+	o.ended = true
+	o.believes = min(o.believes, e.At)
+	if e.Until > 0 {
+		o.believes = min(o.believes, e.Until)
+	}
+	o.believes = max(o.believes, o.granted)
+	if e.Kind == history.Release {
+		o.released = e.At
+		return
+	}
+	o.over = min(o.over, e.At)
+	j.res.Losses++
+	if e.Until > 0 {
+		j.res.LossNoticeLongest = max(j.res.LossNoticeLongest, millis(e.At-max(e.Until, o.granted)))
+	}
+}
+
+// endOps ends the leases that nothing ended, and those whose release did not return.
+func (j *judge) endOps() {
+	for _, l := range j.locks.all {
+		for _, ops := range l.tokens {
+			slices.Sort(ops) // they were told when granted
+		}
+	}
+	dead := j.deadClients()
+	for i := range j.ops {
+		o := &j.ops[i]
+		if o.outcome == granted && !o.ended {
+			o.believes = o.touched
+		}
+		if o.over == never && o.released != never {
+			o.over = o.released
+		}
+		if died, ok := dead[o.client]; ok && died >= o.asked {
+			o.over = min(o.over, died)
+		}
+	}
+}

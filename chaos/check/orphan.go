@@ -1,0 +1,124 @@
+package check
+
+import (
+	"fmt"
+	"sort"
+	"time"
+)
+
+const (
+	// OrphanGrace is how long a key may outlive its owner unremarked: releases and observers take their time.
+	OrphanGrace = 100 * time.Millisecond
+	// OrphanMargin is by how much a key may outlive its owner and the TTL without that being a violation. It
+	// covers the observer's delay, a request that was on its way, and a server that expires keys late.
+	OrphanMargin = time.Second
+)
+
+// A stretch is a time without an owner.
+type stretch struct {
+	from, to int64
+	after    int32 // the op whose key it was; -1: unknown
+}
+
+func (j *judge) checkOrphans(l *lock) {
+	strangers := j.strangers(l)
+	for _, k := range l.nodes.all {
+		// An observer sees past what is done to the way of clients to a node, as a rule; so such times are
+		// told, but no verdict rests on them.
+		blind := j.windows(func(f *fault) bool { return f.on(k.node) && !f.ofWay() })
+		hurt := j.windows(func(f *fault) bool { return f.on(k.node) })
+		for _, s := range k.spans {
+			parts := j.orphaned(l, s, strangers)
+			if s := longest(parts, blind); s.length() > OrphanGrace {
+				j.res.Orphans++
+				j.res.OrphanLongest = max(j.res.OrphanLongest, millis(int64(s.length())))
+			}
+			if s := longest(parts, hurt); s.length() > time.Duration(j.run.TTL)+OrphanMargin {
+				j.res.OrphansPast++
+				j.violateOrphan(l, k.node, s)
+			}
+		}
+	}
+}
+
+func (s stretch) length() time.Duration { return time.Duration(s.to - s.from) }
+
+// longest returns the longest stretch of the parts that is clear of the windows.
+func longest(parts []stretch, shut []window) (best stretch) {
+	for _, p := range parts {
+		from, to := longestOpen(p.from, p.to, shut)
+		if open := (stretch{from, to, p.after}); open.length() > best.length() {
+			best = open
+		}
+	}
+	return best
+}
+
+func (j *judge) violateOrphan(l *lock, node string, s stretch) {
+	var ops []int32
+	whose := "a token of nobody that is known"
+	if s.after >= 0 {
+		ops = append(ops, s.after)
+		whose = "the token of " + j.name(s.after)
+	}
+	v := j.violate(Orphan, l, ops, s.from, int64(s.length()), func() string {
+		return fmt.Sprintf("the key of %q on %s had %s for %s after its owner was done with it, from %s to %s; the TTL is %s",
+			l.name, node, whose, s.length(), clock(s.from), clock(s.to), time.Duration(j.run.TTL))
+	})
+	if v != nil {
+		v.Nodes = []string{node}
+	}
+}
+
+// orphaned returns the parts of a span in which no op with its token was under way. A token may be used
+// again and again by a client, so there may be several.
+func (j *judge) orphaned(l *lock, s span, strangers []overUntil) (parts []stretch) {
+	ops := l.tokens[s.token]
+	if len(ops) == 0 {
+		// The key was there before what was asked for later.
+		n := sort.Search(len(strangers), func(i int) bool { return strangers[i].asked > s.from })
+		from := s.from
+		if n > 0 {
+			from = max(from, strangers[n-1].over)
+		}
+		return append(parts, stretch{from, s.to, -1})
+	}
+	later := sort.Search(len(ops), func(i int) bool { return j.ops[ops[i]].asked > s.from })
+	from, after := s.from, int32(-1)
+	for _, i := range ops[max(later-1, 0):] {
+		o := &j.ops[i]
+		if o.asked >= s.to {
+			break
+		}
+		if o.asked > from {
+			parts = append(parts, stretch{from, o.asked, after})
+		}
+		from, after = max(from, o.over), i
+	}
+	return append(parts, stretch{from, s.to, after})
+}
+
+// An overUntil is when the last one of all ops was over that were asked for no later than asked.
+type overUntil struct{ asked, over int64 }
+
+// strangers are the ops to which a token may belong that no op told.
+func (j *judge) strangers(l *lock) (all []overUntil) {
+	seen := map[string]bool{}
+	for _, k := range l.nodes.all {
+		for _, s := range k.spans {
+			if len(l.tokens[s.token]) > 0 {
+				seen[s.token] = true
+			}
+		}
+	}
+	var last int64
+	for _, i := range l.asked {
+		o := &j.ops[i]
+		if o.token != "" && seen[o.token] {
+			continue
+		}
+		last = max(last, o.over)
+		all = append(all, overUntil{o.asked, last})
+	}
+	return all
+}

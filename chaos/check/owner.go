@@ -1,0 +1,182 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/history"
+)
+
+// A span is how long a token was seen in a lock's key on a node.
+type span struct {
+	token    string
+	from, to int64
+}
+
+// A keyOnNode is what was seen of a lock's key on one node.
+type keyOnNode struct {
+	node  string
+	token string // that is there now; "": none
+	since int64
+	spans []span // in the order of time
+}
+
+// A taking is the moment at which a token was first on so many nodes that it owned the lock.
+type taking struct {
+	at    int64
+	token string
+}
+
+func (j *judge) quorum() int {
+	if j.run.Quorum > 0 {
+		return j.run.Quorum
+	}
+	return len(j.run.Nodes)/2 + 1
+}
+
+func (j *judge) owner(e *history.Event) {
+	j.res.OwnerEvents++
+	l := j.lock(e.Resource)
+	k := l.nodes.get(e.Node, func() *keyOnNode { return &keyOnNode{node: e.Node} })
+	if k.token == e.Token {
+		return
+	}
+	k.end(e.At)
+	if k.token != "" {
+		if l.count[k.token]--; l.count[k.token] == 0 {
+			delete(l.count, k.token)
+		}
+	}
+	k.token, k.since = e.Token, e.At
+	if e.Token == "" {
+		return
+	}
+	if l.count[e.Token]++; l.count[e.Token] == j.quorum() {
+		l.took = append(l.took, taking{e.At, e.Token})
+	}
+}
+
+func (k *keyOnNode) end(at int64) {
+	if k.token != "" {
+		k.spans = append(k.spans, span{k.token, k.since, at})
+	}
+}
+
+// endSpans ends what is still there at the end of the run.
+func (l *lock) endSpans(at int64) {
+	for _, k := range l.nodes.all {
+		k.end(at)
+		k.token = ""
+	}
+}
+
+// at returns the token that was seen at that time.
+func (k *keyOnNode) at(t int64) string {
+	i := sort.Search(len(k.spans), func(i int) bool { return k.spans[i].to > t })
+	if i < len(k.spans) && k.spans[i].from <= t {
+		return k.spans[i].token
+	}
+	return ""
+}
+
+// holding returns the nodes on which the op's token was seen.
+func (j *judge) holding(i int32, t int64) (nodes []string) {
+	o := &j.ops[i]
+	if o.token == "" {
+		return nil
+	}
+	for _, k := range o.lock.nodes.all {
+		if k.at(t) == o.token {
+			nodes = append(nodes, k.node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// where tells people on which nodes the ops' tokens were seen.
+func (j *judge) where(ops []int32, t int64) string {
+	if len(j.ops[ops[0]].lock.nodes.all) == 0 {
+		return "nobody observed the nodes"
+	}
+	var parts []string
+	for _, i := range ops {
+		seen := "no node"
+		if nodes := j.holding(i, t); len(nodes) > 0 {
+			seen = strings.Join(nodes, ", ")
+		}
+		parts = append(parts, fmt.Sprintf("op %d was seen on %s", j.ops[i].id, seen))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// involved returns the nodes that had to do with a violation.
+func (j *judge) involved(l *lock, ops []int32, t int64) (nodes []string) {
+	for _, i := range ops {
+		nodes = append(nodes, j.holding(i, t)...)
+	}
+	for _, f := range j.faults {
+		if f.node != "" && f.covers(t) {
+			nodes = append(nodes, f.node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// byToken returns the op whose token it was at that time: of those with the token, the last one asked for.
+func (j *judge) byToken(l *lock, token string, t int64) (int32, bool) {
+	ops := l.tokens[token]
+	n := sort.Search(len(ops), func(i int) bool { return j.ops[ops[i]].asked > t })
+	if n == 0 {
+		return 0, false
+	}
+	return ops[n-1], true
+}
+
+// checkLateLoss finds holders that believed past the moment at which another token took the lock.
+//
+// Observers are late. So that an earlier owner, still seen when the holder's lease is granted, is not taken
+// for a later one, the other must have been granted after the holder, or have got no answer by then; and
+// one that was refused cannot have had it.
+func (j *judge) checkLateLoss(l *lock) {
+	for _, i := range l.ops {
+		o := &j.ops[i]
+		if o.token == "" {
+			continue // nobody can tell which keys are its own
+		}
+		from := sort.Search(len(l.took), func(k int) bool { return l.took[k].at > o.granted })
+		for _, took := range l.took[from:] {
+			if took.at >= o.believes {
+				break
+			}
+			other, known := j.byToken(l, took.token, took.at)
+			if took.token == o.token || !known || !j.couldFollow(other, o) {
+				continue
+			}
+			late := o.believes - took.at
+			j.res.LateLosses++
+			j.res.LateLossLongest = max(j.res.LateLossLongest, millis(late))
+			j.violate(LateLoss, l, []int32{i, other}, took.at, late, func() string {
+				return fmt.Sprintf("%s still believed that it held %q for %s after %s took it at %s; %s%s",
+					j.name(i), l.name, time.Duration(late), j.name(other), clock(took.at),
+					j.where([]int32{i, other}, took.at), j.faultsAt(took.at))
+			})
+			break // one for each lease
+		}
+	}
+}
+
+func (j *judge) couldFollow(other int32, holder *op) bool {
+	o := &j.ops[other]
+	switch o.outcome {
+	case granted:
+		return o.grantLine > holder.grantLine
+	case refused:
+		return false
+	}
+	return o.over > holder.granted
+}

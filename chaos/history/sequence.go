@@ -1,0 +1,242 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A sequence knows which event may follow those that there were. What it lets pass, a judge need not doubt:
+// every event belongs to something, and comes once.
+type sequence struct {
+	began, ended bool
+	at           int64
+	nodes        []string
+	ops          map[uint64]op
+	writes       map[access]bool   // that await their answer
+	names        map[string]string // so that each name is kept once, however many events there are
+}
+
+// An op is how far an acquire has come.
+type op struct {
+	client                int
+	resource              string
+	granted, over         bool // it was answered: granted, or else
+	lost, released, freed bool
+}
+
+// An access is what pairs a write with its answer.
+type access struct {
+	op       uint64
+	resource string
+	fenced   bool
+}
+
+func newSequence() *sequence {
+	return &sequence{ops: map[uint64]op{}, writes: map[access]bool{}, names: map[string]string{}}
+}
+
+// add takes the next event, and completes it: those of an op get its Client and Resource where they leave
+// them out.
+func (s *sequence) add(e *Event) error {
+	switch {
+	case s.ended:
+		return fmt.Errorf("%s after the end", e.Kind)
+	case e.At < s.at:
+		return fmt.Errorf("time goes back: from %d to %d", s.at, e.At)
+	case e.Client < 0:
+		return fmt.Errorf("client %d: they are counted from 1", e.Client)
+	case !s.began && e.Kind != Start:
+		return fmt.Errorf("the first line is %q, not %q", e.Kind, Start)
+	case s.began && e.Kind == Start:
+		return errors.New("a second start")
+	case e.Kind != Start && e.Run != nil:
+		return fmt.Errorf("%s with a run, which only the start has", e.Kind)
+	}
+	s.at = e.At
+	e.Kind = Kind(s.name(string(e.Kind)))
+	e.Resource, e.Node, e.Fault = s.name(e.Resource), s.name(e.Node), s.name(e.Fault)
+	switch e.Kind {
+	case Start:
+		return s.start(e.Run)
+	case Acquire:
+		return s.acquire(e)
+	case Granted, Refused, Failed, Lost, Release, Freed, Read, Write, Written:
+		return s.ofOp(e)
+	case Owner:
+		if e.Node == "" || e.Resource == "" {
+			return errors.New("owner without a node or a resource")
+		}
+		return s.knows(e.Node)
+	case Fault:
+		if e.Fault == "" {
+			return errors.New("fault without its name")
+		}
+		return s.knows(e.Node)
+	case Note:
+	case End:
+		s.ended = true
+	default:
+		return fmt.Errorf("unknown kind %q", e.Kind)
+	}
+	return nil
+}
+
+// end is called after the last event.
+func (s *sequence) end() error {
+	switch {
+	case !s.began:
+		return errors.New("empty: there is no start")
+	case !s.ended:
+		return errors.New("missing: the history has no end")
+	}
+	return nil
+}
+
+func (s *sequence) name(name string) string {
+	if name == "" {
+		return ""
+	}
+	known, ok := s.names[name]
+	if !ok {
+		known = name
+		s.names[name] = name
+	}
+	return known
+}
+
+func (s *sequence) knows(node string) error {
+	if node != "" && !slices.Contains(s.nodes, node) {
+		return fmt.Errorf("node %q is none of the run's", node)
+	}
+	return nil
+}
+
+func checkVersion(version int) error {
+	if version != Version {
+		return fmt.Errorf("version %d of the format is unknown, this program knows %d", version, Version)
+	}
+	return nil
+}
+
+func (s *sequence) start(run *Run) error {
+	if run == nil {
+		return errors.New("start without a run")
+	}
+	if err := checkVersion(run.Version); err != nil {
+		return err
+	}
+	if run.TTL <= 0 {
+		return fmt.Errorf("the run's ttl is %d", run.TTL)
+	}
+	if run.Quorum < 0 || run.Quorum > len(run.Nodes) {
+		return fmt.Errorf("the run's quorum is %d of %d nodes", run.Quorum, len(run.Nodes))
+	}
+	for i, node := range run.Nodes {
+		if node == "" || slices.Contains(run.Nodes[:i], node) {
+			return fmt.Errorf("the run has a node %q twice, or without a name", node)
+		}
+	}
+	s.began = true
+	s.nodes = run.Nodes
+	return nil
+}
+
+func (s *sequence) acquire(e *Event) error {
+	switch _, known := s.ops[e.Op]; {
+	case e.Op == 0:
+		return errors.New("acquire without an op")
+	case known:
+		return fmt.Errorf("op %d is acquired a second time", e.Op)
+	case e.Client == 0:
+		return errors.New("acquire without a client")
+	case e.Resource == "":
+		return errors.New("acquire without a resource")
+	}
+	s.ops[e.Op] = op{client: e.Client, resource: e.Resource}
+	return nil
+}
+
+// ofOp is for all that happens to an op after it began.
+func (s *sequence) ofOp(e *Event) error {
+	o, known := s.ops[e.Op]
+	switch {
+	case !known:
+		return fmt.Errorf("%s of op %d, which was never acquired", e.Kind, e.Op)
+	case e.Client != 0 && e.Client != o.client:
+		return fmt.Errorf("%s of op %d by client %d, but client %d acquired it", e.Kind, e.Op, e.Client, o.client)
+	}
+	e.Client = o.client
+	if e.Resource == "" {
+		e.Resource = o.resource
+	}
+	var err error
+	switch e.Kind {
+	case Granted, Refused, Failed:
+		err = o.answer(e)
+	case Read, Write, Written:
+		return s.access(e, o)
+	default:
+		err = o.finish(e)
+	}
+	s.ops[e.Op] = o
+	return err
+}
+
+func (o *op) answer(e *Event) error {
+	switch {
+	case o.granted || o.over:
+		return fmt.Errorf("%s of op %d, which has its answer", e.Kind, e.Op)
+	case e.Resource != o.resource:
+		return fmt.Errorf("%s of op %d for %q, but it asked for %q", e.Kind, e.Op, e.Resource, o.resource)
+	}
+	o.granted = e.Kind == Granted
+	o.over = !o.granted
+	return nil
+}
+
+// finish is for what ends a lease. Its holder may notice a loss, then release; a library may also tell of
+// a loss what is a release.
+func (o *op) finish(e *Event) error {
+	if !o.granted {
+		return fmt.Errorf("%s of op %d, which was not granted", e.Kind, e.Op)
+	}
+	// Without Until the lease would seem to have been believed in for no time, and no overlap would be found.
+	if e.Kind != Freed && e.Until <= 0 && !o.lost && !o.released {
+		return fmt.Errorf("%s of op %d without until", e.Kind, e.Op)
+	}
+	again := false
+	switch e.Kind {
+	case Lost:
+		again, o.lost = o.lost, true
+	case Release:
+		again, o.released = o.released, true
+	default:
+		if !o.released {
+			return fmt.Errorf("freed of op %d, which was not released", e.Op)
+		}
+		again, o.freed = o.freed, true
+	}
+	if again {
+		return fmt.Errorf("%s of op %d for the second time", e.Kind, e.Op)
+	}
+	return nil
+}
+
+func (s *sequence) access(e *Event, o op) error {
+	if !o.granted {
+		return fmt.Errorf("%s of op %d, which was not granted", e.Kind, e.Op)
+	}
+	a := access{op: e.Op, resource: e.Resource, fenced: e.Fenced}
+	switch {
+	case e.Kind == Write && s.writes[a]:
+		return fmt.Errorf("write of op %d before its last one was answered", e.Op)
+	case e.Kind == Write:
+		s.writes[a] = true
+	case e.Kind == Written && !s.writes[a]:
+		return fmt.Errorf("written of op %d, which has no such write", e.Op)
+	case e.Kind == Written:
+		delete(s.writes, a)
+	}
+	return nil
+}
