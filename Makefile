@@ -2,18 +2,19 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 3s
+SEEDS ?= 2000
 BENCH ?= .
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit nested fuzz bench
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz bench
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s ':'
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
 
 demo: ## five nodes in this process, contenders, kills: no Redis and no Docker needed
 	go run ./cmd/redlock demo
 
-test: fleets lint unit nested fuzz ## everything; installs a missing redis-server where it may
+test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs a missing redis-server where it may
 	@.ci/fleets.sh summary
 
 fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker makes both a must
@@ -26,6 +27,12 @@ lint: ## gofmt, go vet, staticcheck
 
 unit: ## the tests, with the race detector
 	go test -race -count=1 -timeout 8m ./...
+
+simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says how to run it again
+	go test -count=1 -timeout 0 -run '^TestSimulation$$' . -seeds=$(SEEDS)
+
+simulate-switches: ## each defence off in turn: how many seeds until something breaks
+	go test -count=1 -timeout 30m -run '^TestSimulation$$' . -switches=5000
 
 nested: ## the modules beside this one
 	@set -e; for dir in $(NESTED); do echo "== $$dir"; \

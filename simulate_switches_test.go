@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,18 +28,14 @@ func switchOff(t *testing.T, w *world, name string) {
 	w.change = append(w.change, s.Off)
 }
 
-var simulateSwitches = flag.Int("switches", 0, "how many seeds TestEveryDefenceIsNeeded tries for each; 0: as many as each is known to need, twice over")
-
-// found is for each defence the seeds that it took at most, in many sweeps, to see what it is for.
-var found = map[string]int{}
-
-// TestEveryDefenceIsNeeded switches one defence off after the other, and wants a violation.
-func TestEveryDefenceIsNeeded(t *testing.T) {
+// everyDefenceIsNeeded switches one defence off after the other, wants a violation in no more than so many
+// seeds, and prints the table of docs/safety.md.
+func everyDefenceIsNeeded(t *testing.T, seeds int) {
 	fmt.Println("| off | seeds until the first violation | what broke |\n| --- | ---: | --- |")
 	for _, name := range slices.Sorted(maps.Keys(switches())) {
-		s := sweep(t, 1, max(*simulateSwitches, found[name]), name, true)
+		s := sweep(t, 1, seeds, name, true)
 		if len(s.failures) == 0 {
-			fmt.Printf("| %s | > %d | |\n", name, s.seeds)
+			fmt.Printf("| %s | more than %d | |\n", name, s.seeds)
 			t.Errorf("%s: off, and nothing broke in %d seeds", name, s.seeds)
 			continue
 		}

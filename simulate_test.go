@@ -16,8 +16,9 @@ import (
 )
 
 var (
-	simulateSeeds = flag.Int("seeds", 300, "how many seeds TestSimulation runs")
+	simulateSeeds = flag.Int("seeds", 30, "how many seeds TestSimulation runs")
 	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, with a trace; 0: many")
+	simulateEach  = flag.Int("switches", 0, "switch each defence off, for no more than so many seeds; 0: none is off")
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
 
@@ -44,6 +45,10 @@ func TestSimulation(t *testing.T) {
 		for _, v := range w.oracle.violations {
 			t.Error(v)
 		}
+		return
+	}
+	if *simulateEach > 0 {
+		everyDefenceIsNeeded(t, *simulateEach)
 		return
 	}
 	s := sweep(t, 1, *simulateSeeds, *simulateOff, false)

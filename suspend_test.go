@@ -1,0 +1,40 @@
+package redlock_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// leaping is the system's clock, and as far ahead of it as a suspend was long: what CLOCK_BOOTTIME does when
+// the machine wakes, while no timer has noticed yet.
+type leaping struct {
+	redlock.Clock
+	slept atomic.Int64
+}
+
+func (l *leaping) Now() redlock.Instant {
+	return l.Clock.Now().Add(time.Duration(l.slept.Load()))
+}
+
+func TestALeaseIsNotValidAfterASuspendThoughNoTimerFired(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		clock := &leaping{Clock: redlock.SystemClock()}
+		c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.Clock = clock }), soon(t)
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.True(t, l.Valid())
+		clock.slept.Store(int64(5 * time.Second)) // of ten
+		require.True(t, l.Valid())
+		require.Less(t, l.Remaining(), 5*time.Second)
+		clock.slept.Store(int64(11 * time.Second))
+		require.False(t, l.Valid())
+		require.Zero(t, l.Remaining())
+		require.ErrorIs(t, l.Extend(ctx), redlock.ErrLost)
+	})
+}
