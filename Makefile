@@ -29,10 +29,10 @@ unit: ## the tests, with the race detector
 	go test -race -count=1 -timeout 8m ./...
 
 simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says how to run it again
-	go test -count=1 -timeout 0 -run '^TestSimulation$$' . -seeds=$(SEEDS)
+	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$(SEEDS)
 
 simulate-switches: ## each defence off in turn: how many seeds until something breaks
-	go test -count=1 -timeout 30m -run '^TestSimulation$$' . -switches=5000
+	go test -count=1 -timeout 30m -run '^TestSimulation$$' -switches=5000
 
 nested: ## the modules beside this one
 	@set -e; for dir in $(NESTED); do echo "== $$dir"; \

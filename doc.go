@@ -4,9 +4,9 @@
 // # What it promises
 //
 // At most one client at a time holds a lease that its own [Lease.Valid] reports true, as long as the
-// servers' clocks run at the same rate within [Config.Drift], this process's clock does too, suspend
-// included, and no node of a holder's quorum forgets the lock before it expires. If that fails, two clients
-// may both believe that they hold it.
+// servers' clocks agree within [Config.ClockBand], any single one excepted, all clocks run at the same rate
+// within [Config.Drift], suspend included, and a node that forgot a lease sits out its quarantine. If that
+// fails, two clients may both believe that they hold it.
 //
 // Independently of every clock, and while no fence state is lost, fences are unique for a name, and an
 // acquisition that began after another had returned has the larger fence. A resource that refuses a smaller
@@ -33,11 +33,14 @@
 // [*RoundError] says what each node answered. A context that ends is reported as its own error, joined with
 // what was in the way until then.
 //
+// # New servers
+//
+// A node that has never granted looks like one that has forgotten, so it grants nothing until a quarantine of
+// [Config.MaxTTL] and a little more is over. [Client.Enroll], or the command redlock enroll, ends that at once
+// where no lease can be out. [Client.Status] says of each node whether it votes, and if not, why.
+//
 // # Limits
 //
-// A node that restarts without its data, is flushed, or is replaced, forgets the locks it granted; together
-// with an unlucky quorum that lets a second client in. Until the quarantine of docs/protocol.md exists, run
-// the nodes with appendfsync always, or keep a node that lost its data out for longer than MaxTTL. A server
-// clock that jumps expires keys early. In both cases the fences still tell the holders apart, as long as a
-// majority kept its fence state.
+// A server's clock that steps ahead and comes back between two looks deletes a lock unnoticed, as does whoever
+// deletes its key. An address must lead to one server at a time. docs/safety.md has all that remains unsafe.
 package redlock

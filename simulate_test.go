@@ -54,7 +54,7 @@ func TestSimulation(t *testing.T) {
 	s := sweep(t, 1, *simulateSeeds, *simulateOff, false)
 	fmt.Println(s)
 	for _, f := range s.failures {
-		t.Errorf("%s\n\treplay: go test -run 'TestSimulation$' . -seed=%d -off=%q", f.violations[0], f.seed, *simulateOff)
+		t.Errorf("%s\n\treplay: go test -run 'TestSimulation$' -seed=%d -off=%q", f.violations[0], f.seed, *simulateOff)
 	}
 }
 
