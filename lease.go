@@ -151,9 +151,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	first := h.end(ErrReleased)
 	r := h.sendRelease()
-	if first {
-		l.cleanup.Stop()
-	}
+	l.cleanup.Stop() // also of a lease that was lost: until then it keeps the hold, and all that reaches
 	err := h.awaitRelease(ctx, r)
 	if first {
 		if hook := h.client.cfg.Hooks.Released; hook != nil {

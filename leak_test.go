@@ -1,0 +1,42 @@
+package redlock_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// Hooks may well reach a lease: what notices that a lease was dropped must not keep it, and its client, once
+// it was lost and released.
+func TestALostLeaseIsForgottenOnceItIsReleased(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	forgotten := func() weak.Pointer[redlock.Lease] {
+		var leases []*redlock.Lease
+		cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
+		cfg.Hooks.Acquired = func(redlock.LeaseInfo, time.Duration, int) { runtime.KeepAlive(leases) }
+		c, err := redlock.New(cfg)
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Enroll(soon(t)))
+		l, err := c.Mutex("x").Acquire(soon(t))
+		require.NoError(t, err)
+		leases = append(leases, l)
+		for _, n := range f.Nodes() {
+			tell(t, n, "DEL", "x")
+		}
+		require.ErrorIs(t, l.Extend(soon(t)), redlock.ErrLost)
+		require.ErrorIs(t, l.Release(soon(t)), redlock.ErrLost)
+		return weak.Make(l)
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return forgotten.Value() == nil
+	}, 5*time.Second, 10*time.Millisecond)
+}
