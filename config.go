@@ -180,6 +180,7 @@ const (
 	fenceKey      = "redlock:fence"
 	markerKey     = "redlock:node"
 	quarantineKey = "redlock:quarantine"
+	waitPrefix    = "redlock:wait:" // those who wait for a key, in the order in which they came
 )
 
 // checkNames holds for the names of one lock.
@@ -209,5 +210,5 @@ func reserved(key string) bool {
 	case fenceKey, markerKey, quarantineKey:
 		return true
 	}
-	return strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")
+	return strings.HasPrefix(key, waitPrefix) || strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")
 }

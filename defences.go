@@ -42,8 +42,10 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true
-	p.acquire.first = func(s *standing) any { return s.marker }
-	p.ready.first = func(s *standing) any { return s.runID }
+	p.acquire.first = func(args []any, s *standing, r *round, node int) []any {
+		return append(args, s.marker, flag(r.enter.has(node)))
+	}
+	p.ready.first = func(args []any, s *standing, _ *round, _ int) []any { return append(args, s.runID) }
 	return p
 }
 
@@ -53,3 +55,12 @@ func (p *protocol) scripts() []*script {
 
 // lacks reports whether the defence is off.
 func (p *protocol) lacks(d defence) bool { return p.off&d != 0 }
+
+var yes, no any = "1", "0"
+
+func flag(set bool) any {
+	if set {
+		return yes
+	}
+	return no
+}

@@ -81,14 +81,15 @@ func operation(r *rand.Rand) (command string, args []any) {
 	}
 	switch r.IntN(12) {
 	case 0, 1, 2, 3:
-		args := append([]any{pick("run1 60000", "run1 60000", "run1 90000", "run2 60000"), token, ttl}, ballot...)
+		args := append([]any{pick("run1 60000", "run1 60000", "run1 90000", "run2 60000"), pick("0", "1"),
+			pick("next:1", "next:2"), token, ttl}, ballot...)
 		return eval(standard.acquire, keys(markerKey, fenceKey), args...)
 	case 4:
 		return eval(standard.extend, keys(), token, ttl)
 	case 5:
 		return eval(standard.plant, keys(fenceKey), append([]any{token, ttl}, ballot...)...)
 	case 6, 7:
-		return eval(standard.release, keys(), token)
+		return eval(standard.release, keys(), pick(token, token, "next:1", "next:2"), pick("0", "60000"))
 	case 8, 9:
 		return eval(standard.ready, []any{markerKey, quarantineKey}, pick("run1", "run1", "run2"), pick("60000", "90000"), "750",
 			pick("", "", "enroll", "enroll", "durable"))
@@ -129,7 +130,7 @@ func plain(reply any, err error) string {
 		if reply > 1_750_000_000_000_000 { // a TIME, and not a ballot
 			return "now"
 		}
-		if reply > 50_000 && reply < 200_000 { // milliseconds left
+		if reply > 5_000 && reply < 200_000 { // milliseconds left
 			return fmt.Sprintf("about %d0s", (reply+5_000)/10_000)
 		}
 		return fmt.Sprint(reply)
@@ -147,7 +148,7 @@ func plain(reply any, err error) string {
 // contents prints all keys with their values and whether they expire.
 func contents(t *testing.T, conn redis.Conn) string {
 	var b strings.Builder
-	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey} {
+	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, waitPrefix + "a", waitPrefix + "b"} {
 		kind, err := redis.String(conn.Do("TYPE", key))
 		require.NoError(t, err)
 		left, err := redis.Int64(conn.Do("PTTL", key))
@@ -160,6 +161,10 @@ func contents(t *testing.T, conn redis.Conn) string {
 				fields[2] = "till" // by its own clock
 				value = strings.Join(fields, " ")
 			}
+		case "zset": // in the order in which they came
+			var who []string
+			who, err = redis.Strings(conn.Do("ZRANGE", key, 0, -1))
+			value = strings.Join(who, " ")
 		case "hash":
 			for _, slot := range []string{"0", "1", "no"} {
 				v, e := redis.String(conn.Do("HGET", key, slot))

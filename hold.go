@@ -278,13 +278,28 @@ func (h *hold) sendRelease() *round {
 		h.mu.Unlock()
 		return r
 	}
-	r := h.client.newRound(h.client.protocol.release, h.lock.res.keys, []any{h.token}, h.client.cfg.Clock.Now())
+	c := h.client
+	favour, keep := c.watch.favours(h.lock.res), keepTime
+	if favour {
+		keep = 0
+	}
+	r := c.newRound(c.protocol.release, h.lock.res.keys, []any{h.token, millis(keep)}, c.cfg.Clock.Now())
+	r.answered = h.freed
 	h.release = r
 	reached := h.reached
 	h.mu.Unlock()
-	h.client.tell(r, reached)
-	h.client.watch.released(h.lock.res, h.token)
+	c.tell(r, reached)
+	if favour {
+		c.watch.released(h.lock.res)
+	}
 	return r
+}
+
+// freed hears each node's answer to the release.
+func (h *hold) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
+	if a.kept {
+		h.client.watch.contend(h.lock.res)
+	}
 }
 
 // abandon stops the renewals of a lease that nobody can reach. It expires by itself.

@@ -94,16 +94,18 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	defer w.end(c)
 	w.begin(c, l.spec.res)
 	for {
-		w.ready(c)
-		lease, r, err := c.attempt(ctx, l.spec, w.probe)
+		lease, r, err := c.attempt(ctx, l.spec, w.how)
 		w.attempts++
 		if lease != nil {
+			if r.deniedBy() != 0 {
+				c.watch.contend(l.spec.res)
+			}
 			c.acquired(lease, begun, w.attempts)
 			return lease, nil
 		}
 		if err == nil {
 			c.learn(r)
-			c.refused(l.spec, r, w.probe != nil)
+			c.refused(l.spec, r, w.how.probe != nil)
 			err = w.wait(ctx, c, l.spec, r)
 		}
 		if err != nil {
@@ -127,7 +129,7 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	c := l.spec.client
 	begun := c.cfg.Clock.Now()
 	for attempts := 1; ; attempts++ {
-		lease, r, err := c.attempt(ctx, l.spec, nil)
+		lease, r, err := c.attempt(ctx, l.spec, approach{claim: ""})
 		if lease != nil {
 			c.acquired(lease, begun, attempts)
 			return lease, nil
@@ -209,5 +211,5 @@ func (w *waiting) failure(err error, r *round, s *spec) error {
 	if _, t := r.snapshot(); t.verdict() == undecided && w.last != nil {
 		r = w.last // the last round was cut short, and tells less than the one before
 	}
-	return errors.Join(err, r.refusal(s.res.names, s.client.nodes, w.probe != nil))
+	return errors.Join(err, r.refusal(s.res.names, s.client.nodes, w.how.probe != nil))
 }

@@ -207,7 +207,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			health.Reset(n.client.stallTimeout())
 		}
 		for i := range batch {
-			args = batch[i].arguments(args[:0], &stands)
+			args = batch[i].arguments(args[:0], &stands, n.index)
 			if err := s.conn.Send(batch[i].command(), args...); err != nil {
 				return err, false
 			}
@@ -243,14 +243,14 @@ func (q *request) command() string {
 	return q.own.name
 }
 
-func (q *request) arguments(args []any, stands *standing) []any {
+func (q *request) arguments(args []any, stands *standing, node int) []any {
 	if q.round == nil {
 		return append(args, q.own.args...)
 	}
 	args = append(args, q.round.script.sha, len(q.round.keys))
 	args = append(args, q.round.keys...)
 	if q.round.script.first != nil {
-		args = append(args, q.round.script.first(stands))
+		args = q.round.script.first(args, stands, q.round, node)
 	}
 	return append(args, q.round.args...)
 }

@@ -12,9 +12,16 @@ import (
 // This file is the protocol: one attempt to acquire (A1–A5), one renewal (R1–R3) and one release (L1), each
 // step numbered as in docs/protocol.md.
 
+// An approach is how an attempt goes about it. The zero approach asks all nodes at once.
+type approach struct {
+	probe *node   // ask this one first, and the others only if it has granted (W3)
+	enter nodeSet // where to be entered among those who wait, if refused (W2)
+	claim any     // what a key holds that is kept for this client
+}
+
 // attempt tries once to acquire the lock, and leaves nothing behind where it fails. The round tells why it
-// did; err is the end of ctx or of the client. Where probe is not nil, that node alone is asked first (W3).
-func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Lease, r *round, err error) {
+// did; err is the end of ctx or of the client.
+func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lease, r *round, err error) {
 	if err := c.awaitOpen(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -40,9 +47,10 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
-	r = newRound(c.protocol.acquire, l.res.marked, l.res.args(token, l.ttl, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
+	r = newRound(c.protocol.acquire, l.res.marked, l.res.args(how.claim, token, l.ttl, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
+	r.enter = how.enter
 	timeout := c.cfg.nodeTimeout(l.ttl)
-	reached := c.ask(ctx, r, probe, timeout)
+	reached := c.ask(ctx, r, how.probe, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
 	_, slack := r.counted()
 	if wait := bandWait(band, slack); verdict == won && wait > 0 {
@@ -80,7 +88,11 @@ func (c *Client) attempt(ctx context.Context, l *spec, probe *node) (lease *Leas
 	case c.protocol.lacks(cleanUpAfterCancel) && err != nil:
 		unsure = 0
 	}
-	c.forget(l.res, token, unsure)
+	keep := keepTime // for who waits, if it is over for us; else we go on ourselves
+	if verdict == lost && err == nil {
+		keep = 0
+	}
+	c.forget(l.res.keys, token, unsure, keep)
 	return nil, r, err
 }
 
@@ -96,7 +108,7 @@ func (c *Client) renew(h *hold) *round {
 // plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
 func (c *Client) plant(h *hold, node int) bool {
-	args := h.lock.res.args(h.token, h.lock.ttl, h.ballot)
+	args := h.lock.res.args(nil, h.token, h.lock.ttl, h.ballot)[1:]
 	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
 }
 
@@ -151,11 +163,11 @@ func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout 
 }
 
 // forget sends a release to these nodes alone.
-func (c *Client) forget(res *resource, token string, nodes nodeSet) {
+func (c *Client) forget(keys []any, token string, nodes nodeSet, keep time.Duration) {
 	if nodes == 0 {
 		return
 	}
-	r := c.newRound(c.protocol.release, res.keys, []any{token}, c.cfg.Clock.Now())
+	r := c.newRound(c.protocol.release, keys, []any{token, millis(keep)}, c.cfg.Clock.Now())
 	for _, n := range c.nodes {
 		if nodes.has(n.index) {
 			n.send(r, true)
@@ -180,12 +192,12 @@ func newToken() string {
 	return string(text[:])
 }
 
-// args are the ARGV of plant.lua, and of acquire.lua behind the marker.
-func (res *resource) args(token string, ttl time.Duration, ballot uint64) []any {
-	args := make([]any, 3, 3+len(res.slots))
-	args[0], args[1], args[2] = token, millis(ttl), "0"
+// args are the ARGV of acquire.lua, behind those that differ from node to node.
+func (res *resource) args(claim any, token string, ttl time.Duration, ballot uint64) []any {
+	args := make([]any, 4, 4+len(res.slots))
+	args[0], args[1], args[2], args[3] = claim, token, millis(ttl), "0"
 	if ballot != 0 {
-		args[2] = strconv.FormatUint(ballot, 10)
+		args[3] = strconv.FormatUint(ballot, 10)
 		args = append(args, res.slots...)
 	}
 	return args

@@ -57,3 +57,4 @@ type nodeSet uint64
 func (s *nodeSet) add(node int)     { *s |= 1 << node }
 func (s nodeSet) has(node int) bool { return s&(1<<node) != 0 }
 func (s nodeSet) len() int          { return bits.OnesCount64(uint64(s)) }
+func (s nodeSet) first() int        { return bits.TrailingZeros64(uint64(s)) }

@@ -19,6 +19,7 @@ type round struct {
 	keys   []any // KEYS and ARGV, boxed once and shared by every node's command; not written after the send
 	args   []any
 	t0     Instant // read before anything was sent
+	enter  nodeSet // where the client is entered among those who wait, if it is refused
 
 	// answered, if not nil, is told each first answer of a node, and the verdict with it. It is called
 	// without mu, from the node's reader, and must not block.
@@ -49,6 +50,7 @@ type answer struct {
 	micros int64   // the server's TIME in µs, where it told
 	clock  span    // where its clock lies against ours, where it told
 	maxTTL int64   // what ready.lua admits, in ms
+	kept   bool    // what release.lua released is kept for somebody who waits
 	denial *denial // why it was denied
 	err    error   // why it is unknown
 }
@@ -246,10 +248,11 @@ func (s *script) parse(keys int, reply any, err error) answer {
 		if !s.cleansUp {
 			return answer{vote: granted, micros: reply}
 		}
-		if reply == int64(keys) {
-			return answer{vote: granted}
+		kept := reply < 0
+		if max(reply, -reply) == int64(keys) {
+			return answer{vote: granted, kept: kept}
 		}
-		return answer{vote: denied, denial: &denial{reason: gone}}
+		return answer{vote: denied, kept: kept, denial: &denial{reason: gone}}
 	case []any:
 		if a, ok := parseDenial(reply); ok {
 			return a

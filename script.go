@@ -14,8 +14,8 @@ type script struct {
 	// cleansUp: what it deletes may stay behind if it is not sent, so it is owed until it is answered.
 	cleansUp bool
 	grants   bool // it makes a lease: not sent to a server that is unfit
-	// first is the ARGV that differs from node to node: nil where there is none.
-	first func(*standing) any
+	// first appends the ARGV that differ from node to node: nil where there are none.
+	first func(args []any, s *standing, r *round, node int) []any
 }
 
 var (

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,29 +9,25 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A subscriber hears one node's release messages, on a connection of its own. It runs while some key is
-// wanted and for a while after, as two goroutines: run dials, subscribes and pings, a reader listens.
+// A subscriber hears what one node keeps for this client, on a connection of its own. It runs while somebody
+// waits and for a while after, as two goroutines: run dials, subscribes and pings, a reader listens.
 type subscriber struct {
 	client     *Client
 	node       *node
-	wake       chan struct{} // capacity 1: what is wanted has changed
 	goroutines sync.WaitGroup
 
 	mu      sync.Mutex // guards running
 	running bool
 }
 
-// channelPrefix is followed by the lock key; see scripts/release.lua.
-const channelPrefix = "redlock:released:"
-
-// tidyInterval is how often a subscriber looks for keys that nobody wants any more.
+// tidyInterval is how often a subscriber looks whether it is still wanted, and alive.
 const tidyInterval = time.Second
 
 func newSubscriber(c *Client, n *node) *subscriber {
-	return &subscriber{client: c, node: n, wake: make(chan struct{}, 1)}
+	return &subscriber{client: c, node: n}
 }
 
-// want makes the subscriber look at what is wanted, and starts it if it is not running.
+// want starts the subscriber if it is not running.
 func (s *subscriber) want() {
 	s.mu.Lock()
 	if !s.running && !s.client.isClosed() {
@@ -41,10 +36,6 @@ func (s *subscriber) want() {
 		go s.run()
 	}
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run listens until nothing is wanted any more or the client ends.
@@ -68,7 +59,7 @@ func (s *subscriber) run() {
 			conn.Close()
 			backoff = backoffMin
 		}
-		s.client.watch.unconfirm(s.node.index)
+		s.client.watch.confirm(s.node.index, false)
 		if s.idle() {
 			return
 		}
@@ -86,7 +77,7 @@ func (s *subscriber) run() {
 func (s *subscriber) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = len(s.client.watch.wanted()) > 0
+	s.running = s.client.watch.wanted()
 	return !s.running
 }
 
@@ -115,9 +106,12 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	return conn, nil
 }
 
-// listen keeps the connection subscribed to what is wanted, until it breaks, nothing is, or ctx ends.
+// listen keeps the connection subscribed until it breaks, nothing is wanted, or ctx ends.
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) {
 	pubsub := redis.PubSubConn{Conn: conn}
+	if pubsub.Subscribe(channelPrefix+s.client.watch.me) != nil {
+		return
+	}
 	broken := make(chan struct{})
 	var heard atomic.Bool // since the last tick
 	go func() {
@@ -128,17 +122,11 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) {
 		conn.Close()
 		<-broken
 	}()
-	have := map[string]bool{}
 	tidy := time.NewTicker(tidyInterval)
 	defer tidy.Stop()
 	silent := 0
-	for {
-		wanted := s.client.watch.wanted()
-		if len(wanted) == 0 || s.update(pubsub, have, wanted) != nil {
-			return
-		}
+	for s.client.watch.wanted() {
 		select {
-		case <-s.wake:
 		case <-tidy.C:
 			if silent++; heard.Swap(false) {
 				silent = 0
@@ -154,46 +142,15 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) {
 	}
 }
 
-// update subscribes to the keys that are new and leaves those that are no longer wanted.
-func (s *subscriber) update(pubsub redis.PubSubConn, have map[string]bool, wanted []string) error {
-	keep := make(map[string]bool, len(wanted))
-	changed := false
-	for _, key := range wanted {
-		keep[key] = true
-		if !have[key] {
-			have[key], changed = true, true
-			if err := pubsub.Conn.Send("SUBSCRIBE", channelPrefix+key); err != nil {
-				return err
-			}
-		}
-	}
-	for key := range have {
-		if !keep[key] {
-			delete(have, key)
-			changed = true
-			s.client.watch.left(key, s.node.index)
-			if err := pubsub.Conn.Send("UNSUBSCRIBE", channelPrefix+key); err != nil {
-				return err
-			}
-		}
-	}
-	if !changed {
-		return nil
-	}
-	return pubsub.Conn.Flush()
-}
-
 func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) {
 	for {
 		switch m := pubsub.Receive().(type) {
 		case error:
 			return
 		case redis.Subscription:
-			if m.Kind == "subscribe" {
-				s.client.watch.confirm(strings.TrimPrefix(m.Channel, channelPrefix), s.node.index)
-			}
+			s.client.watch.confirm(s.node.index, m.Kind == "subscribe")
 		case redis.Message:
-			s.client.watch.tell(strings.TrimPrefix(m.Channel, channelPrefix), string(m.Data), 1<<s.node.index)
+			s.client.watch.told(string(m.Data), s.node.index)
 		}
 		heard.Store(true)
 	}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -11,12 +12,11 @@ import (
 // A waiting is one contender's wait for a lock, from refusal to refusal (W2, W3).
 type waiting struct {
 	attempts int
-	probe    *node   // ask this one first
-	ear      *ear    // hears of releases; nil until it is worth it
-	hearing  nodeSet // the nodes that ear was subscribed to before the last round began
-	last     *round  // the last round that ran its course
-	outages  int     // rounds without a quorum, one after another
-	splits   int     // rounds that nobody won, one after another
+	how      approach // of the next attempt
+	ear      *ear     // hears of releases; nil until it is worth it
+	last     *round   // the last round that ran its course
+	outages  int      // rounds without a quorum, one after another
+	splits   int      // rounds that nobody won, one after another
 }
 
 const (
@@ -24,17 +24,22 @@ const (
 	outageMax = time.Second
 )
 
-// ready is called before each round: what a node tells after this moment is heard, if it is in hearing.
-func (w *waiting) ready(c *Client) {
-	if w.ear != nil {
-		w.hearing = c.watch.subscribed(w.ear)
+// begin is called before the first attempt.
+func (w *waiting) begin(c *Client, res *resource) {
+	first := c.firstLive()
+	if c.watch.isContended(res) {
+		w.ear = c.watch.listen(res)
+		w.how.probe = first
 	}
+	w.present(c, first)
 }
 
-// begin listens for releases before the first round if the lock's messages are on the way here anyhow.
-func (w *waiting) begin(c *Client, res *resource) {
-	if c.watch.hears(res) {
-		w.ear = c.watch.listen(res)
+// present lets the next attempt enter this client among those who wait, on the node that is asked first, if it
+// would hear of it.
+func (w *waiting) present(c *Client, n *node) {
+	w.how.claim, w.how.enter = c.watch.me, 0
+	if n != nil {
+		w.how.enter = c.watch.hearing(1 << n.index)
 	}
 }
 
@@ -47,34 +52,42 @@ func (w *waiting) end(c *Client) {
 // wait sleeps after a refused round until the next one is worth its while. It returns an error when ctx or
 // the client has ended.
 func (w *waiting) wait(ctx context.Context, c *Client, s *spec, r *round) error {
-	probed := w.probe != nil
-	w.last, w.probe = r, nil
+	entered := r.enter
+	probed := w.how.probe != nil
+	w.last = r
 	if r.onlyStale() {
 		return nil // nothing but a ballot was in the way: try again above it
 	}
+	w.how.probe = c.firstLive()
+	defer func() { w.present(c, cmp.Or(w.how.probe, c.firstLive())) }()
+	answers, t := r.snapshot()
+	if t.denied > 0 {
+		c.watch.contend(s.res)
+	}
 	if w.ear == nil {
-		// Whatever was released before the subscription stood went unheard, so ask once more after it.
+		// A node keeps a key only for those who would hear of it, so ask once more when it is heard.
 		w.ear = c.watch.listen(s.res)
-		w.probe = c.firstLive()
 		return w.awaitSubscription(ctx, c)
 	}
-	answers, t := r.snapshot()
 	p := prospectOf(answers, t.need, probed)
-	w.probe = c.firstLive()
 	switch {
+	case p.owner != "" && isOurs(p.owner) && p.at&entered == 0 && c.watch.hearing(p.at) != 0:
+		// No node where it is in the way knows that we wait: ask one of them to.
+		w.how.probe = c.nodes[c.watch.hearing(p.at).first()]
+		return w.sleep(ctx, c, prospect{}, 0, c.protocol.random(c.roundTrip()))
 	case p.owner != "":
 		w.outages, w.splits = 0, 0
-		return w.sleep(ctx, c, p, p.free-c.cfg.Clock.Now().Sub(r.t0))
+		return w.sleep(ctx, c, p, entered, p.free-c.cfg.Clock.Now().Sub(r.t0))
 	case t.answered() || probed && t.denied > 0:
 		// W3: a split vote. A few round trips, at random, more as it goes on.
 		w.outages = 0
 		w.splits++
-		return w.sleep(ctx, c, prospect{}, c.protocol.random(c.roundTrip()*time.Duration(2<<min(w.splits, 5))))
+		return w.sleep(ctx, c, prospect{}, 0, c.protocol.random(c.roundTrip()*time.Duration(2<<min(w.splits, 5))))
 	default:
-		w.probe = nil // the node asked first may be what is wrong
+		w.how.probe = nil // the node asked first may be what is wrong
 		w.splits = 0
 		w.outages++
-		return w.sleep(ctx, c, prospect{}, c.jitter(min(outageMin<<min(w.outages, 6), outageMax)))
+		return w.sleep(ctx, c, prospect{}, 0, c.jitter(min(outageMin<<min(w.outages, 6), outageMax)))
 	}
 }
 
@@ -123,42 +136,50 @@ func prospectOf(answers []answer, need int, probed bool) prospect {
 	return p
 }
 
-// foreignPoll is how often a lock is asked for that another library holds.
-const foreignPoll = 10 * time.Millisecond
+const (
+	// foreignPoll is how often a lock is asked for that another library holds.
+	foreignPoll = 10 * time.Millisecond
+	// lostPoll is how often it is asked for by those who should hear of it: a message may be lost.
+	lostPoll = time.Second
+)
 
-// isToken reports whether it could be an owner token of this library's: 32 hexadecimal digits.
-func isToken(owner string) bool {
-	if len(owner) != 32 {
-		return false
-	}
-	return strings.Trim(owner, "0123456789abcdef") == ""
+// isOurs reports whether it could be what this library writes: an owner token, 32 hexadecimal digits, or that
+// the key is kept for somebody.
+func isOurs(owner string) bool {
+	owner = strings.TrimPrefix(owner, keptPrefix)
+	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
 }
 
-// sleepMax bounds a sleep whose end nobody told: a key without expiry, or too few answers.
-const sleepMax = time.Second
-
-// sleep waits until d has passed, or until the owner in the way has released: by the word of a quorum of
-// nodes, or of all that it was in the way on, or of this process.
-func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, d time.Duration) error {
-	if d > c.cfg.MaxTTL {
-		d = sleepMax
-	}
-	if p.owner != "" && !isToken(p.owner) {
+// sleep waits until d has passed, until a node keeps a key for us, or until this process has released it.
+func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, entered nodeSet, d time.Duration) error {
+	switch {
+	case p.owner == "":
+	case !isOurs(p.owner):
 		d = min(d, c.jitter(foreignPoll)) // another library's lock: its release is told to nobody
-	}
-	if p.at&^w.hearing != 0 {
-		d = min(d, c.cfg.NodeTimeout) // the word of some node may have gone unheard
+	case p.at&entered == 0:
+		d = min(d, c.jitter(c.cfg.NodeTimeout)) // nobody will tell us
+	case strings.HasPrefix(p.owner, keptPrefix):
+		d = c.jitter(lostPoll) // kept for another, who holds it next
+	default:
+		d = min(d, c.jitter(lostPoll))
 	}
 	timer := c.timers.start(max(d, 0) + time.Millisecond/4)
 	defer c.timers.stop(timer)
 	for {
-		if p.owner != "" {
-			if heard := w.ear.heard(p.owner); heard.len() >= c.need || p.at&^heard == 0 {
-				return nil
-			}
+		kept, local := c.watch.take(w.ear)
+		switch {
+		case kept != 0:
+			w.how.probe = nil // our turn: all at once
+			return nil
+		case local:
+			w.how.probe = nil // the release went ahead on the same connections
+			return nil
 		}
 		select {
 		case <-w.ear.signal:
+			if p.owner != "" && p.at&entered == 0 && c.watch.hearing(p.at) != 0 {
+				return nil // now somebody would
+			}
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():
@@ -169,13 +190,11 @@ func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, d time.Durat
 	}
 }
 
-// awaitSubscription waits until a quorum of nodes send their release messages here, and the one to be asked
-// first does; no longer than a round.
+// awaitSubscription waits until the node to be asked first sends its messages here; no longer than a round.
 func (w *waiting) awaitSubscription(ctx context.Context, c *Client) error {
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
-	enough := func(s nodeSet) bool { return s.len() >= c.need && (w.probe == nil || s.has(w.probe.index)) }
-	for !enough(c.watch.subscribed(w.ear)) {
+	for w.how.probe != nil && c.watch.hearing(1<<w.how.probe.index) == 0 {
 		select {
 		case <-w.ear.signal:
 		case <-timer.C:

@@ -10,40 +10,50 @@ import (
 // hears are hints: losing all of them costs time, never safety (W2).
 type watch struct {
 	client      *Client
+	me          string // what a node's key holds that is kept for this client, and the end of its channel
 	subscribers []*subscriber
 	listening   atomic.Int32 // ears, so that a release without any costs next to nothing
 
-	mu   sync.Mutex // guards the rest and what the ears heard; no call-back under it
-	keys map[string]*watched
+	mu         sync.Mutex // guards the rest and what the ears heard; no call-back under it
+	keys       map[string]*watched
+	subscribed nodeSet // nodes that send their messages here
+	quietSince Instant // when the last ear left
 }
 
-// A watched is one key whose releases somebody here wants to hear, or did a short while ago.
+// A watched is one key that somebody here waits for, or that was contended a short while ago.
 type watched struct {
-	ears       []*ear
-	subscribed nodeSet   // nodes that confirmed
-	quietSince time.Time // when the last ear left
+	ears      []*ear
+	contended Instant // when it was last seen to be
+	favoured  int     // releases in a row that were kept in this process
 }
 
-// An ear is one waiter's. It hears the releases of all keys of its lock.
+// An ear is one waiter's. It hears of all keys of its lock.
 type ear struct {
-	keys   []string
+	keys   []any
 	signal chan struct{} // capacity 1: something was heard, or a subscription stands
-	watch  *watch
-	// tokens are who released, by the word of which nodes; older those before, so that forgetting the oldest
-	// never forgets half of what is being waited for.
-	tokens, older map[string]nodeSet
+	kept   nodeSet       // nodes that keep a key for this client
+	local  bool          // this process has released one
 }
 
 const (
-	// lingering keeps a subscription after its last waiter left: who was waited for once will be again.
+	// keptPrefix begins what a node's key holds while it is kept for a client; see scripts/release.lua.
+	keptPrefix = "next:"
+	// channelPrefix is followed by the lock key, or by what it holds when it is kept for a client.
+	channelPrefix = "redlock:released:"
+	// keepTime is how long a node keeps a key for who waits: it has to hear of it and to ask.
+	keepTime = 100 * time.Millisecond
+	// lingering keeps the subscriptions after the last waiter left: there will be others.
 	lingering = 10 * time.Second
-	// maxHeard bounds what one ear remembers.
-	maxHeard = 64
+	// contendedTime is how long a lock counts as contended after it was seen to be.
+	contendedTime = time.Second
+	// maxFavoured is how often in a row a lock goes to the next in this process while other processes wait.
+	maxFavoured = 8
 )
 
 func (w *watch) init(c *Client) {
 	w.client = c
 	w.keys = map[string]*watched{}
+	w.me = keptPrefix + newToken()
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
 	}
@@ -56,31 +66,23 @@ func (w *watch) wait() {
 	}
 }
 
-// hears reports whether a quorum of nodes send the releases of all these keys already.
-func (w *watch) hears(res *resource) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, key := range res.keys {
-		if k := w.keys[key.(string)]; k == nil || k.subscribed.len() < w.client.need {
-			return false
-		}
+// key is the record of one key. w.mu is held.
+func (w *watch) key(key any) *watched {
+	k := w.keys[key.(string)]
+	if k == nil {
+		k = &watched{contended: -1 << 62}
+		w.keys[key.(string)] = k
 	}
-	return true
+	return k
 }
 
-// listen subscribes to the keys of a lock until forget.
+// listen hears of the keys of a lock until forget.
 func (w *watch) listen(res *resource) *ear {
-	e := &ear{signal: make(chan struct{}, 1), watch: w, tokens: map[string]nodeSet{}}
+	e := &ear{signal: make(chan struct{}, 1), keys: res.keys}
 	w.listening.Add(1)
 	w.mu.Lock()
 	for _, key := range res.keys {
-		key := key.(string)
-		e.keys = append(e.keys, key)
-		k := w.keys[key]
-		if k == nil {
-			k = &watched{}
-			w.keys[key] = k
-		}
+		k := w.key(key)
 		k.ears = append(k.ears, e)
 	}
 	w.mu.Unlock()
@@ -90,114 +92,162 @@ func (w *watch) listen(res *resource) *ear {
 	return e
 }
 
+// forget ends listening. What nodes keep for this client and was not used is passed on.
 func (w *watch) forget(e *ear) {
-	w.listening.Add(-1)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, key := range e.keys {
-		k := w.keys[key]
+		k := w.key(key)
 		for i := range k.ears {
 			if k.ears[i] == e {
 				k.ears = append(k.ears[:i], k.ears[i+1:]...)
 				break
 			}
 		}
-		if len(k.ears) == 0 {
-			k.quietSince = time.Now()
+		if len(k.ears) > 0 {
+			e.kept = 0 // another waiter has heard of it too
 		}
+	}
+	if w.listening.Add(-1) == 0 {
+		w.quietSince = w.client.cfg.Clock.Now()
+	}
+	kept := e.kept
+	w.mu.Unlock()
+	for _, key := range e.keys {
+		w.passOn(key, kept)
 	}
 }
 
-// released tells this process's waiters that the owner has sent its release to all nodes. What they send now
-// follows it on the same connections, so they need not wait for any node's word.
-func (w *watch) released(res *resource, token string) {
-	if w.listening.Load() == 0 {
-		return
+// passOn gives up what these nodes keep for this client.
+func (w *watch) passOn(key any, nodes nodeSet) {
+	if nodes != 0 {
+		w.client.forget([]any{key}, w.me, nodes, keepTime)
 	}
-	all := nodeSet(1)<<len(w.client.nodes) - 1
+}
+
+// contend notes that others want the lock too, or had it.
+func (w *watch) contend(res *resource) {
+	now := w.client.cfg.Clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, key := range res.keys {
-		w.tell(key.(string), token, all)
+		w.key(key).contended = now
 	}
 }
 
-// tell passes on what was heard.
-func (w *watch) tell(key, token string, from nodeSet) {
+// isContended reports whether somebody wanted the lock, or had it, a short while ago.
+func (w *watch) isContended(res *resource) bool {
+	if len(w.subscribers) == 0 {
+		return false
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.keys) == 0 {
+		return false
+	}
+	since := w.client.cfg.Clock.Now().Add(-contendedTime)
+	for _, key := range res.keys {
+		if k := w.keys[key.(string)]; k != nil && k.contended > since {
+			return true
+		}
+	}
+	return false
+}
+
+// favours reports whether a release may go to who waits in this process, before others.
+func (w *watch) favours(res *resource) bool {
+	if w.listening.Load() == 0 {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, key := range res.keys {
+		k := w.keys[key.(string)]
+		if k == nil || len(k.ears) == 0 {
+			return false
+		}
+		if k.favoured++; k.favoured > maxFavoured {
+			k.favoured = 0
+			return false
+		}
+	}
+	return true
+}
+
+// released tells this process's waiters that the release was sent to all nodes. What they send now follows it
+// on the same connections, so they need not wait for any node's word.
+func (w *watch) released(res *resource) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, key := range res.keys {
+		if k := w.keys[key.(string)]; k != nil {
+			for _, e := range k.ears {
+				e.local = true
+				e.nudge()
+			}
+		}
+	}
+}
+
+// told passes on that the node keeps the key for this client.
+func (w *watch) told(key string, node int) {
+	w.mu.Lock()
 	k := w.keys[key]
-	if k == nil {
+	wanted := k != nil && len(k.ears) > 0
+	if wanted {
+		for _, e := range k.ears {
+			e.kept.add(node)
+			e.nudge()
+		}
+	}
+	w.mu.Unlock()
+	if !wanted {
+		w.passOn(key, 1<<node)
+	}
+}
+
+// confirm notes that a node sends its messages here, or no longer does.
+func (w *watch) confirm(node int, subscribed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !subscribed {
+		w.subscribed &^= 1 << node
 		return
 	}
-	for _, e := range k.ears {
-		if len(e.tokens) >= maxHeard {
-			e.older, e.tokens = e.tokens, map[string]nodeSet{}
-		}
-		e.tokens[token] |= from
-		e.nudge()
-	}
-}
-
-// confirm notes that a node's subscription to the key stands.
-func (w *watch) confirm(key string, node int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if k := w.keys[key]; k != nil {
-		k.subscribed.add(node)
+	w.subscribed.add(node)
+	for _, k := range w.keys {
 		for _, e := range k.ears {
 			e.nudge()
 		}
 	}
 }
 
-// left notes that a node's subscription to the key was given up.
-func (w *watch) left(key string, node int) {
+// wanted reports whether messages are: somebody waits, or did a short while ago. It drops what is old.
+func (w *watch) wanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k := w.keys[key]; k != nil {
-		k.subscribed &^= 1 << node
-	}
-}
-
-// unconfirm notes that none of the node's subscriptions stands any more.
-func (w *watch) unconfirm(node int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, k := range w.keys {
-		k.subscribed &^= 1 << node
-	}
-}
-
-// wanted are the keys to be subscribed to. Those that nobody has waited for in a while are dropped.
-func (w *watch) wanted() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	keys := make([]string, 0, len(w.keys))
+	now := w.client.cfg.Clock.Now()
 	for key, k := range w.keys {
-		if len(k.ears) > 0 || time.Since(k.quietSince) <= lingering {
-			keys = append(keys, key)
-		} else if k.subscribed == 0 {
-			delete(w.keys, key) // all subscribers have left it
+		if len(k.ears) == 0 && now.Sub(k.contended) > contendedTime {
+			delete(w.keys, key)
 		}
 	}
-	return keys
+	return w.listening.Load() > 0 || now.Sub(w.quietSince) <= lingering
 }
 
-// subscribed is which nodes confirmed all of the ear's keys.
-func (w *watch) subscribed(e *ear) nodeSet {
+// hearing is which of the nodes send their messages here.
+func (w *watch) hearing(nodes nodeSet) nodeSet {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := ^nodeSet(0)
-	for _, key := range e.keys {
-		all &= w.keys[key].subscribed
-	}
-	return all
+	return nodes & w.subscribed
 }
 
-// heard is which nodes said that the owner released.
-func (e *ear) heard(owner string) nodeSet {
-	e.watch.mu.Lock()
-	defer e.watch.mu.Unlock()
-	return e.tokens[owner] | e.older[owner]
+// take returns what the ear heard since it was last asked.
+func (w *watch) take(e *ear) (kept nodeSet, local bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept, local = e.kept, e.local
+	e.kept, e.local = 0, false
+	return kept, local
 }
 
 func (e *ear) nudge() {

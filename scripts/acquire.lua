@@ -4,20 +4,22 @@
 -- KEYS[2]    redlock:fence, a hash: fence slot -> highest ballot granted there
 -- KEYS[3..]  the lock keys
 -- ARGV[1]    the marker as the client knows it: the run id of this connection's server, and MaxTTL
--- ARGV[2]    owner token, never used before
--- ARGV[3]    time to live, milliseconds
--- ARGV[4]    ballot, or "0" to keep no fence
--- ARGV[5..]  the fence slot of each lock key, in the order of KEYS[3..]
+-- ARGV[2]    "1": enter the client among those who wait for the key in the way (W2)
+-- ARGV[3]    what a key holds that was kept for this client by release.lua: "next:" and the client's id
+-- ARGV[4]    owner token, never used before
+-- ARGV[5]    time to live, milliseconds
+-- ARGV[6]    ballot, or "0" to keep no fence
+-- ARGV[7..]  the fence slot of each lock key, in the order of KEYS[3..]
 --
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
---   {"held", time, pttl, owner, highest ballot}      some key is taken; nothing was written
+--   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written
 --   {"ballot", time, highest ballot}                 all are free, but a ballot as high was granted before
 --   {"unready", time}                                the marker is not this one (Q1): ask ready.lua
 --
 -- Ballots stay below 2^53, where Lua's doubles are exact.
 
-local token, ttl, ballot = ARGV[2], ARGV[3], ARGV[4]
+local me, token, ttl, ballot = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -25,33 +27,45 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'unready', now} end
 
 local highest = 0
 if ballot ~= '0' then
-  for i = 5, #ARGV do
+  for i = 7, #ARGV do
     local stored = tonumber(redis.call('HGET', KEYS[2], ARGV[i]) or 0)
     if stored > highest then highest = stored end
   end
 end
 local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
-local held
+-- A key that is no string was never a lock of anybody's: it is held by something else.
+local held, owner
 for i = 3, #KEYS do
   if stale then
-    if redis.call('EXISTS', KEYS[i]) == 1 then held = KEYS[i] end
+    if redis.call('EXISTS', KEYS[i]) == 1 then
+      owner = redis.pcall('GET', KEYS[i])
+      if owner ~= me then held = KEYS[i] end
+    end
   elseif not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
-    held = KEYS[i]
-    for j = 3, i - 1 do redis.call('DEL', KEYS[j]) end
+    owner = redis.pcall('GET', KEYS[i])
+    if owner == me then
+      redis.call('SET', KEYS[i], token, 'PX', ttl)
+    else
+      held = KEYS[i]
+      for j = 3, i - 1 do redis.call('DEL', KEYS[j]) end
+    end
   end
   if held then break end
 end
 
 if held then
-  -- A key that is no string was never a lock of anybody's: it is held by something else.
-  local owner = redis.pcall('GET', held)
   if type(owner) ~= 'string' then owner = '' end
+  if ARGV[2] == '1' then
+    local waiting = 'redlock:wait:' .. held
+    redis.call('ZADD', waiting, 'NX', now, me)
+    redis.call('PEXPIRE', waiting, 10000)
+  end
   return {'held', now, redis.call('PTTL', held), owner, highest}
 end
 if stale then return {'ballot', now, highest} end
 
 if ballot ~= '0' then
-  for i = 5, #ARGV do redis.call('HSET', KEYS[2], ARGV[i], ballot) end
+  for i = 7, #ARGV do redis.call('HSET', KEYS[2], ARGV[i], ballot) end
 end
 return now
