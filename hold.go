@@ -16,6 +16,7 @@ type hold struct {
 	client *Client
 	lock   *spec
 	token  string
+	boxed  any // the token, for redigo
 	ballot uint64
 	limit  Instant // no validity goes past it (WithMaxHold); 0: none
 
@@ -283,7 +284,7 @@ func (h *hold) sendRelease() *round {
 	if favour {
 		keep = 0
 	}
-	r := c.newRound(c.protocol.release, h.lock.res.keys, []any{h.token, millis(keep)}, c.cfg.Clock.Now())
+	r := c.newRound(c.protocol.release, h.lock.res.keys, []any{h.boxed, millis(keep)}, c.cfg.Clock.Now())
 	r.answered = h.freed
 	h.release = r
 	reached := h.reached

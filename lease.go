@@ -27,8 +27,8 @@ type Lease struct {
 	ctx context.Context // own, with the lease in it
 }
 
-func newLease(ctx context.Context, l *spec, token string, ballot uint64, reached nodeSet, now, until Instant) *Lease {
-	h := &hold{client: l.client, lock: l, token: token, ballot: ballot, reached: reached, place: -1}
+func newLease(ctx context.Context, l *spec, token any, ballot uint64, reached nodeSet, now, until Instant) *Lease {
+	h := &hold{client: l.client, lock: l, token: token.(string), boxed: token, ballot: ballot, reached: reached, place: -1}
 	if l.maxHold > 0 {
 		h.limit = now.Add(l.maxHold)
 		until = min(until, h.limit)

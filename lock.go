@@ -15,6 +15,7 @@ type spec struct {
 	client  *Client
 	res     *resource
 	ttl     time.Duration
+	millis  any           // of ttl, boxed once for redigo
 	maxHold time.Duration // 0: none
 	renew   bool
 	err     error // why it cannot be acquired
@@ -32,6 +33,7 @@ func (c *Client) Mutex(name string, more ...string) Lock {
 		client: c,
 		res:    newResource(c.cfg.Prefix, names),
 		ttl:    c.cfg.TTL,
+		millis: millis(c.cfg.TTL),
 		renew:  true,
 		err:    c.cfg.checkNames(names),
 	}}
@@ -50,7 +52,7 @@ func (l Lock) with(change func(*spec)) Lock {
 // WithTTL sets the length of the lock's leases instead of [Config.TTL]: from 10ms to [Config.MaxTTL].
 func (l Lock) WithTTL(ttl time.Duration) Lock {
 	return l.with(func(s *spec) {
-		s.ttl = ttl
+		s.ttl, s.millis = ttl, millis(ttl)
 		if err := s.client.cfg.checkTTL("WithTTL", ttl); err != nil && s.err == nil {
 			s.err = err
 		}

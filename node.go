@@ -178,6 +178,7 @@ func (n *node) serve(ctx context.Context, s *session) error {
 func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bool) {
 	var batch []request
 	var args []any
+	var stands standing
 	health := time.NewTimer(healthInterval)
 	defer health.Stop()
 	idle := true
@@ -191,11 +192,10 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			if err != nil {
 				return err, false
 			}
-			idle = wait == healthInterval
+			idle = wait > n.client.stallTimeout()
 			health.Reset(wait)
 		}
 		var done bool
-		var stands standing
 		if batch, stands, done = n.take(batch); done {
 			return ErrClosed, false
 		}
@@ -275,6 +275,9 @@ func (n *node) checkHealth() (time.Duration, error) {
 		}
 		n.owed = nil
 	}
+	if !busy && len(n.queue) == 0 {
+		return max(stall, healthInterval-now.Sub(n.looked)), nil
+	}
 	return stall, nil
 }
 
@@ -282,8 +285,7 @@ func (n *node) checkHealth() (time.Duration, error) {
 func (n *node) read(s *session) error {
 	for {
 		reply, err := s.conn.Receive()
-		var refusal redis.Error
-		if err != nil && !errors.As(err, &refusal) {
+		if err != nil && !isRefusal(err) {
 			return err
 		}
 		n.mu.Lock()
@@ -299,6 +301,12 @@ func (n *node) read(s *session) error {
 			n.nudge()
 		}
 	}
+}
+
+// isRefusal reports whether it is the server's answer, and not the end of the connection.
+func isRefusal(err error) bool {
+	var refusal redis.Error
+	return errors.As(err, &refusal)
 }
 
 func (n *node) answer(s *session, q request, reply any, err error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"strconv"
 	"time"
 )
 
@@ -29,7 +28,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// A1: a token that was never used before, so that nothing sent late for an older attempt can touch this
 	// one (etcd#22082), and a ballot.
 	t0 := c.cfg.Clock.Now()
-	token := newToken()
+	var token any = newToken() // boxed once
 	if c.protocol.lacks(freshToken) {
 		token = c.oldToken
 	}
@@ -47,7 +46,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
-	r = newRound(c.protocol.acquire, l.res.marked, l.res.args(how.claim, token, l.ttl, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
+	r = newRound(c.protocol.acquire, l.res.marked, l.res.args(how.claim, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
 	r.enter = how.enter
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, how.probe, timeout)
@@ -99,7 +98,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 // renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
 func (c *Client) renew(h *hold) *round {
 	ttl := h.lock.ttl
-	r := newRound(c.protocol.extend, h.lock.res.keys, []any{h.token, millis(ttl)}, len(c.nodes), c.need,
+	r := newRound(c.protocol.extend, h.lock.res.keys, []any{h.boxed, h.lock.millis}, len(c.nodes), c.need,
 		toleranceOf(c.cfg.band(ttl)), c.cfg.Clock.Now())
 	r.answered = h.extended
 	return r
@@ -108,7 +107,7 @@ func (c *Client) renew(h *hold) *round {
 // plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
 func (c *Client) plant(h *hold, node int) bool {
-	args := h.lock.res.args(nil, h.token, h.lock.ttl, h.ballot)[1:]
+	args := h.lock.res.args(nil, h.lock.millis, h.boxed, h.ballot)[1:]
 	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
 }
 
@@ -163,7 +162,7 @@ func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout 
 }
 
 // forget sends a release to these nodes alone.
-func (c *Client) forget(keys []any, token string, nodes nodeSet, keep time.Duration) {
+func (c *Client) forget(keys []any, token any, nodes nodeSet, keep time.Duration) {
 	if nodes == 0 {
 		return
 	}
@@ -193,11 +192,11 @@ func newToken() string {
 }
 
 // args are the ARGV of acquire.lua, behind those that differ from node to node.
-func (res *resource) args(claim any, token string, ttl time.Duration, ballot uint64) []any {
+func (res *resource) args(claim, ttlMillis, token any, ballot uint64) []any {
 	args := make([]any, 4, 4+len(res.slots))
-	args[0], args[1], args[2], args[3] = claim, token, millis(ttl), "0"
+	args[0], args[1], args[2], args[3] = claim, token, ttlMillis, no
 	if ballot != 0 {
-		args[3] = strconv.FormatUint(ballot, 10)
+		args[3] = int64(ballot)
 		args = append(args, res.slots...)
 	}
 	return args

@@ -32,16 +32,31 @@ type round struct {
 	tally   tally
 	verdict verdict
 	answers []answer
+
+	// What the slices above are made of for the usual numbers of nodes: one allocation for all.
+	space struct {
+		votes   [usualNodes]vote
+		clocks  [usualNodes]span
+		answers [usualNodes]answer
+	}
 }
+
+const usualNodes = 5
 
 // newRound makes a round that is won by need nodes whose clocks agree within the tolerance; negative: any.
 func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Duration, t0 Instant) *round {
-	return &round{
-		script: s, keys: keys, args: args, t0: t0,
-		done:    make(chan struct{}),
-		tally:   newTally(nodes, need, tolerance),
-		answers: make([]answer, nodes),
+	r := &round{script: s, keys: keys, args: args, t0: t0, done: make(chan struct{})}
+	if nodes > usualNodes {
+		r.tally = newTally(nodes, need, tolerance)
+		r.answers = make([]answer, nodes)
+		return r
 	}
+	r.tally = tally{votes: r.space.votes[:nodes], need: need, tolerance: tolerance}
+	if tolerance >= 0 {
+		r.tally.clocks = r.space.clocks[:nodes]
+	}
+	r.answers = r.space.answers[:nodes]
+	return r
 }
 
 // An answer is one node's reply to one round.

@@ -172,18 +172,21 @@ type observation struct {
 	at     Instant
 }
 
-// observe keeps the observation with the shortest round trip, or a newer one now and then.
+// observe keeps the observation with the shortest round trip of the last second.
 func (n *node) observe(q request, micros int64, now Instant) {
 	if !q.sampled {
 		return
 	}
-	o := &observation{rtt: now.Sub(q.sentAt), at: now}
+	o := observation{rtt: now.Sub(q.sentAt), at: now}
 	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
-	old := n.clock.Load()
-	if old == nil || o.rtt <= old.rtt+old.rtt/4 || now.Sub(old.at) > healthInterval {
-		n.clock.Store(o)
+	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || now.Sub(old.at) > observationAge {
+		kept := o
+		n.clock.Store(&kept)
 	}
 }
+
+// observationAge is how long an observation is better than a newer one that took longer.
+const observationAge = time.Second
 
 func (n *node) learnTime(q request, reply any, err error) {
 	if micros, err := serverTime(reply, err); err == nil {
