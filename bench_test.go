@@ -90,3 +90,31 @@ func BenchmarkContended(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTenThousandWaiters is one name wanted by ten thousand goroutines of one process at once; an
+// operation is one of them getting it and letting go.
+func BenchmarkTenThousandWaiters(b *testing.B) {
+	const waiters = 10_000
+	f := fleettest.Start(b, fleet.Process, fleet.Options{})
+	c := open(b, f)
+	b.ReportAllocs()
+	for b.Loop() {
+		held, err := c.Mutex("hot").Acquire(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				if err := c.Mutex("hot").Do(context.Background(), func(context.Context, *redlock.Lease) error { return nil }); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		if err := held.Release(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		wg.Wait()
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/waiters, "µs/hand-over")
+}

@@ -159,3 +159,66 @@ func ExampleLease_Context() {
 	fmt.Println(errors.Is(context.Cause(lease.Context()), redlock.ErrLost), lease.Valid())
 	// Output: true false
 }
+
+// New nodes are enrolled once, when no lease can be out on them. Status says whether each of them votes, and
+// if not, why.
+func ExampleClient_Enroll() {
+	ctx := context.Background()
+	nodes, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{Nodes: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nodes.Close()
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(nodes.URLs()...)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	votes := func() (n int) {
+		for _, node := range client.Status(ctx) {
+			if node.Err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	fmt.Println("votes before:", votes())
+	if err := client.Enroll(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("votes after:", votes())
+	// Output:
+	// votes before: 0
+	// votes after: 3
+}
+
+// Two groups of three nodes: each name belongs to one of them.
+func ExampleNewSharded() {
+	ctx := context.Background()
+	var groups []redlock.Config
+	for range 2 {
+		nodes, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{Nodes: 3})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer nodes.Close()
+		groups = append(groups, redlock.Config{Nodes: redlock.Nodes(nodes.URLs()...)})
+	}
+	locks, err := redlock.NewSharded(groups...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	if err := locks.Enroll(ctx); err != nil { // the nodes are new
+		log.Fatal(err)
+	}
+	err = locks.Mutex("invoice/42").Do(ctx, func(context.Context, *redlock.Lease) error {
+		fmt.Println("alone")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// alone
+	// <nil>
+}

@@ -227,6 +227,11 @@ func TestAFirstTimeUserIsToldWhyNothingIsGrantedYet(t *testing.T) {
 	require.ErrorAs(t, err, &quarantine)
 	require.Greater(t, quarantine.Left, 25*time.Second)
 	require.ErrorContains(t, err, "Enroll")
+	for _, status := range c.Status(soon(t)) {
+		require.ErrorAs(t, status.Err, &quarantine)
+		require.ErrorContains(t, status.Err, "redlock enroll")
+		require.Greater(t, status.Quarantine, 25*time.Second)
+	}
 	mu.Lock()
 	require.Equal(t, 1, strings.Count(text.String(), "redlock enroll"), text.String())
 	mu.Unlock()

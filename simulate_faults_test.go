@@ -8,7 +8,7 @@ import (
 // trouble hurts the world for a while, one fault after another, some at the same time.
 func (w *world) trouble() {
 	var faults sync.WaitGroup
-	end := w.began.Add(time.Duration(3+w.random.IntN(3)) * w.ttl)
+	end := w.began.Add(time.Duration(2+w.random.IntN(3)) * w.ttl)
 	for time.Now().Before(end) {
 		time.Sleep(time.Duration(w.random.Int64N(int64(w.ttl / 2))))
 		w.oracle.look()
