@@ -256,18 +256,10 @@ func (c *Client) awaitAll(ctx context.Context) error {
 // ballot is the nodes' median clock in µs as last observed, and above every ballot this client has seen
 // (F1). This process's own wall clock has no part in it. It is 0 while no node's clock is known.
 func (c *Client) ballot(now Instant) uint64 {
-	var array [maxNodes]int64
-	offsets := array[:0]
-	for _, n := range c.nodes {
-		if o := n.clock.Load(); o != nil {
-			offsets = append(offsets, o.offset)
-		}
-	}
-	if len(offsets) == 0 {
+	median, known := c.medianClock()
+	if !known {
 		return 0
 	}
-	slices.Sort(offsets)
-	median := offsets[(len(offsets)-1)/2]
 	if c.protocol.lacks(serverBallots) {
 		median = 0
 	}
@@ -279,6 +271,22 @@ func (c *Client) ballot(now Instant) uint64 {
 			return next
 		}
 	}
+}
+
+// medianClock is the median of the nodes' clocks, in µs ahead of ours, as last observed.
+func (c *Client) medianClock() (micros int64, known bool) {
+	var array [maxNodes]int64
+	offsets := array[:0]
+	for _, n := range c.nodes {
+		if o := n.clock.Load(); o != nil {
+			offsets = append(offsets, o.offset)
+		}
+	}
+	if len(offsets) == 0 {
+		return 0, false
+	}
+	slices.Sort(offsets)
+	return offsets[(len(offsets)-1)/2], true
 }
 
 // saw keeps the next ballot above this one.

@@ -77,10 +77,15 @@ func (f *facts) warnings() (warn []string) {
 	return warn
 }
 
-// clockError is why a server's clock keeps it from voting; nil if it does not. Its offset is from the median
-// of the nodes' clocks, and not known better than its round trip.
+// isOutOfStep reports whether a clock that is so far from the median of the nodes' clocks is surely out of step.
+// The offset is not known better than the round trip.
+func isOutOfStep(offset, rtt, tolerance time.Duration) bool {
+	return tolerance >= 0 && offset.Abs() > tolerance+rtt
+}
+
+// clockError is why a server's clock keeps it from voting; nil if it does not.
 func clockError(offset, rtt, tolerance time.Duration) error {
-	if tolerance < 0 || offset.Abs() <= tolerance+rtt {
+	if !isOutOfStep(offset, rtt, tolerance) {
 		return nil
 	}
 	way := "ahead of"

@@ -190,3 +190,30 @@ func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 		require.True(t, overlapAfterStep(t, redlock.Switches["clock band"].Off), "without the band two hold it")
 	})
 }
+
+// A server whose clock went back keeps a dead holder's key for as long as that. It is the first that those who
+// wait would ask, and has no vote.
+func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
+	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
+		t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
+	}
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Clocks: true})
+	first, second, ctx := open(t, f), open(t, f), soon(t)
+	_, err := first.Mutex("x").WithTTL(500 * time.Millisecond).WithoutRenewal().Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", tokenOf(t, f.Nodes()[0], "x"))
+	require.NoError(t, f.Nodes()[0].SetClock(-2*time.Minute))
+	began := time.Now()
+	for range 3 {
+		l, err := second.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(ctx))
+	}
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+func tokenOf(t *testing.T, n *fleet.Node, name string) string {
+	token, err := redis.String(tell(t, n, "GET", name), nil)
+	require.NoError(t, err)
+	return token
+}

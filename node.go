@@ -423,3 +423,10 @@ func (n *node) responsive(now Instant) bool {
 	defer n.mu.Unlock()
 	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.client.cfg.NodeTimeout/4)
 }
+
+// isVoter reports whether the server is fit, and has not been found unready to grant.
+func (n *node) isVoter() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unfit == nil && (n.stands.ready || !n.stands.known)
+}

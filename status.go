@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -120,17 +119,7 @@ func (n *node) status() NodeStatus {
 
 // compareClocks fills in how far each clock is from the median.
 func (c *Client) compareClocks(nodes []NodeStatus) {
-	var offsets []int64
-	for i, n := range c.nodes {
-		if o := n.clock.Load(); o != nil && nodes[i].Connected {
-			offsets = append(offsets, o.offset)
-		}
-	}
-	if len(offsets) == 0 {
-		return
-	}
-	slices.Sort(offsets)
-	median := offsets[(len(offsets)-1)/2]
+	median, _ := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)
 	for i, n := range c.nodes {
 		o := n.clock.Load()

@@ -26,12 +26,12 @@ const (
 
 // begin is called before the first attempt.
 func (w *waiting) begin(c *Client, res *resource) {
-	first := c.firstLive()
+	w.how.claim = ""
 	if c.watch.isContended(res) {
 		w.ear = c.watch.listen(res)
-		w.how.probe = first
+		w.how.probe = c.firstLive()
+		w.present(c, w.how.probe)
 	}
-	w.present(c, first)
 }
 
 // present lets the next attempt enter this client among those who wait, on the node that is asked first, if it
@@ -181,6 +181,9 @@ func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, entered node
 				return nil // now somebody would
 			}
 		case <-timer.C:
+			if d >= lostPoll/2 { // it told nothing for long, and may know nothing: ask all
+				w.how.probe = nil
+			}
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -208,13 +211,17 @@ func (w *waiting) awaitSubscription(ctx context.Context, c *Client) error {
 	return nil
 }
 
-// firstLive is the first node that is connected and answers: every client that sees the same nodes picks the
-// same, so that one node decides between those who wait. Asking it alone costs a round trip more than asking
-// all at once, where of eight who do, one in eight times anybody wins (docs/protocol.md, W3).
+// firstLive is the first node that answers and whose vote counts: every client that sees the same nodes picks
+// the same, so that one node decides between those who wait. Asking it alone costs a round trip more than
+// asking all at once, where of eight who do, one in eight times anybody wins (docs/protocol.md, W3).
 func (c *Client) firstLive() *node {
 	now := c.cfg.Clock.Now()
+	median, known := c.medianClock()
+	tolerance := toleranceOf(c.cfg.ClockBand)
 	for _, n := range c.nodes {
-		if n.responsive(now) {
+		o := n.clock.Load()
+		outOfStep := known && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
+		if !outOfStep && n.responsive(now) && n.isVoter() {
 			return n
 		}
 	}
