@@ -25,6 +25,10 @@ type Options struct {
 	Fresh  bool          // no lease of anybody can be out on these nodes: a library that waits for proof need not
 	// Clock is how far the client's wall clock is ahead of true time, for locks that send it to the servers.
 	Clock func() time.Duration
+	// Step, where it is not nil, is called by a lock that needs two commands where one would be safe, between
+	// the two, with the name of the gap. There the client may be held up, as by a slow network, or die, as
+	// the process that runs it does. With an error it gives up there, and sends nothing more.
+	Step func(gap string) error
 }
 
 // A Client takes locks. Its methods may be called concurrently.

@@ -91,6 +91,7 @@ func newRoot() *cobra.Command {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(newDemo(), newRun(), newDoctor(), newEnroll())
+	root.AddCommand(newChaos())
 	return root
 }
 

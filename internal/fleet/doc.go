@@ -14,9 +14,11 @@
 //	Cut          the link              the link              iptables in the container, else the link
 //	CutReplies   the link              the link              iptables in the container, else the link
 //	Delay        the link              the link              the link
+//	SetClock     –                     a preloaded library   a preloaded library
 //
-// The link is an in-process TCP proxy before each node, there with [Options.Links]. What a fleet cannot
-// do it refuses with [ErrUnsupported]; it never passes over a fault in silence.
+// The link is an in-process TCP proxy before each node, there with [Options.Links]. A [View] is one more
+// of them, for one client alone. What a fleet cannot do it refuses with [ErrUnsupported]; it never passes
+// over a fault in silence.
 //
 // Data in flight during a Cut is held, not lost, as TCP does it: a request sent into a Cut is applied
 // after Heal, even where its client has given up and closed in between. So it is with Pause. A lock

@@ -110,6 +110,15 @@ func (l *dockerLauncher) provideClocks(ctx context.Context) error {
 	return nil
 }
 
+func (c *container) clock() clockFile {
+	if c.launcher.clocks == "" {
+		return ""
+	}
+	return clockFile(filepath.Join(c.launcher.clocks, c.name))
+}
+
+func (c *container) peerAddress() (host, port string) { return c.ip, redisPort.Port() }
+
 // close removes the network. Its containers are gone before.
 func (l *dockerLauncher) close() error {
 	var err error

@@ -67,15 +67,6 @@ func (c *container) truth() address {
 	return address{network: "unix", at: filepath.Join(c.sockets, "redis.sock"), password: c.password()}
 }
 
-func (c *container) clock() clockFile {
-	if c.launcher.clocks == "" {
-		return ""
-	}
-	return clockFile(filepath.Join(c.launcher.clocks, c.name))
-}
-
-func (c *container) peerAddress() (host, port string) { return c.ip, redisPort.Port() }
-
 func (c *container) cutter() cutter {
 	if c.launcher.rules == nil || c.launcher.rules.failed.Load() {
 		return nil

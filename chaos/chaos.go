@@ -1,0 +1,158 @@
+// Package chaos puts a lock to the test: it runs a subject on a fleet of Redis nodes, hurts the fleet as a
+// scenario says, records what happened, and judges the record.
+//
+//	outcome, err := chaos.Run(ctx, chaos.Options{Scenario: "failover", Subject: myLock{}})
+//
+// A subject is any lock library behind the few methods of package subject.
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/scenario"
+	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// Options say what is put to the test, and how. Only Subject is required.
+type Options struct {
+	Scenario string          // its name, see scenario.All. Default: "control"
+	Subject  subject.Subject // the lock
+	Fleet    string          // "embedded", "process" or "docker". Default: "process"
+	Image    string          // of a docker fleet. Default: an official one, or else this machine's redis-server
+	Nodes    int             // Default 5
+	Clients  int             // those of the script included. Default 8
+	Length   time.Duration   // of the run; a script may take longer. Default 20s
+	TTL      time.Duration   // of the leases. Default 1s, at least 100ms
+	Seed     uint64          // the same seed does the same faults and pauses. Default 1
+	Replay   string          // the command that runs it again, for the record
+	// Child is a command that calls traffic.ServeChild with its standard input and output: scenarios that
+	// stop or kill a client need it. Default: none, and these scenarios are not possible.
+	Child   []string
+	History io.Writer // gets the history as it happens. Default: nowhere
+	Log     io.Writer // is told what goes on, a line each. Default: nowhere
+}
+
+// An Outcome is what came of a run.
+type Outcome struct {
+	check.Result
+	// Unmet are things that the scenario expects of any lock and that were not so. They are about service, not
+	// safety, and no part of the verdict.
+	Unmet []string `json:"unmet"`
+	// Panics are the subject's.
+	Panics []string `json:"panics"`
+	// Error is why the scenario was not played to its end. What was recorded until then is judged.
+	Error string `json:"error,omitempty"`
+	// History is the record, a line an event.
+	History []byte `json:"-"`
+}
+
+// OK says whether there is nothing to complain of.
+func (o *Outcome) OK() bool {
+	return o.Verdict == check.Safe && len(o.Unmet) == 0 && len(o.Panics) == 0 && o.Error == ""
+}
+
+// ErrUnable is wrapped by errors that say why a scenario cannot be done here. It was then left out, which is
+// not to say that it was passed.
+var ErrUnable = scenario.ErrUnable
+
+const (
+	defaultClients = 8
+	defaultLength  = 20 * time.Second
+	defaultTTL     = time.Second
+	minTTL         = 100 * time.Millisecond // less is noise on a machine with something else to do
+	maxNodes       = 15
+	maxClients     = 256
+	maxLength      = time.Hour
+)
+
+func (o Options) validate() (Options, scenario.Scenario, error) {
+	if o.Scenario == "" {
+		o.Scenario = "control"
+	}
+	if o.Fleet == "" {
+		o.Fleet = string(fleet.Process)
+	}
+	if o.Nodes == 0 {
+		o.Nodes = fleet.DefaultNodes
+	}
+	if o.Clients == 0 {
+		o.Clients = defaultClients
+	}
+	if o.Length == 0 {
+		o.Length = defaultLength
+	}
+	if o.TTL == 0 {
+		o.TTL = defaultTTL
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	play, err := scenario.ByName(o.Scenario)
+	switch {
+	case err != nil:
+	case o.Subject == nil:
+		err = errors.New("there is no Subject")
+	case o.Nodes < 1 || o.Nodes > maxNodes:
+		err = fmt.Errorf("%d nodes; give 1 to %d", o.Nodes, maxNodes)
+	case o.Clients < 1 || o.Clients > maxClients:
+		err = fmt.Errorf("%d clients; give 1 to %d", o.Clients, maxClients)
+	case o.Length < time.Second || o.Length > maxLength:
+		err = fmt.Errorf("a length of %v; give %v to %v", o.Length, time.Second, maxLength)
+	case o.TTL < minTTL || o.TTL > o.Length*10:
+		err = fmt.Errorf("a TTL of %v; give %v or more", o.TTL, minTTL)
+	default:
+		err = play.Able(fleet.Kind(o.Fleet), o.Nodes, o.Clients, o.Child)
+	}
+	if err != nil {
+		return o, play, fmt.Errorf("chaos: %w", err)
+	}
+	return o, play, nil
+}
+
+// Run puts a subject to the test. An error means that there is no outcome, because the scenario cannot be
+// done here (ErrUnable), or because something failed that is not the subject. All that Run started is gone
+// when it returns, also where ctx ended before.
+func Run(ctx context.Context, o Options) (*Outcome, error) {
+	o, play, err := o.validate()
+	if err != nil {
+		return nil, err
+	}
+	var recorded bytes.Buffer
+	var to io.Writer = &recorded
+	if o.History != nil {
+		to = io.MultiWriter(&recorded, o.History)
+	}
+	r := &run{Options: o, play: play, to: to}
+	if err := r.whole(ctx); err != nil {
+		return nil, fmt.Errorf("chaos: %s: %w", o.Scenario, err)
+	}
+	if errors.Is(r.broken, fleet.ErrUnsupported) {
+		return nil, fmt.Errorf("chaos: %s: %w: %w", o.Scenario, ErrUnable, r.broken)
+	}
+	outcome := &Outcome{Unmet: r.stage.Unmet(), Panics: r.log.Panics(), History: recorded.Bytes()}
+	if r.broken != nil {
+		outcome.Error = r.broken.Error()
+	}
+	if outcome.Result, err = check.JudgeReader(bytes.NewReader(recorded.Bytes())); err != nil {
+		return nil, fmt.Errorf("chaos: %s: %w", o.Scenario, err)
+	}
+	return outcome, nil
+}
+
+// header is the first line of the history.
+func (r *run) header(nodes []string) history.Run {
+	return history.Run{
+		Scenario: r.play.Name, Subject: r.Subject.Name(), Fleet: r.Fleet, Nodes: nodes, Clients: r.Clients,
+		Seed: r.Seed, Seconds: math.Round(r.Length.Seconds()*1000) / 1000, TTL: int64(r.TTL),
+		Quorum: subject.Quorum(r.Subject, len(nodes)), Replay: r.Replay, Proves: r.play.Proves,
+	}
+}

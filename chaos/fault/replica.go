@@ -1,0 +1,144 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// A replica is a spare server that follows the one at a place.
+type replica struct {
+	node *fleet.Node
+	feed *fleet.View // what the primary's word comes through; nil: straight from it
+}
+
+// spare takes a running server that no address leads to.
+func (s *Site) spare() (*fleet.Node, error) {
+	if len(s.spares) == 0 {
+		return nil, errors.New("there is no spare server; start the fleet with more nodes than addresses")
+	}
+	n := s.spares[0]
+	s.spares = s.spares[1:]
+	return n, nil
+}
+
+// replace has a spare server take over the address. The former one is gone: two servers at one address, back
+// and forth, is no fault that this harness knows.
+func (s *Site) replace(p *place) error {
+	n, err := s.spare()
+	if err != nil {
+		return err
+	}
+	return p.lead(n)
+}
+
+// lead makes n the server at the address, and kills the former one.
+func (p *place) lead(n *fleet.Node) error {
+	err := p.server.Load().Kill()
+	p.server.Store(n)
+	for _, w := range p.ways {
+		err = errors.Join(err, w.view.Lead(n))
+	}
+	return err
+}
+
+// follow makes a spare server the replica of the one at the place, and waits until it is in step.
+func (s *Site) follow(ctx context.Context, p *place) error {
+	n, err := s.spare()
+	if err != nil {
+		return err
+	}
+	primary := p.server.Load()
+	r := &replica{node: n}
+	host, port, err := primary.PeerAddress()
+	if err != nil {
+		return err
+	}
+	if s.fleet.Kind() == fleet.Process { // docker drops packets instead; see lag
+		if r.feed, err = primary.NewView(); err != nil {
+			return err
+		}
+		u, err := url.Parse(r.feed.URL())
+		if err != nil {
+			return err
+		}
+		if host, port, err = net.SplitHostPort(u.Host); err != nil {
+			return err
+		}
+	}
+	// By default a primary waits five seconds for more replicas before it sends its data.
+	if err := command(ctx, primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0"); err != nil {
+		return err
+	}
+	if err := command(ctx, n, "REPLICAOF", host, port); err != nil {
+		return fmt.Errorf("%w: replicas on a %s fleet: %w", fleet.ErrUnsupported, s.fleet.Kind(), err)
+	}
+	p.replica = r
+	return awaitInStep(ctx, n)
+}
+
+func awaitInStep(ctx context.Context, n *fleet.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := n.DialDirect(ctx, patience)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for {
+		info, err := redis.String(conn.Do("INFO", "replication"))
+		if err != nil {
+			return err
+		}
+		if strings.Contains(info, "master_link_status:up") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not in step with its primary: %w", n.Name(), ctx.Err())
+		case <-time.After(5 * time.Millisecond): // Redis tells nobody
+		}
+	}
+}
+
+// lag cuts the replica off. To pause it would not do: what lies in its socket is applied when it wakes.
+func (p *place) lag() error {
+	switch {
+	case p.replica == nil:
+		return errors.New("it has no replica")
+	case p.replica.feed != nil:
+		p.replica.feed.Cut()
+		return nil
+	}
+	return p.replica.node.Cut()
+}
+
+// promote kills the primary and makes its replica what the address leads to, as a failover does.
+func (s *Site) promote(ctx context.Context, p *place) error {
+	r := p.replica
+	if r == nil {
+		return errors.New("it has no replica")
+	}
+	p.replica = nil
+	if err := p.server.Load().Kill(); err != nil {
+		return err
+	}
+	// Past the cut, so that nothing which the dead primary had sent is heard any more.
+	if err := command(ctx, r.node, "REPLICAOF", "NO", "ONE"); err != nil {
+		return err
+	}
+	if r.feed == nil {
+		if err := r.node.Heal(); err != nil {
+			return err
+		}
+	}
+	return p.lead(r.node)
+}

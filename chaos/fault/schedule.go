@@ -1,0 +1,145 @@
+package fault
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Timed is a fault that begins at a time of the run, and heals after another.
+type Timed struct {
+	At    time.Duration
+	Fault Fault
+	Lasts time.Duration // 0: the fault is over at once
+}
+
+// String returns what ParseTimed reads, as "1.5s kill(node-1) for 2s".
+func (t Timed) String() string {
+	text := fmt.Sprintf("%v %v", t.At, t.Fault)
+	if t.Lasts != 0 {
+		text += fmt.Sprintf(" for %v", t.Lasts)
+	}
+	return text
+}
+
+// ParseTimed reads what String printed.
+func ParseTimed(text string) (Timed, error) {
+	wrong := func(err error) (Timed, error) { return Timed{}, fmt.Errorf("%q: %w", text, err) }
+	words := strings.Fields(text)
+	if len(words) != 2 && (len(words) != 4 || words[2] != "for") {
+		return wrong(fmt.Errorf("write it as 1.5s kill(node-1) for 2s"))
+	}
+	var t Timed
+	var err error
+	if t.At, err = time.ParseDuration(words[0]); err != nil {
+		return wrong(err)
+	}
+	if t.Fault, err = Parse(words[1]); err != nil {
+		return wrong(err)
+	}
+	if len(words) == 4 {
+		if t.Lasts, err = time.ParseDuration(words[3]); err != nil {
+			return wrong(err)
+		}
+	}
+	if t.At < 0 || t.Lasts < 0 || t.Fault.Lasts() != (t.Lasts > 0) {
+		return wrong(fmt.Errorf("%s lasts for a time: %v", t.Fault.Verb, t.Fault.Lasts()))
+	}
+	return t, nil
+}
+
+// A Schedule is what is done in a run, in the order of time.
+type Schedule []Timed
+
+// String prints a fault a line.
+func (s Schedule) String() string {
+	var lines []string
+	for _, t := range s {
+		lines = append(lines, t.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ParseSchedule reads what String printed.
+func ParseSchedule(text string) (Schedule, error) {
+	var s Schedule
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		t, err := ParseTimed(line)
+		if err != nil {
+			return nil, err
+		}
+		s = append(s, t)
+	}
+	return s, nil
+}
+
+// Random makes a schedule that is the same for the same generator: one fault after another, each on a node
+// of its own, until length is over. What the verbs say may last from a tenth to one and a half of scale; so
+// does the pause between two beginnings, and a node is left alone that long after a fault. Durations are in
+// whole milliseconds, to be read by people.
+func Random(r *rand.Rand, nodes []string, verbs []Verb, length, scale time.Duration) Schedule {
+	upTo := func(d time.Duration) time.Duration {
+		return (d/10 + time.Duration(r.Int64N(int64(d)*7/5))).Round(time.Millisecond)
+	}
+	free := make([]time.Duration, len(nodes)) // when each node may suffer again
+	var s Schedule
+	for at := upTo(scale); at < length; at += upTo(scale) {
+		i := r.IntN(len(nodes))
+		verb := verbs[r.IntN(len(verbs))]
+		t := Timed{At: at, Fault: On(verb, nodes[i])}
+		if t.Fault.Lasts() {
+			t.Lasts = upTo(scale)
+		}
+		if verb == Delay {
+			t.Fault.By = (scale/50 + time.Duration(r.Int64N(int64(scale)/5))).Round(time.Millisecond)
+		}
+		if at < free[i] || at+t.Lasts > length {
+			continue
+		}
+		free[i] = at + t.Lasts + scale
+		s = append(s, t)
+	}
+	return s
+}
+
+// Run does what the schedule says, from now on, and returns when the last of it has healed, or when ctx ends.
+func (s *Site) Run(ctx context.Context, schedule Schedule) error {
+	type deed struct {
+		at   time.Duration
+		heal bool
+		Fault
+	}
+	var deeds []deed
+	for _, t := range schedule {
+		deeds = append(deeds, deed{at: t.At, Fault: t.Fault})
+		if t.Fault.Lasts() {
+			deeds = append(deeds, deed{at: t.At + t.Lasts, heal: true, Fault: t.Fault})
+		}
+	}
+	slices.SortStableFunc(deeds, func(a, b deed) int { return cmp.Compare(a.at, b.at) })
+	began := time.Now()
+	for _, d := range deeds {
+		timer := time.NewTimer(d.at - time.Since(began))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		do := s.Begin
+		if d.heal {
+			do = s.Heal
+		}
+		if err := do(ctx, d.Fault); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+//go:build unix
+
+package fault_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A record is what a site told.
+type record struct {
+	mu     sync.Mutex // guards events
+	events []history.Event
+}
+
+func (r *record) add(e history.Event, _ fault.Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func newSite(t *testing.T, kind fleet.Kind, nodes, spares int) (*fault.Site, *record) {
+	t.Helper()
+	f := fleettest.Start(t, kind, fleet.Options{Nodes: nodes + spares})
+	r := new(record)
+	s, err := fault.NewSite(f, nodes, r.add)
+	require.NoError(t, err)
+	return s, r
+}
+
+// answers says whether the node answers a client that has little time.
+func answers(url string) bool {
+	conn, err := redis.DialURL(url, redis.DialReadTimeout(100*time.Millisecond))
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_, err = conn.Do("PING")
+	return err == nil
+}
+
+func TestACutOfANodeAndOneOfAClientEndApart(t *testing.T) {
+	s, r := newSite(t, fleet.Embedded, 1, 0)
+	one, err := s.URLs(1)
+	require.NoError(t, err)
+	two, err := s.URLs(2)
+	require.NoError(t, err)
+	forAll, forOne := fault.On(fault.Cut, "node-1"), fault.On(fault.Cut, "node-1").For(1)
+
+	require.NoError(t, s.Begin(t.Context(), forOne))
+	assert.False(t, answers(one[0]))
+	assert.True(t, answers(two[0]))
+	require.NoError(t, s.Begin(t.Context(), forAll))
+	assert.False(t, answers(two[0]))
+	require.NoError(t, s.Heal(t.Context(), forAll))
+	assert.False(t, answers(one[0]), "its own cut goes on")
+	assert.True(t, answers(two[0]))
+	require.NoError(t, s.HealAll(t.Context()))
+	assert.True(t, answers(one[0]))
+
+	assert.Equal(t, []history.Event{
+		{Kind: history.Fault, Node: "node-1", Client: 1, Fault: "cut", Begin: true},
+		{Kind: history.Fault, Node: "node-1", Fault: "cut", Begin: true},
+		{Kind: history.Fault, Node: "node-1", Fault: "cut"},
+		{Kind: history.Fault, Node: "node-1", Client: 1, Fault: "cut"},
+	}, r.events)
+}
+
+func set(t *testing.T, s *fault.Site, url, value string) {
+	t.Helper()
+	conn, err := redis.DialURL(url)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Do("SET", "who", value)
+	require.NoError(t, err)
+}
+
+func who(t *testing.T, url string) string {
+	t.Helper()
+	conn, err := redis.DialURL(url)
+	require.NoError(t, err)
+	defer conn.Close()
+	value, err := redis.String(conn.Do("GET", "who"))
+	if err == redis.ErrNil {
+		return ""
+	}
+	require.NoError(t, err)
+	return value
+}
+
+func TestEachWayToForgetForgets(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind        fleet.Kind
+		before, how []fault.Verb
+		finds       string
+	}{
+		"restart without data":  {fleet.Process, nil, []fault.Verb{fault.RestartEmpty}, ""},
+		"kill and heal":         {fleet.Process, nil, []fault.Verb{fault.Kill}, ""},
+		"flush":                 {fleet.Embedded, nil, []fault.Verb{fault.FlushAll}, ""},
+		"replace":               {fleet.Embedded, nil, []fault.Verb{fault.Replace}, ""},
+		"old RDB":               {fleet.Process, []fault.Verb{fault.Save}, []fault.Verb{fault.RestartOldRDB}, "before"},
+		"stale replica":         {fleet.Process, []fault.Verb{fault.Follow, fault.Lag}, []fault.Verb{fault.Promote}, "before"},
+		"stale replica, docker": {fleet.Docker, []fault.Verb{fault.Follow, fault.Lag}, []fault.Verb{fault.Promote}, "before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := newSite(t, c.kind, 1, 1)
+			urls, err := s.URLs(1)
+			require.NoError(t, err)
+			set(t, s, urls[0], "before")
+			for _, verb := range c.before {
+				require.NoError(t, s.Begin(t.Context(), fault.On(verb, "node-1")))
+			}
+			set(t, s, urls[0], "after")
+			for _, verb := range c.how {
+				require.NoError(t, s.Begin(t.Context(), fault.On(verb, "node-1")))
+			}
+			require.NoError(t, s.HealAll(t.Context()))
+			assert.Equal(t, c.finds, who(t, urls[0]))
+			n, err := s.Server("node-1")
+			require.NoError(t, err)
+			conn, err := n.DialDirect(t.Context(), time.Second)
+			require.NoError(t, err)
+			defer conn.Close()
+			value, _ := redis.String(conn.Do("GET", "who"))
+			assert.Equal(t, c.finds, value, "the observer looks where the client does")
+		})
+	}
+}
+
+func TestWhatCannotBeDoneIsAnError(t *testing.T) {
+	s, _ := newSite(t, fleet.Embedded, 1, 1)
+	for _, f := range []fault.Fault{
+		fault.On(fault.Follow, "node-1"), fault.On(fault.Promote, "node-1"), fault.On(fault.Lag, "node-1"),
+		fault.On(fault.Kill, "node-2"), {Verb: fault.Clock, Node: "node-1", By: time.Second}, {Verb: "explode", Node: "node-1"},
+	} {
+		require.Error(t, s.Begin(t.Context(), f), f.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, s.Run(ctx, fault.Schedule{{At: time.Hour, Fault: fault.On(fault.FlushAll, "node-1")}}))
+}

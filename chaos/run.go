@@ -1,0 +1,255 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/scenario"
+	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/chaos/traffic"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+const (
+	startPatience = 3 * time.Minute  // for a fleet, with the building of an image in it
+	openPatience  = 30 * time.Second // for the clients' first locks
+	endPatience   = 15 * time.Second // for a subject to let go of everything
+	maxCalm       = 3 * time.Second  // before the faults, and after them
+)
+
+// The two names that are locked: the script's, and that of the clients beside it.
+const (
+	scriptLock  = "chaos/lock"
+	trafficLock = "chaos/traffic"
+)
+
+// A run is one scenario with one subject.
+type run struct {
+	Options
+	play scenario.Scenario
+	to   io.Writer // the history
+
+	fleet  *fleet.Fleet
+	site   *fault.Site
+	log    *traffic.Log
+	stage  *scenario.Stage
+	actors []*traffic.Actor
+	others *traffic.Guarded // what the traffic contends for
+	broken error            // why the scenario was not played to its end
+}
+
+func (r *run) say(format string, args ...any) {
+	if r.Log != nil {
+		fmt.Fprintf(r.Log, format+"\n", args...)
+	}
+}
+
+// whole is the run from the start of the fleet to its end.
+func (r *run) whole(ctx context.Context) (err error) {
+	r.say("%s with %s: start of %d %s nodes", r.play.Name, r.Subject.Name(), r.Nodes, r.Fleet)
+	starting, started := context.WithTimeout(ctx, startPatience)
+	defer started()
+	r.fleet, err = fleet.Start(starting, fleet.Kind(r.Fleet), fleet.Options{
+		Nodes: r.Nodes + r.play.Spares(r.Nodes), Clocks: r.play.Needs.Clocks, Image: r.Image,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.fleet.Close()) }()
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	err = r.perform(ctx)
+	return errors.Join(err, r.log.Close())
+}
+
+// prepare makes the site, the clients and the stage.
+func (r *run) prepare(ctx context.Context) error {
+	var names []string
+	for _, n := range r.fleet.Nodes()[:r.Nodes] {
+		names = append(names, n.Name())
+	}
+	r.log = traffic.NewLog(r.to, r.header(names))
+	var err error
+	if r.site, err = fault.NewSite(r.fleet, r.Nodes, r.tell); err != nil {
+		return err
+	}
+	r.others = traffic.NewGuarded(trafficLock)
+	r.stage = &scenario.Stage{
+		Site: r.site, Log: r.log, TTL: r.TTL, Length: r.Length, Renews: subject.Renews(r.Subject),
+		Rand: rand.New(rand.NewPCG(r.Seed, 0)), Lock: traffic.NewGuarded(scriptLock), Gap: new(scenario.Gap),
+		Child: r.child,
+	}
+	return r.open(ctx)
+}
+
+// tell records a fault, and says so.
+func (r *run) tell(e history.Event, f fault.Fault) {
+	r.log.Add(e)
+	how := ""
+	if f.Lasts() && !e.Begin {
+		how = "over: "
+	}
+	r.say("  %6.2fs  %s%v", r.log.Since().Seconds(), how, f)
+}
+
+// open opens the clients and has each take a lock of its own, so that all are connected before anything is
+// done to the nodes. The first of them may take the nodes for new ones.
+func (r *run) open(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, openPatience)
+	defer done()
+	for id := 1; id <= r.Clients; id++ {
+		options, err := r.options(id)
+		if err != nil {
+			return errors.Join(err, r.closeClients())
+		}
+		options.Fresh = id == 1
+		client, err := r.openClient(ctx, options)
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: open of client %d: %w", r.Subject.Name(), id, err), r.closeClients())
+		}
+		r.actors = append(r.actors, traffic.NewActor(id, client, r.log))
+	}
+	for i, role := range []**traffic.Actor{&r.stage.A, &r.stage.B, &r.stage.C} {
+		if i < r.play.Actors {
+			*role = r.actors[i]
+		}
+	}
+	errs := make([]error, len(r.actors))
+	var wg sync.WaitGroup
+	for i, a := range r.actors {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[i] = a.Warm(ctx, fmt.Sprintf("chaos/warm-%d", a.ID))
+		}()
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%s: the first locks, before any fault: %w", r.Subject.Name(), errors.Join(err, r.closeClients()))
+	}
+	return nil
+}
+
+// openClient takes a panic for an error: nothing can be said of a lock that cannot be opened.
+func (r *run) openClient(ctx context.Context, o subject.Options) (client subject.Client, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("the subject panicked: %v", value)
+		}
+	}()
+	client, err = r.Subject.Open(ctx, o)
+	if err == nil && client == nil {
+		err = errors.New("the subject returned no client and no error")
+	}
+	return client, err
+}
+
+func (r *run) options(id int) (subject.Options, error) {
+	urls, err := r.site.URLs(id)
+	if err != nil {
+		return subject.Options{}, err
+	}
+	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Clock: r.site.Clock(id)}
+	if id == 1 && r.play.Actors > 0 {
+		o.Step = r.stage.Gap.Step
+	}
+	return o, nil
+}
+
+// child makes client 1 a process of its own.
+func (r *run) child() (*traffic.ChildActor, error) {
+	urls, err := r.site.URLs(1)
+	if err != nil {
+		return nil, err
+	}
+	return traffic.StartChild(1, r.log, traffic.ChildSpec{Command: r.Child, Subject: r.Subject.Name(), URLs: urls, TTL: r.TTL})
+}
+
+// perform plays the scenario among the traffic, and lets everything calm down after it.
+func (r *run) perform(ctx context.Context) error {
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	var observers, workers sync.WaitGroup
+	observers.Add(1)
+	go func() {
+		defer observers.Done()
+		traffic.Observe(watching, r.log, r.site.Nodes(), []string{scriptLock, trafficLock}, r.look)
+	}()
+	working, stop := context.WithCancel(ctx)
+	for _, a := range r.actors[r.play.Actors:] {
+		source := r.stage.Fork()
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			a.Work(ctx, working, r.others, r.stage.Pace(), source)
+		}()
+	}
+	r.broken = r.script(ctx)
+	stop()
+	workers.Wait()
+	err := r.closeClients()
+	_ = r.stage.Sleep(context.WithoutCancel(ctx), 50*time.Millisecond) // for the observers to see the last releases
+	unwatch()
+	observers.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// script is the scenario, with some calm before it and after it.
+func (r *run) script(ctx context.Context) error {
+	began := time.Now()
+	calm := min(r.Length/5, maxCalm)
+	if err := r.stage.Sleep(ctx, calm); err != nil {
+		return err
+	}
+	err := r.play.Play(ctx, r.stage)
+	err = errors.Join(err, r.site.HealAll(context.WithoutCancel(ctx)))
+	if err != nil {
+		r.log.Note("the scenario was not played to its end: %v", err)
+		return err
+	}
+	return r.stage.Sleep(ctx, max(calm, r.Length-time.Since(began)))
+}
+
+// look opens an observer's connection to whoever is at the node's address.
+func (r *run) look(ctx context.Context, node string) (redis.Conn, error) {
+	n, err := r.site.Server(node)
+	if err != nil {
+		return nil, err
+	}
+	return n.DialDirect(ctx, traffic.ObserverPatience)
+}
+
+// closeClients closes them all at once. What the subject says to it is of no interest any more.
+func (r *run) closeClients() error {
+	closed := make(chan struct{})
+	go func() { // ends with the subject; if that never lets go, with this process
+		defer close(closed)
+		var wg sync.WaitGroup
+		for _, a := range r.actors {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				_ = a.Close()
+			}()
+		}
+		wg.Wait()
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-time.After(endPatience):
+		return fmt.Errorf("%s: its clients did not close within %v", r.Subject.Name(), endPatience)
+	}
+}

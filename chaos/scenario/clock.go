@@ -1,0 +1,128 @@
+package scenario
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/fault"
+)
+
+// clocks are those in which somebody's wall clock steps.
+func clocks() []Scenario {
+	return []Scenario{
+		{
+			Name:   "clock-ahead",
+			Proves: "A server whose clock jumps ahead, and which so forgets a lock before its time, does not give its vote a second time.",
+			Faults: []string{"cut A and B off, so that their quorums share as few nodes as can be", "clock +60s on the shared nodes"},
+			Costs:  "no grants where a quorum needs the node, until its clock is right",
+			// getset keeps the expiry in the value, and leaves none to the server.
+			Fails:  []string{"setnx-expire", "get-del", "single", "watchdog", "plain-redlock"},
+			Actors: 2, Needs: Needs{Clocks: true},
+			Play: clockAhead,
+		},
+		{
+			Name:   "clock-behind",
+			Proves: "A server whose clock jumps back, and which so keeps a dead holder's lock for longer, keeps nobody out who has a quorum without it.",
+			Faults: []string{"clock −120s on the nodes that two quorums share, while A holds", "A is cut off for good"},
+			Costs:  "the vote of that node, until its clock is right",
+			Actors: 2, Needs: Needs{Clocks: true, Nodes: 3},
+			Play: clockBehind,
+		},
+		{
+			Name:   "clock-swings",
+			Proves: "While a server's clock goes to and fro under contention, the lock has one owner at a time.",
+			Faults: []string{"clock +60s and −120s in turns on the nodes that two quorums share"},
+			Costs:  "the vote of that node",
+			Actors: 2, Needs: Needs{Clocks: true, Nodes: 3},
+			Play: clockSwings,
+		},
+		{
+			Name:   "client-clock",
+			Proves: "A client whose wall clock is ahead does not take a lock that is held.",
+			Faults: []string{"client-clock +60s on B, while A holds"},
+			Costs:  "nothing",
+			Fails:  []string{"getset"},
+			Actors: 2,
+			Play:   clientClock,
+		},
+	}
+}
+
+func stepped(faults []fault.Fault, by time.Duration) []fault.Fault {
+	for i := range faults {
+		faults[i].By = by
+	}
+	return faults
+}
+
+func clockAhead(ctx context.Context, s *Stage) error {
+	shared, _, _ := s.nodes()
+	split := s.split()
+	if err := s.Begin(ctx, split...); err != nil {
+		return err
+	}
+	step := stepped(each(fault.Clock, shared), 60*time.Second)
+	if _, err := s.lose(ctx, 2*s.TTL, step...); err != nil {
+		return err
+	}
+	if err := s.Heal(ctx, append(split, step...)...); err != nil {
+		return err
+	}
+	s.Expect(s.AwaitGrants(ctx, 20, s.Patience()), "the lock is granted when all clocks are right again")
+	return ctx.Err()
+}
+
+func clockBehind(ctx context.Context, s *Stage) error {
+	shared, _, _ := s.nodes()
+	a, err := s.Take(ctx, s.A)
+	if err != nil {
+		return err
+	}
+	step := stepped(each(fault.Clock, shared), -120*time.Second)
+	if err := s.Begin(ctx, step...); err != nil {
+		s.Done(ctx, a)
+		return err
+	}
+	var away []fault.Fault
+	for _, f := range each(fault.Cut, s.Site.Nodes()) {
+		away = append(away, f.For(s.A.ID))
+	}
+	err = s.Begin(ctx, away...)
+	if err == nil {
+		b := s.Try(ctx, s.B, s.Patience())
+		s.Expect(b != nil, "the lock is had by another although the clocks of %v went back", shared)
+		s.Done(ctx, b)
+		err = s.Heal(ctx, append(step, away...)...)
+	}
+	s.Done(ctx, a)
+	return err
+}
+
+func clockSwings(ctx context.Context, s *Stage) error {
+	stop := s.contend(ctx, s.A, s.B)
+	defer stop()
+	shared, _, _ := s.nodes()
+	for end := time.Now().Add(s.Length / 2); time.Now().Before(end); {
+		for _, by := range []time.Duration{60 * time.Second, -120 * time.Second} {
+			step := stepped(each(fault.Clock, shared), by)
+			if err := s.Begin(ctx, step...); err != nil {
+				return err
+			}
+			if err := s.Sleep(ctx, s.TTL/4); err != nil {
+				return err
+			}
+			if err := s.Heal(ctx, step...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func clientClock(ctx context.Context, s *Stage) error {
+	ahead := fault.Fault{Verb: fault.ClientClock, Client: s.B.ID, By: 60 * time.Second}
+	if _, err := s.lose(ctx, s.TTL/2, ahead); err != nil {
+		return err
+	}
+	return s.Heal(ctx, ahead)
+}

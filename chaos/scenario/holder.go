@@ -1,0 +1,139 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+
+	"github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/traffic"
+)
+
+// holders are those in which the holder of the lock is in trouble.
+func holders() []Scenario {
+	return []Scenario{
+		{
+			Name:   "stopped-holder",
+			Proves: "A holder that is stopped past its TTL and writes when it wakes is refused by a resource that compares fences.",
+			Faults: []string{"SIGSTOP the holder between its look at the lease and its write, until another has had the lock"},
+			Costs:  "a stale write where the resource compares no fences: no lock can prevent that",
+			Fails:  []string{"watchdog"},
+			Actors: 2, Needs: Needs{Child: true},
+			Play: stoppedHolder,
+		},
+		{
+			Name:   "dead-holder",
+			Proves: "When a client dies at the worst moment of taking the lock, the lock is free again after its TTL.",
+			Faults: []string{"SIGKILL the client between two commands that the lock needs both of; else when it has the lock"},
+			Costs:  "the TTL",
+			Fails:  []string{"setnx-expire"},
+			Actors: 2, Needs: Needs{Child: true},
+			Play: deadHolder,
+		},
+		{
+			Name:   "late-release",
+			Proves: "A release that arrives after the lease is over does not end another's.",
+			Faults: []string{"hold A's release up past its TTL: between two commands, if it is two; and on the network"},
+			Costs:  "the TTL",
+			Fails:  []string{"get-del"},
+			Actors: 3,
+			Play:   lateRelease,
+		},
+	}
+}
+
+func stoppedHolder(ctx context.Context, s *Stage) (err error) {
+	child, err := s.Child()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, child.Close()) }()
+	if err := child.Acquire(s.Lock, s.Patience(), false); err != nil {
+		return err
+	}
+	if err := child.StopBeforeWrite(); err != nil {
+		return err
+	}
+	// Nobody renews for a process that is stopped, so its lock ends with its TTL.
+	b := s.Try(ctx, s.B, s.Patience())
+	s.Expect(b != nil, "another client gets the lock of a holder that is stopped")
+	if b != nil {
+		b.Write()
+	}
+	if _, err := child.Continue(); err != nil {
+		return err
+	}
+	if b != nil {
+		s.Release(ctx, b)
+	}
+	return child.Release(s.TTL)
+}
+
+func deadHolder(ctx context.Context, s *Stage) (err error) {
+	child, err := s.Child()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, child.Close()) }()
+	if err := child.Acquire(s.Lock, s.Patience(), true); !errors.Is(err, traffic.ErrDied) {
+		return errors.Join(errors.New("the client was to die and did not"), err)
+	}
+	b := s.Try(ctx, s.B, 2*s.TTL)
+	s.Expect(b != nil, "another client gets the lock within two TTLs of its holder's death")
+	if b == nil { // for a judge to tell a lock that is late from one that stays
+		err = s.Sleep(ctx, s.TTL+check.OrphanMargin+s.TTL/2)
+	}
+	s.Done(ctx, b)
+	return err
+}
+
+func lateRelease(ctx context.Context, s *Stage) error {
+	// Between two commands.
+	reached, open := s.Gap.Shut()
+	defer open()
+	if err := s.releaseLate(ctx, reached, func() error { open(); return nil }); err != nil {
+		return err
+	}
+	open()
+	// On the network.
+	var away []fault.Fault
+	for _, f := range each(fault.Cut, s.Site.Nodes()) {
+		away = append(away, f.For(s.A.ID))
+	}
+	held := make(chan struct{})
+	close(held)
+	return s.releaseLate(ctx, held, func() error { return s.Heal(ctx, away...) }, away...)
+}
+
+// releaseLate has A release, B take the lock, A's release arrive when let is called, and C try.
+func (s *Stage) releaseLate(ctx context.Context, late <-chan struct{}, let func() error, before ...fault.Fault) error {
+	a, err := s.Take(ctx, s.A)
+	if err != nil {
+		return err
+	}
+	a.Write()
+	err = s.Begin(ctx, before...)
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		s.Release(ctx, a)
+	}()
+	select {
+	case <-late:
+	case <-released: // in one command: nothing is late
+	}
+	var b, c *traffic.Held
+	if err == nil {
+		b = s.Try(ctx, s.B, s.Patience())
+		s.Expect(b != nil, "the lock is had by another when the lease is over")
+	}
+	err = errors.Join(err, let())
+	<-released
+	if b != nil {
+		c = s.Try(ctx, s.C, s.TTL/4)
+		b.Write()
+		s.Done(ctx, c)
+		s.Release(ctx, b)
+	}
+	return errors.Join(err, ctx.Err())
+}

@@ -1,0 +1,150 @@
+package scenario
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/traffic"
+)
+
+// networks are those in which servers are well, and cannot be reached as they should be.
+func networks() []Scenario {
+	return []Scenario{
+		{
+			Name:   "lost-replies",
+			Proves: "An acquire whose replies are lost, though the nodes have granted it, leaves nothing behind for longer than the TTL.",
+			Faults: []string{"cut-replies from all nodes to A", "the same from a majority of the nodes"},
+			Costs:  "the TTL, where no release gets through",
+			Actors: 2,
+			Play:   lostReplies,
+		},
+		{
+			Name:   "paused-node",
+			Proves: "A node that is paused over an acquire and its release does not bring the lock back when it wakes.",
+			Faults: []string{"pause one of the nodes that two quorums share, while A takes the lock and releases it", "resume"},
+			Costs:  "the vote of that node while it is paused",
+			Actors: 2,
+			Play:   pausedNode,
+		},
+		{
+			Name:   "partial-views",
+			Proves: "Two clients that see different parts of the fleet, which overlap as little as quorums can, exclude each other.",
+			Faults: []string{"cut A and B off, so that their quorums share as few nodes as can be"},
+			Costs:  "the lock of a client that sees no quorum",
+			Actors: 2,
+			Play: func(ctx context.Context, s *Stage) error {
+				split := s.split()
+				if err := s.Begin(ctx, split...); err != nil {
+					return err
+				}
+				stop := s.contend(ctx, s.A, s.B)
+				err := s.Sleep(ctx, max(s.Length/2, 2*s.TTL))
+				stop()
+				if err != nil {
+					return err
+				}
+				return s.Heal(ctx, split...)
+			},
+		},
+		{
+			Name:   "slow-nodes",
+			Proves: "A slow node slows nobody down who has a quorum without it; a slow quorum costs its delay, and no safety.",
+			Faults: []string{"delay one node by TTL/16", "delay a quorum by TTL/64"},
+			Costs:  "the delay of the quorum",
+			Play:   slowNodes,
+		},
+	}
+}
+
+// contend has actors take turns on the lock until stop is called.
+func (s *Stage) contend(ctx context.Context, actors ...*traffic.Actor) (stop func()) {
+	going, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, a := range actors {
+		r := s.Fork()
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a.Work(ctx, going, s.Lock, s.Pace(), r)
+		}()
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// Pace is how workers work here.
+func (s *Stage) Pace() traffic.Pace {
+	return traffic.Pace{Wait: 2 * s.TTL, Work: 2 * time.Millisecond, Pause: 8 * time.Millisecond}
+}
+
+func lostReplies(ctx context.Context, s *Stage) error {
+	all := s.Site.Nodes()
+	for _, deaf := range [][]string{all, all[:Quorum(len(all))]} {
+		var lost []fault.Fault
+		for _, f := range each(fault.CutReplies, deaf) {
+			lost = append(lost, f.For(s.A.ID))
+		}
+		if err := s.Begin(ctx, lost...); err != nil {
+			return err
+		}
+		a := s.Try(ctx, s.A, s.TTL/2)
+		if err := s.Heal(ctx, lost...); err != nil {
+			return err
+		}
+		s.Done(ctx, a)
+		b := s.Try(ctx, s.B, s.Patience())
+		s.Expect(b != nil, "the lock is had when the replies of %d of %d nodes get through again", len(deaf), len(all))
+		s.Done(ctx, b)
+	}
+	return ctx.Err()
+}
+
+func pausedNode(ctx context.Context, s *Stage) error {
+	shared, _, _ := s.nodes()
+	for range 3 {
+		pause := fault.On(fault.Pause, shared[0])
+		if err := s.Begin(ctx, pause); err != nil {
+			return err
+		}
+		a := s.Try(ctx, s.A, 2*s.TTL)
+		s.Done(ctx, a)
+		if err := s.Heal(ctx, pause); err != nil {
+			return err
+		}
+		// What the observer sees in this time decides: the key of an owner who is gone, or nothing.
+		if err := s.Sleep(ctx, s.TTL/2); err != nil {
+			return err
+		}
+		b := s.Try(ctx, s.B, s.Patience())
+		s.Expect(b != nil, "the lock is had after the node has woken")
+		s.Done(ctx, b)
+	}
+	return ctx.Err()
+}
+
+func slowNodes(ctx context.Context, s *Stage) error {
+	all := s.Site.Nodes()
+	for _, slow := range []struct {
+		nodes []string
+		by    time.Duration
+	}{{all[:1], s.TTL / 16}, {all[:Quorum(len(all))], s.TTL / 64}} {
+		faults := stepped(each(fault.Delay, slow.nodes), slow.by.Round(time.Millisecond))
+		if err := s.Begin(ctx, faults...); err != nil {
+			return err
+		}
+		if err := s.Sleep(ctx, max(s.Length/4, s.TTL)); err != nil {
+			return err
+		}
+		if err := s.Heal(ctx, faults...); err != nil {
+			return err
+		}
+		if err := s.Sleep(ctx, s.Length/8); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/traffic"
+)
+
+// A Stage is where a scenario plays: the fleet, and the clients that follow the script.
+type Stage struct {
+	Site   *fault.Site
+	Log    *traffic.Log
+	TTL    time.Duration
+	Length time.Duration // of the whole run, at the least; the script may take longer
+	Rand   *rand.Rand
+	Renews bool // the subject's leases go on until they are released
+
+	A, B, C *traffic.Actor   // clients 1, 2 and 3; nil where Scenario.Actors is less
+	Lock    *traffic.Guarded // what they contend for
+	Gap     *Gap             // where A can be held up
+	Child   func() (*traffic.ChildActor, error)
+
+	mu    sync.Mutex // guards unmet
+	unmet []string
+}
+
+// Expect records whether what a scenario is to prove was so.
+func (s *Stage) Expect(ok bool, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if ok {
+		s.Log.Note("as it should be: %s", text)
+		return
+	}
+	s.Log.Note("NOT as it should be: %s", text)
+	s.mu.Lock()
+	s.unmet = append(s.unmet, text)
+	s.mu.Unlock()
+}
+
+// Unmet returns what was expected and was not so.
+func (s *Stage) Unmet() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string{}, s.unmet...)
+}
+
+// Begin does faults, one after another.
+func (s *Stage) Begin(ctx context.Context, faults ...fault.Fault) error {
+	for _, f := range faults {
+		if err := s.Site.Begin(ctx, f); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Heal ends faults, one after another.
+func (s *Stage) Heal(ctx context.Context, faults ...fault.Fault) error {
+	for _, f := range faults {
+		if err := s.Site.Heal(ctx, f); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// nodes returns the names of the nodes that two quorums share, of the rest of A's quorum, and of B's.
+func (s *Stage) nodes() (shared, onlyA, onlyB []string) {
+	all := s.Site.Nodes()
+	q, both := Quorum(len(all)), Shared(len(all))
+	return all[:both], all[both:q], all[q:]
+}
+
+// each makes a fault of a verb for each of the nodes.
+func each(verb fault.Verb, nodes []string) (faults []fault.Fault) {
+	for _, n := range nodes {
+		faults = append(faults, fault.On(verb, n))
+	}
+	return faults
+}
+
+// split is the faults that leave A and B one quorum each, with no more in common than there must be.
+func (s *Stage) split() (faults []fault.Fault) {
+	_, onlyA, onlyB := s.nodes()
+	for _, f := range each(fault.Cut, onlyB) {
+		faults = append(faults, f.For(s.A.ID))
+	}
+	for _, f := range each(fault.Cut, onlyA) {
+		faults = append(faults, f.For(s.B.ID))
+	}
+	return faults
+}
+
+// Patience is how long a lock may take to be had while somebody else's lease, or what a careful library waits
+// for after a node forgot, has to end first.
+func (s *Stage) Patience() time.Duration { return 4*s.TTL + time.Second }
+
+// Try has an actor try for the lock, no longer than that. What came of it is in the record; nil: it has it
+// not.
+func (s *Stage) Try(ctx context.Context, a *traffic.Actor, patience time.Duration) *traffic.Held {
+	ctx, done := context.WithTimeout(ctx, patience)
+	defer done()
+	held, err := a.Acquire(ctx, s.Lock)
+	if err != nil {
+		return nil
+	}
+	held.Read()
+	return held
+}
+
+// Persist tries until the actor has the lock, or ctx ends: also where a library gives up at an error.
+func (s *Stage) Persist(ctx context.Context, a *traffic.Actor) *traffic.Held {
+	for ctx.Err() == nil {
+		if held := s.Try(ctx, a, s.Patience()); held != nil {
+			return held
+		}
+		_ = s.Sleep(ctx, s.TTL/50)
+	}
+	return nil
+}
+
+// Take is Try for what has to be had, or the scenario cannot go on.
+func (s *Stage) Take(ctx context.Context, a *traffic.Actor) (*traffic.Held, error) {
+	ctx, done := context.WithTimeout(ctx, s.Patience())
+	defer done()
+	held, err := a.Acquire(ctx, s.Lock)
+	if err != nil {
+		return nil, fmt.Errorf("client %d did not get a lock that nobody else wanted: %w", a.ID, err)
+	}
+	held.Read()
+	return held, nil
+}
+
+// Done writes and releases.
+func (s *Stage) Done(ctx context.Context, h *traffic.Held) {
+	if h == nil {
+		return
+	}
+	h.Write()
+	s.Release(ctx, h)
+}
+
+// Release releases. Its error is in the record: a lock that was lost has one, rightly.
+func (s *Stage) Release(ctx context.Context, h *traffic.Held) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), s.TTL)
+	defer done()
+	_ = h.Release(ctx)
+}
+
+// Sleep returns early only if ctx ends.
+func (s *Stage) Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// AwaitGrants waits until the lock was had n times more by anybody, for any name, and says whether it was.
+func (s *Stage) AwaitGrants(ctx context.Context, n int, patience time.Duration) bool {
+	ctx, done := context.WithTimeout(ctx, patience)
+	defer done()
+	before, changed := s.Log.Granted()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+		var count int
+		if count, changed = s.Log.Granted(); count >= before+n {
+			return true
+		}
+	}
+}
+
+// A Gap holds a client up between two commands of its lock, as a slow network or a stopped process does.
+type Gap struct {
+	mu      sync.Mutex // guards the rest; nothing waits under it
+	reached chan struct{}
+	open    chan struct{} // nil: nobody is held up
+}
+
+// Shut holds up whoever comes to the gap next. reached is closed when one has come; open lets it go on.
+func (g *Gap) Shut() (reached <-chan struct{}, open func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	way := make(chan struct{})
+	g.reached, g.open = make(chan struct{}), way
+	return g.reached, sync.OnceFunc(func() {
+		g.mu.Lock()
+		g.open = nil
+		g.mu.Unlock()
+		close(way)
+	})
+}
+
+// Step is for subject.Options.
+func (g *Gap) Step(string) error {
+	g.mu.Lock()
+	open, reached := g.open, g.reached
+	g.reached = nil
+	g.mu.Unlock()
+	if open == nil {
+		return nil
+	}
+	if reached != nil {
+		close(reached)
+	}
+	<-open
+	return nil
+}

@@ -1,0 +1,234 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/subject"
+)
+
+// An Actor is one client of a run. Its methods may be called concurrently.
+type Actor struct {
+	ID     int
+	client subject.Client
+	log    *Log
+	grace  time.Duration
+}
+
+// NewActor makes a client's deeds recorded ones.
+func NewActor(id int, client subject.Client, log *Log) *Actor {
+	return &Actor{ID: id, client: client, log: log, grace: grace}
+}
+
+// guard calls the subject, and takes a panic for an error.
+func (a *Actor) guard(doing string, call func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = a.log.panicked(a.ID, doing, value)
+		}
+	}()
+	return call()
+}
+
+// grace is how long a call may go on after its context has ended, before it is given up for good.
+const grace = 5 * time.Second
+
+// call is guard for what is to end with ctx. A subject that does not heed its context is left behind.
+func (a *Actor) call(ctx context.Context, doing string, call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- a.guard(doing, call) }() // ends with the subject
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(a.grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the subject did not return within %v of the end of its context", a.grace)
+	}
+}
+
+// Warm takes and releases a lock of the client's own without a record, so that its connections stand. It
+// tries until ctx ends, as a machine with much to do may let the first tries time out. What its release says
+// is of no interest: nobody else wants that lock.
+func (a *Actor) Warm(ctx context.Context, name string) error {
+	return a.call(ctx, "take its first lock", func() error {
+		for {
+			lease, err := a.client.Acquire(ctx, name)
+			if err == nil {
+				_ = lease.Release(ctx)
+				return nil
+			}
+			nap(ctx, 10*time.Millisecond)
+			if ctx.Err() != nil {
+				return err
+			}
+		}
+	})
+}
+
+// Close closes the client.
+func (a *Actor) Close() error { return a.guard("close", a.client.Close) }
+
+// A Held is a lock that was had, until it is lost or released.
+type Held struct {
+	Op      uint64
+	actor   *Actor
+	lease   subject.Lease
+	guarded *Guarded
+	fence   uint64
+	token   string
+	seen    [2]int64        // what was read: of the fenced counter, and of the other
+	told    <-chan struct{} // closed when the library says that the lease is over; nil where it never does
+
+	lost    chan struct{} // closed when the holder has noticed
+	stop    chan struct{} // ends the watch
+	watched chan struct{} // closed when the watch has ended
+
+	mu    sync.Mutex // guards until
+	until int64      // when the lease was last seen valid
+}
+
+// watchEvery is how often a holder looks whether its lease is valid.
+const watchEvery = time.Millisecond
+
+// Acquire waits for the lock until ctx ends, and then watches over it.
+func (a *Actor) Acquire(ctx context.Context, g *Guarded) (*Held, error) {
+	op := a.log.ops.Add(1)
+	event := history.Event{Kind: history.Acquire, Client: a.ID, Op: op, Resource: g.Name}
+	a.log.Add(event)
+	h := &Held{Op: op, actor: a, guarded: g, lost: make(chan struct{}), stop: make(chan struct{}), watched: make(chan struct{})}
+	err := a.call(ctx, "acquire", func() error {
+		lease, err := a.client.Acquire(ctx, g.Name)
+		if err != nil {
+			return err
+		}
+		if lease == nil {
+			return errors.New("the subject returned no lease and no error")
+		}
+		h.lease, h.fence, h.token, h.told = lease, lease.Fence(), lease.Token(), lease.Lost()
+		return nil
+	})
+	if err != nil {
+		event.Kind = history.Failed
+		if errors.Is(err, subject.ErrRefused) {
+			event.Kind = history.Refused
+		}
+		event.Error = err.Error()
+		a.log.Add(event)
+		return nil, err
+	}
+	event.Kind, event.Fence, event.Token = history.Granted, h.fence, h.token
+	a.log.Add(event)
+	h.until = a.log.at()
+	h.Valid()
+	go h.watch()
+	return h, nil
+}
+
+// Valid asks the lease, and notes when it was valid.
+func (h *Held) Valid() bool {
+	at := h.actor.log.at() // before the question, so that it is not later than the answer was true
+	valid := false
+	_ = h.actor.guard("tell whether a lease is valid", func() error {
+		valid = h.lease.Valid()
+		return nil
+	})
+	if valid {
+		h.mu.Lock()
+		h.until = max(h.until, at)
+		h.mu.Unlock()
+	}
+	return valid
+}
+
+func (h *Held) lastValid() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.until
+}
+
+// watch ends when the lease is lost, or is released.
+func (h *Held) watch() {
+	defer close(h.watched)
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-h.stop:
+			return
+		case <-h.told:
+		case <-ticker.C:
+			if h.Valid() {
+				continue
+			}
+		}
+		h.actor.log.Add(h.event(history.Lost))
+		close(h.lost)
+		return
+	}
+}
+
+// event is one of this op. The end of a belief is told with it.
+func (h *Held) event(kind history.Kind) history.Event {
+	e := history.Event{Kind: kind, Client: h.actor.ID, Op: h.Op, Resource: h.guarded.Name, Fence: h.fence, Token: h.token}
+	if kind == history.Lost || kind == history.Release {
+		e.Until = h.lastValid()
+	}
+	return e
+}
+
+// Lost is closed when the holder has noticed that its lease is over.
+func (h *Held) Lost() <-chan struct{} { return h.lost }
+
+// Read reads what the lock guards.
+func (h *Held) Read() {
+	e := h.event(history.Read)
+	h.seen[0] = h.guarded.fenced.read(h.actor.log, e)
+	h.seen[1] = h.guarded.unfenced.read(h.actor.log, e)
+}
+
+// Write writes one more than was read, if the lease is valid, and says whether it was. Between the look and
+// the deed the process may be stopped: then the write is a stale one.
+func (h *Held) Write() bool {
+	if !h.Valid() {
+		return false
+	}
+	h.write()
+	return true
+}
+
+func (h *Held) write() {
+	e := h.event(history.Write)
+	if h.fence != 0 { // without fences there is nothing to compare
+		h.guarded.fenced.write(h.actor.log, e, h.seen[0]+1)
+	}
+	h.guarded.unfenced.write(h.actor.log, e, h.seen[1]+1)
+}
+
+// Release lets go. Its error is what the subject said.
+func (h *Held) Release(ctx context.Context) error {
+	close(h.stop)
+	<-h.watched
+	select {
+	case <-h.lost:
+	default:
+		h.Valid()
+	}
+	h.actor.log.Add(h.event(history.Release))
+	err := h.actor.call(ctx, "release", func() error { return h.lease.Release(ctx) })
+	freed := h.event(history.Freed)
+	if err != nil {
+		freed.Error = err.Error()
+	}
+	h.actor.log.Add(freed)
+	return err
+}

@@ -1,0 +1,24 @@
+//go:build !linux
+
+package traffic
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+var origin = time.Now()
+
+func childAvailable() error {
+	return fmt.Errorf("a client that is stopped or killed is a process of its own, and is had on Linux alone, not on %s", runtime.GOOS)
+}
+
+func monotonic() int64            { return int64(time.Since(origin)) }
+func tieToUs(*exec.Cmd)           {}
+func stop()                       {}
+func die()                        { os.Exit(1) }
+func wake(*os.Process) error      { return childAvailable() }
+func awaitStop(*os.Process) error { return childAvailable() }

@@ -1,0 +1,89 @@
+// Package traffic is what goes on while a fleet is hurt: clients that take the lock, work under it on
+// something that only the lock guards, and let go; and observers that look whose lock it is on each node.
+// All of it is recorded.
+package traffic
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/redlock/chaos/history"
+)
+
+// A Log records what happens, with the time since the run began.
+type Log struct {
+	writer *history.Writer
+	began  time.Time
+	ops    atomic.Uint64
+
+	mu      sync.Mutex // guards the rest; nothing waits under it
+	granted int
+	changed chan struct{} // closed at the next grant
+	panics  []string
+}
+
+// NewLog begins the run: with its first line, and with its time.
+func NewLog(w io.Writer, run history.Run) *Log {
+	l := &Log{began: time.Now(), changed: make(chan struct{})}
+	l.writer = history.NewWriter(w, l.Since)
+	run.Version = history.Version
+	l.Add(history.Event{Kind: history.Start, Run: &run})
+	return l
+}
+
+// Since is how long the run has lasted.
+func (l *Log) Since() time.Duration { return time.Since(l.began) }
+
+// at is now, as a history tells it. A time of 0 would mean none.
+func (l *Log) at() int64 { return max(1, int64(l.Since())) }
+
+// Add records an event.
+func (l *Log) Add(e history.Event) {
+	l.writer.Add(e)
+	if e.Kind != history.Granted {
+		return
+	}
+	l.mu.Lock()
+	l.granted++
+	close(l.changed)
+	l.changed = make(chan struct{})
+	l.mu.Unlock()
+}
+
+// Note records a line for people.
+func (l *Log) Note(format string, args ...any) {
+	l.Add(history.Event{Kind: history.Note, Text: fmt.Sprintf(format, args...)})
+}
+
+// Granted returns how often a lock was had so far, and a channel that is closed at the next time.
+func (l *Log) Granted() (count int, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.granted, l.changed
+}
+
+// Close records the end.
+func (l *Log) Close() error {
+	l.Add(history.Event{Kind: history.End})
+	return l.writer.Close()
+}
+
+// panicked records that the subject panicked.
+func (l *Log) panicked(client int, doing string, value any) error {
+	err := fmt.Errorf("the subject panicked while it was to %s: %v", doing, value)
+	l.Add(history.Event{Kind: history.Note, Client: client, Text: err.Error(), Error: err.Error()})
+	l.mu.Lock()
+	l.panics = append(l.panics, err.Error())
+	l.mu.Unlock()
+	return err
+}
+
+// Panics returns what the subject's panics said.
+func (l *Log) Panics() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.panics...)
+}

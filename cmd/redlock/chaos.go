@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock/chaos/scenario"
+	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/chaos/traffic"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// exitUnable is for all chaos commands: it could not run. Their usage errors end so too.
+const exitUnable = 2
+
+func unable(format string, args ...any) error {
+	return &exitError{exitUnable, fmt.Errorf(format, args...)}
+}
+
+const chaosHelp = `Puts a lock to the test: starts Redis nodes, has clients contend for a lock, hurts the nodes as a scenario
+says, records what happened, and judges the record.
+
+Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`
+
+func newChaos() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "chaos",
+		Short:   "See how a lock stands failing nodes",
+		Long:    chaosHelp,
+		Example: "  redlock chaos list\n  redlock chaos run --scenario failover --subject single\n  redlock chaos run --out report",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return unable("%w; see %s --help", err, cmd.CommandPath())
+	})
+	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosClient())
+	return cmd
+}
+
+// arguments makes a wrong number of arguments our kind of error.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return unable("%w; see %s --help", err, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// newChaosClient is what a scenario runs that stops or kills a client.
+func newChaosClient() *cobra.Command {
+	return &cobra.Command{
+		Use: "client", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := traffic.ServeChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), subject.ByName)
+			if err != nil {
+				return unable("client: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// childCommand is how to run newChaosClient.
+func childCommand() []string {
+	self, err := os.Executable()
+	if err != nil {
+		return nil // the scenarios that need it are then left out, by name
+	}
+	return []string{self, "chaos", "client"}
+}
+
+// interruptible ends the context at Ctrl-C, so that all that was started is removed.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// A listed scenario is one with the fleets that can do it.
+type listed struct {
+	scenario.Scenario
+	Fleets []fleet.Kind `json:"fleets"`
+}
+
+type listedSubject struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
+func newChaosList() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the scenarios and the subjects",
+		Example: "  redlock chaos list --json",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var scenarios []listed
+			for _, s := range scenario.All() {
+				scenarios = append(scenarios, listed{s, s.Fleets()})
+			}
+			var subjects []listedSubject
+			for _, s := range subject.All() {
+				subjects = append(subjects, listedSubject{s.Name(), subject.Describe(s)})
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), map[string]any{"scenarios": scenarios, "subjects": subjects})
+			}
+			return printList(cmd.OutOrStdout(), scenarios, subjects)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func printList(w io.Writer, scenarios []listed, subjects []listedSubject) error {
+	var err error
+	print := func(format string, args ...any) {
+		_, failed := fmt.Fprintf(w, format, args...)
+		err = errors.Join(err, failed)
+	}
+	print("Scenarios\n")
+	for _, s := range scenarios {
+		print("\n  %s\n    %s\n", s.Name, s.Proves)
+		if len(s.Faults) > 0 {
+			print("    faults: %s\n", strings.Join(s.Faults, "; "))
+		}
+		print("    may cost: %s\n", s.Costs)
+		if len(s.Fails) > 0 {
+			print("    seen unsafe in it: %s\n", strings.Join(s.Fails, ", "))
+		}
+		kinds := make([]string, len(s.Fleets))
+		for i, kind := range s.Fleets {
+			kinds[i] = string(kind)
+		}
+		print("    fleets: %s\n", strings.Join(kinds, ", "))
+	}
+	print("\nSubjects\n\n")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range subjects {
+		fmt.Fprintf(table, "  %s\t%s\n", s.Name, s.About)
+	}
+	return errors.Join(err, table.Flush())
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock/chaos"
+	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/scenario"
+	"github.com/quorumlock/redlock/chaos/subject"
+)
+
+type chaosOptions struct {
+	scenario, subject, fleet, image, beside string
+
+	nodes, clients int
+	seconds        float64
+	ttl            time.Duration
+	seed           uint64
+	out            string
+	json           bool
+
+	locks subject.Subject
+	plays []scenario.Scenario
+}
+
+const allScenarios = "all"
+
+func newChaosRun() *cobra.Command {
+	o := &chaosOptions{}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run scenarios",
+		Long: `Runs one scenario, several, or all, each on nodes of its own. What goes on is told on standard error.
+
+A scenario that these nodes cannot do is left out and named. Beside each scenario a baseline is run that is
+known to be unsafe in it, so that a zero means something.
+
+--out gets history.jsonl, report.json and report.html; with several scenarios each history is in a folder of
+its scenario's name.
+
+Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`,
+		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
+			"  redlock chaos run --fleet docker --seconds 10 --out report",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return &exitError{exitUnable, err}
+			}
+			return o.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.scenario, "scenario", allScenarios, "names, separated by commas, or all")
+	f.StringVar(&o.subject, "subject", "redlock", "the lock; see redlock chaos list")
+	f.StringVar(&o.fleet, "fleet", "process", "embedded, process or docker")
+	f.StringVar(&o.image, "image", "", "of the containers (default redis:7, or what can be made of this machine's redis-server)")
+	f.StringVar(&o.beside, "beside", "auto", "the subject to compare with, auto or none")
+	f.IntVar(&o.nodes, "nodes", 5, "how many nodes")
+	f.IntVar(&o.clients, "clients", 8, "how many clients")
+	f.Float64Var(&o.seconds, "seconds", 20, "how long each scenario runs; its script may take longer")
+	f.DurationVar(&o.ttl, "ttl", time.Second, "of the leases")
+	f.Uint64Var(&o.seed, "seed", 1, "of what is done at random")
+	f.StringVar(&o.out, "out", "", "a folder for the history and the report")
+	f.BoolVar(&o.json, "json", false, "print one JSON object at the end, as in report.json")
+	return cmd
+}
+
+func (o *chaosOptions) validate() error {
+	var err error
+	if o.locks, err = subject.ByName(o.subject); err != nil {
+		return err
+	}
+	if o.beside != "auto" && o.beside != "none" {
+		if _, err := subject.ByName(o.beside); err != nil {
+			return err
+		}
+	}
+	if !(o.seconds >= 1 && o.seconds <= 3600) { // so that NaN is refused too
+		return fmt.Errorf("--seconds %v: give 1 to 3600", o.seconds)
+	}
+	if o.scenario == allScenarios {
+		o.plays = scenario.All()
+		return nil
+	}
+	for _, name := range strings.Split(o.scenario, ",") {
+		play, err := scenario.ByName(strings.TrimSpace(name))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(o.plays, func(p scenario.Scenario) bool { return p.Name == play.Name }) {
+			o.plays = append(o.plays, play)
+		}
+	}
+	return nil
+}
+
+func (o *chaosOptions) run(cmd *cobra.Command) error {
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	if o.out != "" {
+		if err := os.MkdirAll(o.out, 0o755); err != nil {
+			return &exitError{exitUnable, err}
+		}
+	}
+	var result chaosResult
+	for i, play := range o.plays {
+		progress := cmd.ErrOrStderr()
+		fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(o.plays), play.Name, play.Proves)
+		err := o.one(ctx, play, progress, &result)
+		if ctx.Err() != nil {
+			result.Interrupted = true
+			break
+		}
+		if err != nil {
+			say(progress, "%v", err)
+			result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})
+			if !errors.Is(err, chaos.ErrUnable) {
+				result.failed = true
+			}
+		}
+	}
+	if err := o.report(cmd.OutOrStdout(), &result); err != nil {
+		return &exitError{exitUnable, err}
+	}
+	return result.exit()
+}
+
+// one runs a scenario, and a baseline beside it.
+func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress io.Writer, result *chaosResult) (err error) {
+	options := chaos.Options{
+		Scenario: play.Name, Subject: o.locks, Fleet: o.fleet, Image: o.image, Nodes: o.nodes, Clients: o.clients, TTL: o.ttl,
+		Length: time.Duration(o.seconds * float64(time.Second)), Seed: o.seed, Child: childCommand(), Log: progress,
+		Replay: o.replay(play.Name),
+	}
+	if o.out != "" {
+		path := o.historyPath(play.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		file, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		buffered := bufio.NewWriter(file)
+		options.History = buffered
+		defer func() { err = errors.Join(err, buffered.Flush(), file.Close()) }()
+	}
+	outcome, err := chaos.Run(ctx, options)
+	if err != nil {
+		return err
+	}
+	run := &chaosRun{Outcome: outcome}
+	result.Runs = append(result.Runs, run)
+	if !outcome.OK() {
+		o.complain(progress, outcome)
+	}
+	name := o.other(play)
+	if name == "" {
+		return nil
+	}
+	// As short as it can be: the script, which decides, takes its time anyhow.
+	options.Length, options.History, options.Replay, options.Log = time.Second, nil, "", nil
+	if options.Subject, err = subject.ByName(name); err != nil {
+		return err
+	}
+	beside, err := chaos.Run(ctx, options)
+	if err != nil {
+		return fmt.Errorf("beside it, %s: %w", name, err)
+	}
+	run.Beside = beside
+	return nil
+}
+
+// complain tells at once, and not only at the end, what was wrong.
+func (o *chaosOptions) complain(w io.Writer, outcome *chaos.Outcome) {
+	for _, v := range outcome.Violations[:min(3, len(outcome.Violations))] {
+		fmt.Fprintf(w, "  VIOLATION %s\n", oneLine(v.Text))
+	}
+	for _, text := range slices.Concat(outcome.Unmet, outcome.Panics) {
+		fmt.Fprintf(w, "  NOT SO: %s\n", oneLine(text))
+	}
+	if outcome.Error != "" {
+		fmt.Fprintf(w, "  BROKEN OFF: %s\n", oneLine(outcome.Error))
+	}
+}
+
+// other is the subject to run beside the one under test: one that is unsafe in the scenario, of those the
+// most like a good lock.
+func (o *chaosOptions) other(play scenario.Scenario) string {
+	name := o.beside
+	switch {
+	case name == "none" || name == "auto" && len(play.Fails) == 0:
+		return ""
+	case name == "auto":
+		name = play.Fails[len(play.Fails)-1]
+	}
+	if name == o.subject {
+		return ""
+	}
+	return name
+}
+
+// historyPath is where the history of a scenario goes.
+func (o *chaosOptions) historyPath(scenario string) string {
+	if len(o.plays) == 1 {
+		return filepath.Join(o.out, "history.jsonl")
+	}
+	return filepath.Join(o.out, scenario, "history.jsonl")
+}
+
+func (o *chaosOptions) replay(scenario string) string {
+	return fmt.Sprintf("redlock chaos run --scenario %s --subject %s --fleet %s --nodes %d --clients %d --seconds %v --ttl %v --seed %d",
+		scenario, o.subject, o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
+}
+
+// A chaosRun is one scenario's outcome, and that of a baseline beside it.
+type chaosRun struct {
+	*chaos.Outcome
+	Beside *chaos.Outcome `json:"beside,omitempty"`
+}
+
+type leftOut struct {
+	Scenario string `json:"scenario"`
+	Why      string `json:"why"`
+}
+
+// A chaosResult is what came of all of it.
+type chaosResult struct {
+	Runs        []*chaosRun `json:"runs"`
+	LeftOut     []leftOut   `json:"left_out,omitempty"`
+	Interrupted bool        `json:"interrupted,omitempty"`
+
+	failed bool // something could not be run that should have been
+}
+
+func (r *chaosResult) exit() error {
+	broken := r.failed || len(r.Runs) == 0
+	for _, run := range r.Runs {
+		if run.Verdict != chaoscheck.Safe || len(run.Panics) > 0 {
+			return &exitError{exitFailed, nil}
+		}
+		broken = broken || run.Error != ""
+	}
+	switch {
+	case r.Interrupted:
+		return &exitError{exitSignal + int(syscall.SIGINT), nil}
+	case broken:
+		return &exitError{exitUnable, nil}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestChaosListNamesScenariosAndSubjects(t *testing.T) {
+	code, stdout, stderr := run(t, "chaos", "list")
+	if code != 0 || !strings.Contains(stdout, "restart-empty") || !strings.Contains(stdout, "plain-redlock") {
+		t.Fatalf("%d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, _ = run(t, "chaos", "list", "--json")
+	var list struct {
+		Scenarios []struct {
+			Name, Proves, Costs string
+			Fails, Fleets       []string
+		}
+		Subjects []struct{ Name, About string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != 0 {
+		t.Fatalf("%d %v: %s", code, err, stdout)
+	}
+	if len(list.Scenarios) < 13 || len(list.Subjects) < 7 {
+		t.Fatalf("%d scenarios, %d subjects", len(list.Scenarios), len(list.Subjects))
+	}
+	for _, s := range list.Scenarios {
+		if s.Name == "failover" && (strings.Join(s.Fleets, " ") != "process docker" || len(s.Fails) == 0 || s.Proves == "" || s.Costs == "") {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// report is what of report.json the tests look at.
+type report struct {
+	Scenario, Subject, Fleet, Verdict string
+	Nodes, Clients, Acquired          int
+	Seed                              uint64
+	Overlaps                          *int
+	Latency                           map[string]map[string]float64
+	Replay                            string
+	Beside                            *report
+	Runs                              []report
+	LeftOut                           []struct{ Scenario, Why string } `json:"left_out"`
+}
+
+func parseReport(t *testing.T, text []byte) (r report) {
+	t.Helper()
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return r
+}
+
+func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush",
+		"--seconds", "1", "--ttl", "500ms", "--clients", "4", "--seed", "3", "--out", out, "--json")
+	if code != 0 {
+		t.Fatalf("%d: %s%s", code, stdout, stderr)
+	}
+	r := parseReport(t, []byte(stdout))
+	if r.Scenario != "flush" || r.Subject != "redlock" || r.Fleet != "embedded" || r.Verdict != "safe" || r.Nodes != 5 ||
+		r.Clients != 4 || r.Seed != 3 || r.Acquired == 0 || r.Overlaps == nil || *r.Overlaps != 0 || r.Latency["before"]["p99_micros"] == 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.Beside == nil || r.Beside.Subject != "plain-redlock" || r.Beside.Verdict != "unsafe" {
+		t.Errorf("the zero stands beside %+v", r.Beside)
+	}
+	if !strings.Contains(stderr, "flushall(node-1)") || !strings.Contains(r.Replay, "--seed 3") {
+		t.Errorf("%s\n%s", stderr, r.Replay)
+	}
+	written, err := os.ReadFile(filepath.Join(out, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := parseReport(t, written); again.Acquired != r.Acquired {
+		t.Errorf("report.json has %+v", again)
+	}
+	history := filepath.Join(out, "history.jsonl")
+	if code, stdout, stderr := run(t, "chaos", "check", history); code != 0 {
+		t.Errorf("check: %d: %s%s", code, stdout, stderr)
+	}
+	for _, page := range []string{filepath.Join(out, "report.html"), filepath.Join(out, "again.html")} {
+		if strings.HasSuffix(page, "again.html") {
+			if code, stdout, stderr := run(t, "chaos", "report", history, "-o", page); code != 0 {
+				t.Errorf("report: %d: %s%s", code, stdout, stderr)
+			}
+		}
+		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<html") {
+			t.Errorf("%s: %v", page, err)
+		}
+	}
+}
+
+func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
+	out := t.TempDir()
+	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush,client-clock", "--subject", "get-del",
+		"--seconds", "1", "--ttl", "500ms", "--clients", "3", "--beside", "none", "--out", out)
+	if code != 1 || !strings.Contains(stdout, "unsafe") || !strings.Contains(stderr, "both believed") {
+		t.Fatalf("%d: %s%s", code, stdout, stderr)
+	}
+	written, err := os.ReadFile(filepath.Join(out, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := parseReport(t, written); len(r.Runs) != 2 || r.Runs[0].Verdict != "unsafe" || r.Runs[1].Verdict != "safe" {
+		t.Errorf("%+v", r)
+	}
+	if code, stdout, _ := run(t, "chaos", "check", "--json", filepath.Join(out, "flush", "history.jsonl")); code != 1 || !strings.Contains(stdout, `"violations"`) {
+		t.Errorf("check: %d: %s", code, stdout)
+	}
+}
+
+func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
+	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover", "--json")
+	if r := parseReport(t, []byte(stdout)); code != 2 || len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" || !strings.Contains(stderr, "--fleet process") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestWhatChaosCannotRunExitsTwo(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "--scenario", "doom"},
+		{"run", "--subject", "doom"},
+		{"run", "--beside", "doom"},
+		{"run", "--fleet", "armada"},
+		{"run", "--seconds", "0"},
+		{"run", "--seconds", "NaN"},
+		{"run", "--nodes", "99", "--scenario", "control"},
+		{"run", "--doom"},
+		{"run", "now"},
+		{"check"},
+		{"check", "/nonexistent"},
+		{"check", "chaos_test.go"},
+		{"report", "/nonexistent", "-o", "/nonexistent.html"},
+		{"report", "chaos_test.go"},
+	} {
+		if code, _, stderr := run(t, append([]string{"chaos"}, args...)...); code != 2 || stderr == "" {
+			t.Errorf("%v: %d: %s", args, code, stderr)
+		}
+	}
+}
+
+func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	temporary := t.TempDir()
+	p := start(t, nil, []string{"TMPDIR=" + temporary}, "chaos", "run", "--scenario", "stopped-holder", "--seconds", "60", "--ttl", "30s")
+	eventually(t, "a fault", func() bool { return strings.Contains(p.said(), "start of") })
+	time.Sleep(200 * time.Millisecond) // anywhere between the start of the servers and the first fault
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := p.wait(); code != 130 {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	left, err := os.ReadDir(temporary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
