@@ -6,7 +6,7 @@ SEEDS ?= 2000
 BENCH ?= .
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz bench
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz bench chaos compare
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -43,3 +43,11 @@ fuzz: ## each fuzz target for FUZZTIME
 
 bench: ## the benchmarks, on five servers of this machine
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 3s .
+
+chaos: ## every scenario on real servers and in containers, with reports in reports/ (some 15 minutes)
+	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet process --seconds 5 --out reports/process
+	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet docker --seconds 5 --out reports/docker
+	go run ./cmd/redlock chaos matrix --fleet process > reports/matrix.md
+
+compare: ## this library beside others on the same servers, and beside the limit
+	cd compare && go run . $(COMPARE)

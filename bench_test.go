@@ -29,9 +29,9 @@ func BenchmarkCycle(b *testing.B) {
 				var wg sync.WaitGroup
 				for g := range goroutines {
 					wg.Go(func() {
-						m := c.Mutex(fmt.Sprint("bench/", g))
+						name := fmt.Sprint("bench/", g)
 						for left.Add(-1) >= 0 {
-							l, err := m.TryAcquire(ctx)
+							l, err := c.Mutex(name).Acquire(ctx)
 							if err != nil {
 								b.Error(err)
 								return

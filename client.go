@@ -16,6 +16,7 @@ import (
 type Client struct {
 	cfg       Config
 	protocol  *protocol
+	ttlMillis any // of Config.TTL, boxed once for redigo
 	nodes     []*node
 	need      int
 	scheduler *scheduler
@@ -55,16 +56,17 @@ func New(cfg Config) (*Client, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg:      cfg,
-		protocol: cmp.Or(cfg.protocol, standard),
-		oldToken: newToken(),
-		need:     cfg.Quorum,
-		cancel:   cancel,
-		ending:   make(chan struct{}),
-		ended:    make(chan struct{}),
-		opened:   make(chan struct{}),
-		tried:    make(chan struct{}),
-		claims:   map[string]*node{},
+		cfg:       cfg,
+		protocol:  cmp.Or(cfg.protocol, standard),
+		oldToken:  newToken(),
+		need:      cfg.Quorum,
+		ttlMillis: millis(cfg.TTL),
+		cancel:    cancel,
+		ending:    make(chan struct{}),
+		ended:     make(chan struct{}),
+		opened:    make(chan struct{}),
+		tried:     make(chan struct{}),
+		claims:    map[string]*node{},
 	}
 	c.scheduler = newScheduler(cfg.Clock)
 	for i, e := range endpoints {

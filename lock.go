@@ -27,15 +27,14 @@ type spec struct {
 // A name is any string of up to 1024 bytes, used as it is. A bad name shows as [ErrInvalid] when the lock is
 // acquired.
 func (c *Client) Mutex(name string, more ...string) Lock {
-	names := append(make([]string, 0, 1+len(more)), name)
-	names = append(names, more...)
+	res := newResource(c.cfg.Prefix, name, more)
 	return Lock{&spec{
 		client: c,
-		res:    newResource(c.cfg.Prefix, names),
+		res:    res,
 		ttl:    c.cfg.TTL,
-		millis: millis(c.cfg.TTL),
+		millis: c.ttlMillis,
 		renew:  true,
-		err:    c.cfg.checkNames(names),
+		err:    c.cfg.checkNames(res.names),
 	}}
 }
 

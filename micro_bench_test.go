@@ -46,7 +46,7 @@ func (discarding) Close() error                     { return nil }
 
 func BenchmarkEncodeAcquire(b *testing.B) {
 	conn := redis.NewConn(discarding{}, 0, 0)
-	res := newResource("", []string{"bench/name"})
+	res := newResource("", "bench/name", nil)
 	stands := standing{marker: marker("0123456789012345678901234567890123456789", 30_000)}
 	var args []any
 	b.ReportAllocs()

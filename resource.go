@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"hash/fnv"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -22,28 +21,57 @@ type resource struct {
 // fenceSlots bounds the fence state of a node (F3).
 const fenceSlots = 4096
 
-func newResource(prefix string, names []string) *resource {
-	res := &resource{names: names, marked: make([]any, 2, 2+len(names)), slots: make([]any, len(names))}
-	res.marked[0], res.marked[1] = markerKey, fenceKey
-	for i, name := range names {
+func newResource(prefix, name string, more []string) *resource {
+	res := &resource{}
+	if len(more) == 0 { // most locks: everything in one piece
+		one := &struct {
+			resource
+			names  [1]string
+			marked [3]any
+			slots  [1]any
+		}{}
+		res = &one.resource
+		res.names, res.marked, res.slots = one.names[:0], one.marked[:2], one.slots[:0]
+	} else {
+		res.names = make([]string, 0, 1+len(more))
+		res.marked = make([]any, 2, 3+len(more))
+		res.slots = make([]any, 0, 1+len(more))
+	}
+	res.names = append(append(res.names, name), more...)
+	res.marked[0], res.marked[1] = boxedMarkerKey, boxedFenceKey
+	for _, name := range res.names {
 		key := prefix + name
 		res.marked = append(res.marked, key)
-		res.slots[i] = strconv.Itoa(fenceSlot(key))
+		res.slots = append(res.slots, boxedSlots[fenceSlot(key)])
 	}
 	res.fenced, res.keys = res.marked[1:], res.marked[2:]
-	res.line = names[0]
-	if len(names) > 1 {
-		sorted := slices.Sorted(slices.Values(names))
-		res.line = quoted(sorted)
+	res.line = name
+	if len(more) > 0 {
+		res.line = quoted(slices.Sorted(slices.Values(res.names)))
 	}
 	return res
 }
 
+// Boxed once, for redigo.
+var (
+	boxedMarkerKey any = markerKey
+	boxedFenceKey  any = fenceKey
+	boxedSlots         = func() (slots [fenceSlots]any) {
+		for i := range slots {
+			slots[i] = strconv.Itoa(i)
+		}
+		return slots
+	}()
+)
+
 // fenceSlot is the same in every client of the nodes: FNV-1a of the key, modulo the number of slots.
 func fenceSlot(key string) int {
-	h := fnv.New64a()
-	h.Write([]byte(key))
-	return int(h.Sum64() % fenceSlots)
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * prime
+	}
+	return int(h % fenceSlots)
 }
 
 // millis rounds up, so that the servers never expire a lease before its time.

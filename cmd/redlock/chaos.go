@@ -43,7 +43,7 @@ func newChaos() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return unable("%w; see %s --help", err, cmd.CommandPath())
 	})
-	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosClient())
+	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosMatrix(), newChaosClient())
 	return cmd
 }
 
