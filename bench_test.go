@@ -118,3 +118,51 @@ func BenchmarkTenThousandWaiters(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/waiters, "µs/hand-over")
 }
+
+// BenchmarkHandOver is a lock that goes to and fro between two clients, each as far from the nodes as a server
+// in the next building: 1 ms each way. It reports the time from when Release returned to when the other holds.
+func BenchmarkHandOver(b *testing.B) {
+	const roundTrip = 2 * time.Millisecond
+	f := fleettest.Start(b, fleet.Process, fleet.Options{Links: true})
+	clients := []*redlock.Client{open(b, f), open(b, f)}
+	for _, n := range f.Nodes() {
+		if err := n.Delay(roundTrip / 2); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	held, err := clients[0].Mutex("hot").Acquire(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var took []time.Duration
+	for i := 1; b.Loop(); i++ {
+		type got struct {
+			lease *redlock.Lease
+			at    time.Time
+			err   error
+		}
+		next := make(chan got, 1)
+		asking := make(chan struct{})
+		go func() {
+			close(asking)
+			l, err := clients[i%2].Mutex("hot").Acquire(ctx)
+			next <- got{l, time.Now(), err}
+		}()
+		<-asking
+		time.Sleep(10 * roundTrip) // until it waits
+		if err := held.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+		released := time.Now()
+		g := <-next
+		if g.err != nil {
+			b.Fatal(g.err)
+		}
+		held = g.lease
+		took = append(took, g.at.Sub(released))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2])/float64(roundTrip), "round-trips-p50")
+	b.ReportMetric(float64(took[len(took)*99/100])/float64(roundTrip), "round-trips-p99")
+}

@@ -12,7 +12,7 @@ import (
 
 // A Client acquires locks on one set of nodes. It is safe for concurrent use; a process needs one.
 //
-// It runs two goroutines a node and one scheduler, and while locks are contended two more a node.
+// It runs two goroutines a node and one scheduler, and while locks are contended three more a node.
 type Client struct {
 	cfg       Config
 	protocol  *protocol

@@ -12,7 +12,8 @@ import (
 )
 
 // Config describes the nodes, and how far they and this process are to be trusted. Only Nodes is
-// required. All clients of the same nodes must agree on MaxTTL, MaxClockSkew, Prefix, Durable and NoFence.
+// required. All clients of the same nodes must agree on MaxTTL, MaxClockSkew, ClockBand, Prefix, Durable and
+// NoFence.
 type Config struct {
 	// Nodes are independent Redis masters: three, five or seven of them, none a replica of another.
 	Nodes []Node

@@ -29,8 +29,8 @@ type NodeStatus struct {
 	Warnings []string
 }
 
-// Status asks every node how it is, and waits for their answers no longer than NodeTimeout or ctx. It is in
-// the order of Config.Nodes. It takes no locks and may be called at any time; after Close it tells what was
+// Status asks every node how it is, once each had its first chance to connect, and waits for their answers no
+// longer than NodeTimeout. It returns earlier, with what is known, if ctx ends. It is in the order of Config.Nodes. It takes no locks and may be called at any time; after Close it tells what was
 // last known.
 func (c *Client) Status(ctx context.Context) []NodeStatus {
 	if err := c.awaitAll(ctx); err == nil {
