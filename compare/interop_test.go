@@ -1,5 +1,4 @@
-// Package compare sets this library beside its peers, on the same servers.
-package compare
+package main
 
 import (
 	"context"
@@ -36,6 +35,7 @@ func newRedlock(t *testing.T, f *fleet.Fleet) *redlock.Client {
 	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...)})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.Enroll(context.Background()))
 	return c
 }
 

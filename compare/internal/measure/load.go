@@ -1,0 +1,131 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/quorumlock/redlock/compare/internal/subject"
+)
+
+// A Load is what is asked of a subject.
+type Load struct {
+	Goroutines int
+	Clients    int // separate ones, which share the goroutines; 0 means 1
+	Keys       Keys
+	Hold       time.Duration // of each lock
+	Fault      Fault
+}
+
+// Bearable says whether the load makes sense for the subject, and if not, why.
+func (l Load) Bearable(s subject.Subject) error {
+	switch {
+	case s.Bare && (l.Keys != Distinct || l.Clients > 1):
+		return errors.New("it does not contend for locks")
+	case s.OneServer && (l.Fault == Stopped || l.Fault == OneSlower):
+		return errors.New("it uses one server, and another one is hurt")
+	}
+	return nil
+}
+
+// A Setting is how to measure.
+type Setting struct {
+	Servers *Servers
+	Time    time.Duration // measured, after a warm-up
+	Prefix  string        // of the names: another one for each measurement
+}
+
+// warmUp is for connections, scripts and pools, and for thousands of goroutines to come to their turn.
+func (s Setting) warmUp() time.Duration { return min(s.Time/2, 500*time.Millisecond) }
+
+// running is a load under way.
+type running interface {
+	admit()
+	stop() error
+	cycles(counted int64) float64
+}
+
+// Run measures one subject under the load. All is well again afterwards, and no lock is left.
+func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample Sample, err error) {
+	defer func() { err = errors.Join(err, set.Servers.Heal()) }()
+	if err := l.Fault.before(set.Servers); err != nil {
+		return nil, err
+	}
+	rtt, err := set.Servers.RoundTrip(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := newMeter()
+	var load running
+	if s.Bare {
+		load, err = startBare(ctx, s, set.Servers, l, set.Prefix, m)
+	} else {
+		load, err = startCrew(ctx, s, set.Servers, l, set.Prefix, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sample, err = l.observe(ctx, set, load, m)
+	err = errors.Join(err, set.Servers.Heal(), load.stop()) // healed first: some wait for a stopped server without end
+	if err != nil {
+		return nil, err
+	}
+	left, err := set.Servers.Sweep(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sample[Leftovers], sample[RTT] = float64(left), micros(rtt)
+	if why := m.why(); why != nil && sample[Rate] == 0 && l.Fault == AllWell {
+		return nil, fmt.Errorf("no progress: %w", why)
+	}
+	return sample, nil
+}
+
+// observe has the meter on for the time of the measurement.
+func (l Load) observe(ctx context.Context, set Setting, load running, m *meter) (Sample, error) {
+	if err := sleep(ctx, set.warmUp()); err != nil {
+		return nil, err
+	}
+	if err := l.Fault.after(set.Servers); err != nil {
+		return nil, err
+	}
+	runtime.GC()
+	before := usageNow()
+	m.on.Store(true)
+	err := sleep(ctx, set.Time)
+	m.on.Store(false)
+	after := usageNow()
+	if err != nil {
+		return nil, err
+	}
+
+	cycles := load.cycles(m.cycle.Merge().Count())
+	load.admit()
+	sample := Sample{
+		Rate:     cycles / after.at.Sub(before.at).Seconds(),
+		Failures: float64(m.failures.Load()),
+	}
+	sample.durations(m.cycle.Merge(), CycleP50, CycleP99, CycleMax)
+	sample.durations(m.wait.Merge(), WaitP50, WaitP99, WaitMax)
+	if cycles > 0 {
+		sample[Allocs] = float64(after.mallocs-before.mallocs) / cycles
+		sample[AllocBytes] = float64(after.bytes-before.bytes) / cycles
+		if cpu := after.cpu - before.cpu; cpu > 0 && set.Servers.Transport != Links { // links are in this process
+			sample[CPU] = micros(cpu) / cycles
+		}
+	}
+	return sample, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,136 @@
+package measure
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/compare/internal/subject"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func setting(t *testing.T, transport Transport) Setting {
+	fleettest.Require(t, fleet.Process)
+	servers, err := StartServers(t.Context(), transport)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, servers.Close()) })
+	return Setting{Servers: servers, Time: 100 * time.Millisecond, Prefix: t.Name()}
+}
+
+func TestEachSubjectMakesProgressAndLeavesNothing(t *testing.T) {
+	for _, transport := range []Transport{TCP, Unix} {
+		set := setting(t, transport)
+		for _, s := range subject.All() {
+			t.Run(string(transport)+"/"+s.Name, func(t *testing.T) {
+				set.Prefix = t.Name()
+				sample, err := Load{Goroutines: 8, Keys: Distinct}.Run(t.Context(), set, s)
+				require.NoError(t, err)
+				assert.Greater(t, sample[Rate], 50.0)
+				assert.Zero(t, sample[Failures])
+				if s.Litters {
+					t.Logf("%v keys left", sample[Leftovers])
+				} else {
+					assert.Zero(t, sample[Leftovers])
+				}
+				assert.Positive(t, sample[CycleP50])
+				assert.LessOrEqual(t, sample[CycleP50], sample[CycleP99])
+				assert.LessOrEqual(t, sample[CycleP99], sample[CycleMax])
+			})
+		}
+	}
+}
+
+func TestContendersTakeTurns(t *testing.T) {
+	set := setting(t, TCP)
+	set.Time = 300 * time.Millisecond
+	load := Load{Goroutines: 4, Clients: 4, Keys: Hot, Hold: time.Millisecond}
+	for _, s := range subject.All() {
+		if load.Bearable(s) != nil {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			set.Prefix = t.Name()
+			sample, err := load.Run(t.Context(), set, s)
+			require.NoError(t, err)
+			assert.Positive(t, sample[Rate])
+			assert.LessOrEqual(t, sample[Rate], 1000.0, "one holder at a time, each for a millisecond")
+			assert.Positive(t, sample[WaitMax])
+		})
+	}
+}
+
+func TestEachFaultIsAppliedAndHealed(t *testing.T) {
+	set := setting(t, Links)
+	load := Load{Goroutines: 1, Keys: Distinct}
+	ours := subject.All()[0]
+	for _, fault := range []Fault{AllWell, Stopped, OneSlower, AllSlower} {
+		load.Fault = fault
+		set.Prefix = t.Name() + string(fault)
+		sample, err := load.Run(t.Context(), set, ours)
+		require.NoError(t, err, fault)
+		assert.Positive(t, sample[Rate], fault)
+		if fault == AllSlower { // an acquire and a release, a round trip each
+			assert.Greater(t, sample[CycleP50], micros(2*slower))
+		}
+		rtt, err := set.Servers.RoundTrip(t.Context())
+		require.NoError(t, err)
+		assert.Less(t, rtt, slower, "after %q", fault)
+	}
+}
+
+func TestHandoverGoesFromClientToClient(t *testing.T) {
+	set := setting(t, TCP)
+	for _, s := range subject.All() {
+		if s.Bare {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			set.Prefix = t.Name()
+			sample, err := RunHandover(t.Context(), set, s, AllWell)
+			if err != nil && s.Sleeps {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			assert.Positive(t, sample[FullRTT])
+			assert.GreaterOrEqual(t, sample[FullRTT], sample[HandoverRTT])
+		})
+	}
+}
+
+func TestScaleCountsLeases(t *testing.T) {
+	set := setting(t, TCP)
+	for _, s := range subject.All() {
+		if !s.Renews || s.Sleeps {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			set.Prefix = t.Name()
+			sample, err := RunScale(t.Context(), set, s, 1000, 5*time.Second, func(string) {})
+			require.NoError(t, err)
+			assert.Zero(t, sample[Lost])
+			assert.Zero(t, sample[Failures])
+			assert.Zero(t, sample[Leftovers])
+			assert.Positive(t, sample[LeaseBytes])
+			idle, err := RunIdle(t.Context(), set, s)
+			require.NoError(t, err)
+			assert.Positive(t, idle[ClientConns])
+		})
+	}
+}
+
+func TestAnEndedContextEndsTheMeasurement(t *testing.T) {
+	set := setting(t, TCP)
+	set.Time = time.Minute
+	for _, s := range subject.All() {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		began := time.Now()
+		_, err := Load{Goroutines: 8, Keys: Distinct}.Run(ctx, set, s)
+		cancel()
+		assert.ErrorIs(t, err, context.DeadlineExceeded, s.Name)
+		assert.Less(t, time.Since(began), 20*time.Second, s.Name)
+	}
+}

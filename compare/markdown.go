@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/quorumlock/redlock/compare/internal/measure"
+	"github.com/quorumlock/redlock/compare/internal/stats"
+	"github.com/quorumlock/redlock/compare/internal/subject"
+)
+
+// What lies between these lines of a Markdown file is replaced.
+const (
+	beginMark = "<!-- compare: begin, written by `make compare` -->"
+	endMark   = "<!-- compare: end -->"
+)
+
+// circumstances say what the figures are of.
+func (r *report) circumstances() string {
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+		versions = append(versions, name+" "+r.Versions[name])
+	}
+	return fmt.Sprintf("Medians of %d rounds of %g s, %s. Five Redis %s servers and the client share the machine: %s. %s.",
+		r.Rounds, r.Seconds, r.Date, r.Redis, r.Machine, strings.Join(versions, ", "))
+}
+
+// markdown is a table for uncontended locks and one for the others, medians and half of what lies between
+// the least and the most, in percent.
+func (r *report) markdown() string {
+	var b strings.Builder
+	for table := uncontended; table <= contended; table++ {
+		r.writeTable(&b, table)
+	}
+	fmt.Fprintf(&b, "%s ±: half of the way from the least to the most. A cycle is an acquire and a release. "+
+		"A call that has not come back counts as old as it was at the end. "+
+		"*limit* is no lock: it only sends this library's commands and counts the replies.\n", r.circumstances())
+	return b.String()
+}
+
+// A column is one headline and its workload.
+type column struct {
+	headline
+	workload string
+}
+
+func (r *report) columns(table int) (columns []column) {
+	for _, res := range r.Results {
+		for _, h := range res.workload.headline {
+			if c := (column{h, res.Workload}); h.table == table && !slices.Contains(columns, c) {
+				columns = append(columns, c)
+			}
+		}
+	}
+	return columns
+}
+
+func (r *report) writeTable(b *strings.Builder, table int) {
+	columns := r.columns(table)
+	if len(columns) == 0 {
+		return
+	}
+	b.WriteString("| |")
+	for _, c := range columns {
+		fmt.Fprintf(b, " %s |", c.title)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(columns)) + "\n")
+	for _, s := range subject.All() {
+		cells := ""
+		some := false
+		for _, c := range columns {
+			text := "–"
+			if res := r.lookup(c.workload, s.Name); res != nil {
+				text = cell(c.metric, res)
+			}
+			some = some || text != "–"
+			cells += " " + text + " |"
+		}
+		if some {
+			fmt.Fprintf(b, "| %s |%s\n", s.Name, cells)
+		}
+	}
+	b.WriteString("\n")
+}
+
+func (r *report) lookup(workload, subject string) *result {
+	for _, res := range r.Results {
+		if res.Workload == workload && res.Subject == subject {
+			return res
+		}
+	}
+	return nil
+}
+
+// cell is the median, its spread, and how it compares to the baseline where that is what the workload is
+// about.
+func cell(m measure.Metric, res *result) string {
+	s := res.Summary[m]
+	if s.Rounds == 0 {
+		return "–"
+	}
+	text := show(m, s.Median) + plusMinus(s)
+	if m == res.workload.main() && res.Ratio != nil && res.Subject != subject.Baseline {
+		text += " **×" + digits(res.Ratio.Median) + "**"
+	}
+	return text
+}
+
+func plusMinus(s stats.Summary) string {
+	if s.Rounds < 2 || s.Median == 0 {
+		return ""
+	}
+	percent := 100 * (s.Max - s.Min) / 2 / s.Median
+	if percent < 0.5 {
+		return ""
+	}
+	return fmt.Sprintf(" ±%.0f %%", percent)
+}
+
+// writeMarkdown puts the tables between the marks of the file. Without a file, it makes one.
+func writeMarkdown(path, tables string) error {
+	old, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		old, err = []byte(beginMark+"\n"+endMark+"\n"), nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := between(string(old), tables)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// between replaces what lies between the marks.
+func between(text, tables string) (string, error) {
+	before, rest, found := strings.Cut(text, beginMark)
+	_, after, ended := strings.Cut(rest, endMark)
+	if !found || !ended {
+		return "", fmt.Errorf("it has no lines %q and %q, between which the tables go", beginMark, endMark)
+	}
+	return before + beginMark + "\n" + tables + endMark + after, nil
+}
