@@ -37,6 +37,9 @@ type chaosOptions struct {
 
 const allScenarios = "all"
 
+// severalSeconds is the length of each of several scenarios, so that all are done within ten minutes.
+const severalSeconds = 10
+
 func newChaosRun() *cobra.Command {
 	o := &chaosOptions{}
 	cmd := &cobra.Command{
@@ -58,6 +61,9 @@ Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`,
 			if err := o.validate(); err != nil {
 				return &exitError{exitUnable, err}
 			}
+			if len(o.plays) > 1 && !cmd.Flags().Changed("seconds") {
+				o.seconds = severalSeconds
+			}
 			return o.run(cmd)
 		},
 	}
@@ -69,7 +75,7 @@ Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`,
 	f.StringVar(&o.beside, "beside", "auto", "the subject to compare with, auto or none")
 	f.IntVar(&o.nodes, "nodes", 5, "how many nodes")
 	f.IntVar(&o.clients, "clients", 8, "how many clients")
-	f.Float64Var(&o.seconds, "seconds", 20, "how long each scenario runs; its script may take longer")
+	f.Float64Var(&o.seconds, "seconds", 20, "how long a scenario runs; its script may take longer. 10 each where several are run")
 	f.DurationVar(&o.ttl, "ttl", time.Second, "of the leases")
 	f.Uint64Var(&o.seed, "seed", 1, "of what is done at random")
 	f.StringVar(&o.out, "out", "", "a folder for the history and the report")

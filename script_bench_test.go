@@ -1,0 +1,107 @@
+package redlock
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// BenchmarkServer is what a script costs one server: so many in flight on one connection that the server is
+// what they wait for. server-µs is what the server itself says of each call (commandstats), without reading
+// the request and writing the reply.
+func BenchmarkServer(b *testing.B) {
+	f := fleettest.Start(b, fleet.Process, fleet.Options{Nodes: 1, Unix: true})
+	conn, err := f.Nodes()[0].Dial(b.Context(), 10*time.Second)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	id, err := f.Nodes()[0].RunID(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	admitted := marker(id, 30_000)
+	if _, err := conn.Do("SET", markerKey, admitted); err != nil {
+		b.Fatal(err)
+	}
+	const token = "0123456789abcdef0123456789abcdef"
+	nothing := newScript("nothing", "return 1")
+	acquire := func(s *script, ballot func(i int) string) func(i int) (*script, []any) {
+		return func(i int) (*script, []any) {
+			args := []any{3, markerKey, fenceKey, "k" + strconv.Itoa(i), admitted, "0", "", token, "60000", ballot(i)}
+			if args[9] != "0" {
+				args = append(args, "17")
+			}
+			return s, args
+		}
+	}
+	growing := func(i int) string { return strconv.FormatInt(time.Now().UnixMicro()+int64(i), 10) }
+	none := func(int) string { return "0" }
+	release := func(i int) (*script, []any) {
+		return standard.release, []any{1, "k" + strconv.Itoa(i), token, "100"}
+	}
+	for _, c := range []struct {
+		name string
+		call func(i int) (*script, []any)
+	}{
+		{"nothing", acquire(nothing, growing)},
+		{"acquire", acquire(standard.acquire, growing)},
+		{"acquire without fence", acquire(standard.acquire, none)},
+		{"release", release},
+	} {
+		b.Run(c.name, func(b *testing.B) { measureScript(b, conn, c.call, strings.HasPrefix(c.name, "release")) })
+	}
+}
+
+func measureScript(b *testing.B, conn redis.Conn, call func(i int) (*script, []any), prepare bool) {
+	for i := range b.N { // whatever an earlier run left
+		if prepare {
+			_ = conn.Send("SET", "k"+strconv.Itoa(i), "0123456789abcdef0123456789abcdef")
+		} else {
+			_ = conn.Send("DEL", "k"+strconv.Itoa(i))
+		}
+	}
+	s, _ := call(0)
+	_ = conn.Send("SCRIPT", "LOAD", s.source)
+	if _, err := conn.Do(""); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := conn.Do("CONFIG", "RESETSTAT"); err != nil {
+		b.Fatal(err)
+	}
+	const depth = 128
+	b.ResetTimer()
+	for sent, received := 0, 0; received < b.N; {
+		for ; sent < b.N && sent-received < depth; sent++ {
+			s, args := call(sent)
+			_ = conn.Send("EVALSHA", append([]any{s.sha}, args...)...)
+		}
+		if err := conn.Flush(); err != nil {
+			b.Fatal(err)
+		}
+		for until := received + (sent-received+1)/2; received < until; received++ {
+			if reply, err := redis.Int64(conn.Receive()); err != nil || reply == 0 {
+				b.Fatal(reply, err)
+			}
+		}
+	}
+	b.StopTimer()
+	stats, err := redis.String(conn.Do("INFO", "commandstats"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, stats, _ = strings.Cut(stats, "cmdstat_evalsha:")
+	_, stats, _ = strings.Cut(stats, "usec_per_call=")
+	var micros float64
+	if _, err := fmt.Sscanf(stats, "%f", &micros); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(micros, "server-µs")
+}
