@@ -14,10 +14,10 @@ help: ## list the targets
 demo: ## five nodes in this process, contenders, kills: no Redis and no Docker needed
 	go run ./cmd/redlock demo
 
-test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs a missing redis-server where it may
+test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs a missing redis-server and chromium where it may
 	@.ci/fleets.sh summary
 
-fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker makes both a must
+fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium makes them a must
 	@.ci/fleets.sh prepare
 
 lint: ## gofmt, go vet, staticcheck

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # prepare: see to the servers that the tests use, and say what is missing. summary: say it again at the end.
-# REDLOCK_REQUIRE=redis,docker makes a missing one an error.
+# REDLOCK_REQUIRE=redis,docker,chromium makes a missing one an error.
 set -euo pipefail
 
 missing=()
@@ -8,25 +8,31 @@ missing=()
 have_redis() { command -v redis-server >/dev/null; }
 have_docker() { command -v docker >/dev/null && timeout 10 docker version >/dev/null 2>&1; }
 
-install_redis() {
+have_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
+
+install() { # package
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
-	echo "redis-server is missing: installing it"
+	echo "$1 is missing: installing it"
 	# A policy that refuses keeps the package from starting a server of its own.
 	local policy=/usr/sbin/policy-rc.d made=
 	if [ ! -e "$policy" ]; then
 		printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && made=1
 	fi
-	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y redis-server) >/dev/null ||
-		echo "apt-get could not install redis-server"
+	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$1") >/dev/null ||
+		echo "apt-get could not install $1"
 	[ -z "$made" ] || rm -f "$policy"
 }
 
-[ "${1:-}" != prepare ] || have_redis || install_redis
+if [ "${1:-}" = prepare ]; then
+	have_redis || install redis-server
+	have_chromium || install chromium
+fi
 have_redis || missing+=("redis: no redis-server on PATH; the tests on real servers are left out (Debian: apt-get install redis-server)")
 have_docker || missing+=("docker: no engine answers; the tests on containers are left out")
+have_chromium || missing+=("chromium: no browser; the test that opens a report is left out (Debian: apt-get install chromium)")
 
 if [ ${#missing[@]} = 0 ]; then
-	echo "fleets: embedded, process ($(redis-server --version | cut -d' ' -f3)), docker: nothing is left out"
+	echo "fleets: embedded, process ($(redis-server --version | cut -d' ' -f3)), docker; chromium: nothing is left out"
 	exit 0
 fi
 for m in "${missing[@]}"; do

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
-	"github.com/quorumlock/redlock/chaos"
 	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/report"
 )
 
 // document is what --json prints and report.json holds: one run, or a list of them.
@@ -28,9 +30,7 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 	if o.json {
 		err = writeJSON(w, o.document(r))
 	} else {
-		for _, run := range r.Runs {
-			err = errors.Join(err, printRun(w, &run.Result))
-		}
+		err = report.Table(w, r.Runs, coloured(w))
 		for _, l := range r.LeftOut {
 			_, failed := fmt.Fprintf(w, "LEFT OUT %s\n", oneLine(l.Why))
 			err = errors.Join(err, failed)
@@ -45,7 +45,7 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 			encoder.SetIndent("", "  ")
 			return encoder.Encode(o.document(r))
 		}),
-		writeFile(filepath.Join(o.out, "report.html"), func(w io.Writer) error { return writePage(w, r.Runs) }))
+		writeFile(filepath.Join(o.out, "report.html"), func(w io.Writer) error { return report.HTML(w, r.Runs...) }))
 }
 
 func writeFile(path string, write func(io.Writer) error) error {
@@ -56,24 +56,26 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// judgeFile judges the history in a file.
-func judgeFile(path string) (chaoscheck.Result, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return chaoscheck.Result{}, &exitError{exitUnable, err}
-	}
-	defer file.Close()
-	result, err := chaoscheck.JudgeReader(file)
-	if err != nil {
-		return result, unable("%s: %w", path, err)
-	}
-	return result, nil
+// coloured reports whether w is a terminal whose user has not asked for no colours.
+func coloured(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(file.Fd()))
 }
 
-func printRun(w io.Writer, r *chaoscheck.Result) error {
-	_, err := fmt.Fprintf(w, "%-22s %-14s %-7s acquired %d, refused %d, errors %d; overlaps %d, lost updates %d\n",
-		r.Scenario, r.Subject, r.Verdict, r.Acquired, r.Refused, r.Errors, r.Overlaps, r.LostUpdates)
-	return err
+// judgeFile reads and judges the history in a file.
+func judgeFile(path string) (run report.Run, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return run, &exitError{exitUnable, err}
+	}
+	defer file.Close()
+	if run.Events, err = history.ReadAll(file); err == nil {
+		run.Result, err = chaoscheck.Judge(run.Events)
+	}
+	if err != nil {
+		return run, unable("%s: %w", path, err)
+	}
+	return run, nil
 }
 
 func newChaosCheck() *cobra.Command {
@@ -84,22 +86,19 @@ func newChaosCheck() *cobra.Command {
 		Example: "  redlock chaos check report/history.jsonl",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			result, err := judgeFile(args[0])
+			run, err := judgeFile(args[0])
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), result)
+				err = writeJSON(cmd.OutOrStdout(), run)
 			} else {
-				err = printRun(cmd.OutOrStdout(), &result)
-				for _, v := range result.Violations {
-					fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", oneLine(v.Text))
-				}
+				err = report.Table(cmd.OutOrStdout(), []report.Run{run}, coloured(cmd.OutOrStdout()))
 			}
 			switch {
 			case err != nil:
 				return &exitError{exitUnable, err}
-			case result.Verdict != chaoscheck.Safe:
+			case run.Result.Verdict != chaoscheck.Safe:
 				return &exitError{exitFailed, nil}
 			}
 			return nil
@@ -120,12 +119,11 @@ func newChaosReport() *cobra.Command {
 			if out == "" {
 				return unable("where to? Give -o FILE.html")
 			}
-			result, err := judgeFile(args[0])
+			run, err := judgeFile(args[0])
 			if err != nil {
 				return err
 			}
-			runs := []*chaosRun{{Outcome: &chaos.Outcome{Result: result}}}
-			if err := writeFile(out, func(w io.Writer) error { return writePage(w, runs) }); err != nil {
+			if err := writeFile(out, func(w io.Writer) error { return report.HTML(w, run) }); err != nil {
 				return &exitError{exitUnable, err}
 			}
 			return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/quorumlock/redlock/chaos"
 	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/report"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
 )
@@ -167,8 +170,13 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 	if err != nil {
 		return err
 	}
-	run := &chaosRun{Outcome: outcome}
-	result.Runs = append(result.Runs, run)
+	run := report.Run{Result: outcome.Result, Unmet: outcome.Unmet, Panics: outcome.Panics, Error: outcome.Error}
+	defer func() { result.Runs = append(result.Runs, run) }()
+	if o.out != "" {
+		if run.Events, err = history.ReadAll(bytes.NewReader(outcome.History)); err != nil {
+			return err
+		}
+	}
 	if !outcome.OK() {
 		o.complain(progress, outcome)
 	}
@@ -185,7 +193,7 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 	if err != nil {
 		return fmt.Errorf("beside it, %s: %w", name, err)
 	}
-	run.Beside = beside
+	run.Compare = []chaoscheck.Result{beside.Result}
 	return nil
 }
 
@@ -231,12 +239,6 @@ func (o *chaosOptions) replay(scenario string) string {
 		scenario, o.subject, o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
 }
 
-// A chaosRun is one scenario's outcome, and that of a baseline beside it.
-type chaosRun struct {
-	*chaos.Outcome
-	Beside *chaos.Outcome `json:"beside,omitempty"`
-}
-
 type leftOut struct {
 	Scenario string `json:"scenario"`
 	Why      string `json:"why"`
@@ -244,9 +246,9 @@ type leftOut struct {
 
 // A chaosResult is what came of all of it.
 type chaosResult struct {
-	Runs        []*chaosRun `json:"runs"`
-	LeftOut     []leftOut   `json:"left_out,omitempty"`
-	Interrupted bool        `json:"interrupted,omitempty"`
+	Runs        []report.Run `json:"runs"`
+	LeftOut     []leftOut    `json:"left_out,omitempty"`
+	Interrupted bool         `json:"interrupted,omitempty"`
 
 	failed bool // something could not be run that should have been
 }
@@ -254,7 +256,7 @@ type chaosResult struct {
 func (r *chaosResult) exit() error {
 	broken := r.failed || len(r.Runs) == 0
 	for _, run := range r.Runs {
-		if run.Verdict != chaoscheck.Safe || len(run.Panics) > 0 {
+		if run.Result.Verdict != chaoscheck.Safe || len(run.Panics) > 0 {
 			return &exitError{exitFailed, nil}
 		}
 		broken = broken || run.Error != ""

@@ -19,8 +19,8 @@ type stopSignal struct{ sig syscall.Signal }
 func (s *stopSignal) Error() string { return s.sig.String() }
 func (s *stopSignal) code() int     { return exitSignal + int(s.sig) }
 
-// A report is what --json prints at the end.
-type report struct {
+// A runReport is what --json prints at the end.
+type runReport struct {
 	Key           string   `json:"key"`
 	Keys          []string `json:"keys"`
 	Fence         uint64   `json:"fence"` // 0: the lock was not had
@@ -33,7 +33,7 @@ type report struct {
 
 // runReported is redlock run, with a report of how it went.
 func runReported(ctx context.Context, o *runOptions, args []string, dash int) error {
-	r := &report{}
+	r := &runReport{}
 	var code int
 	var reason string
 	err := o.parse(args, dash)
@@ -58,7 +58,7 @@ func runReported(ctx context.Context, o *runOptions, args []string, dash int) er
 	return &exitError{code, nil}
 }
 
-func lockAndRun(ctx context.Context, o *runOptions, r *report) (code int, reason string, err error) {
+func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, reason string, err error) {
 	signals := make(chan os.Signal, 16)
 	listen(signals)
 	defer signal.Stop(signals)

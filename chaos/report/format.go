@@ -1,0 +1,114 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/quorumlock/redlock/chaos/check"
+)
+
+// seconds prints a moment of the run.
+func seconds(nanos int64) string { return fmt.Sprintf("%.3f s", float64(nanos)/1e9) }
+
+// lasting prints a length of time with about three digits.
+func lasting(nanos int64) string {
+	d := time.Duration(nanos)
+	switch a := d.Abs(); {
+	case a >= 100*time.Second:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case a >= time.Second:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	case a >= 100*time.Millisecond:
+		return fmt.Sprintf("%.0f ms", float64(d)/1e6)
+	case a >= time.Millisecond:
+		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
+	case a == 0:
+		return "0"
+	}
+	return fmt.Sprintf("%.0f µs", float64(d)/1e3)
+}
+
+// nanos undoes what a result tells in milliseconds.
+func nanos(millis float64) int64 { return int64(math.Round(millis * 1e6)) }
+
+// maybe prints milliseconds that may not be.
+func maybe(millis *float64, otherwise string) string {
+	if millis == nil {
+		return otherwise
+	}
+	return lasting(nanos(*millis))
+}
+
+// rate is the share of answered acquires that were granted.
+func rate(acquired, refused, errors int) string {
+	all := acquired + refused + errors
+	if all == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(acquired)/float64(all))
+}
+
+// plain makes text one line without control characters: it may come from a server or from a foreign library.
+func plain(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, text))
+}
+
+func clientList(clients []int) string {
+	if len(clients) == 0 {
+		return "–"
+	}
+	names := make([]string, len(clients))
+	for i, c := range clients {
+		names[i] = strconv.Itoa(c)
+	}
+	return strings.Join(names, ", ")
+}
+
+func nodeList(nodes []string) string {
+	if len(nodes) == 0 {
+		return "–"
+	}
+	return plain(strings.Join(nodes, ", "))
+}
+
+// words is a violation's kind for people.
+func words(kind check.ViolationKind) string { return strings.ReplaceAll(string(kind), "_", " ") }
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// faultName is what is written on a fault's bar: who suffers it is told by its lane, but for the client of a
+// fault that lies between a node and a client.
+func faultName(f *check.FaultResult) string {
+	if f.Node != "" && f.Client != 0 {
+		return fmt.Sprintf("%s client %d", f.Fault, f.Client)
+	}
+	return f.Fault
+}
+
+// faultPlace is whom a fault was done to.
+func faultPlace(f *check.FaultResult) string {
+	switch {
+	case f.Node != "" && f.Client != 0:
+		return fmt.Sprintf("%s, client %d", f.Node, f.Client)
+	case f.Node != "":
+		return f.Node
+	case f.Client != 0:
+		return fmt.Sprintf("client %d", f.Client)
+	}
+	return "all"
+}
