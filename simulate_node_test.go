@@ -26,8 +26,9 @@ type server struct {
 	ahead     time.Duration         // of its clock, against true time; changes when it steps
 	stepped   time.Duration         // of that, by steps
 	steppedAt time.Time
-	saved     []savedKey // as of the last save
-	savedAt   time.Time  // by its clock
+	saved     []savedKey      // as of the last save
+	revived   map[string]bool // tokens that came back with what was saved: their owners are long gone
+	savedAt   time.Time       // by its clock
 }
 
 type savedKey struct {
@@ -63,6 +64,7 @@ func (s *server) startLocked(saved bool) {
 		age := s.nowLocked().Sub(s.savedAt)
 		for _, k := range s.saved {
 			k.restore(s.redis, age)
+			s.revived[k.text] = true
 		}
 	}
 	s.commands = fleet.AnswerServerCommands(s.redis, fleet.Identity{})
@@ -144,14 +146,14 @@ func (s *server) step(by time.Duration) {
 	s.redis.SetTime(s.nowLocked())
 }
 
-// locks are the lock keys there, with their owners' tokens.
+// locks are the lock keys there, with their owners' tokens, but for those of old data.
 func (s *server) locks() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.redis.SetTime(s.nowLocked())
 	locks := map[string]string{}
 	for _, name := range s.world.names {
-		if token, err := s.redis.Get(name); err == nil {
+		if token, err := s.redis.Get(name); err == nil && !s.revived[token] {
 			locks[name] = token
 		}
 	}

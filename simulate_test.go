@@ -17,6 +17,7 @@ import (
 
 var (
 	simulateSeeds = flag.Int("seeds", 30, "how many seeds TestSimulation runs")
+	simulateFrom  = flag.Uint64("from", 1, "the first of these seeds")
 	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, with a trace; 0: many")
 	simulateEach  = flag.Int("switches", 0, "switch each defence off, for no more than so many seeds; 0: none is off")
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
@@ -51,16 +52,21 @@ func TestSimulation(t *testing.T) {
 		everyDefenceIsNeeded(t, *simulateEach)
 		return
 	}
-	s := sweep(t, 1, *simulateSeeds, *simulateOff, false)
+	s := sweep(t, *simulateFrom, *simulateSeeds, *simulateOff, false)
 	fmt.Println(s)
 	for _, f := range s.failures {
-		t.Errorf("%s\n\treplay: go test -run 'TestSimulation$' -seed=%d -off=%q", f.violations[0], f.seed, *simulateOff)
+		t.Error(f.replay(*simulateOff))
 	}
 }
 
 type failure struct {
 	seed       uint64
 	violations []violation
+}
+
+// replay is what broke, and the line that runs it again.
+func (f failure) replay(off string) string {
+	return fmt.Sprintf("%s\n\treplay: go test -run '^TestSimulation$' -seed=%d -off=%q", f.violations[0], f.seed, off)
 }
 
 // A summary is what a sweep over many seeds found.
@@ -93,7 +99,11 @@ func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summ
 					s.events += w.events.Load()
 					s.granted += int64(w.oracle.granted)
 					if len(w.oracle.violations) > 0 {
-						s.failures = append(s.failures, failure{w.seed, w.oracle.violations})
+						f := failure{w.seed, w.oracle.violations}
+						s.failures = append(s.failures, f)
+						if !once {
+							fmt.Fprintln(os.Stderr, f.replay(off)) // at once: the sweep may take hours
+						}
 						if once {
 							stop.Store(1)
 						}

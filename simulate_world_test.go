@@ -100,7 +100,7 @@ func (w *world) open() error {
 	w.clock = w.random.IntN(nodes)
 	spread := min(100*time.Millisecond, w.ttl/20) / 4 // of clocks in good order
 	for i := range nodes {
-		s := &server{world: w, index: i, rate: 1 + (w.random.Float64()-0.5)/5000, ahead: time.Duration(w.random.Int64N(int64(spread)))}
+		s := &server{world: w, index: i, revived: map[string]bool{}, rate: 1 + (w.random.Float64()-0.5)/5000, ahead: time.Duration(w.random.Int64N(int64(spread)))}
 		for c := range clients {
 			s.links = append(s.links, newLink(w.seed*1000+uint64(i*10+c), min(w.ttl/25, 100*time.Millisecond)))
 		}
@@ -218,7 +218,7 @@ func (c *caller) sleep(d time.Duration) {
 func (c *caller) once(ctx context.Context, name string, brief bool) error {
 	w := c.world
 	lock := c.client.Mutex(name)
-	if c.chance(0.3) {
+	if c.chance(0.5) {
 		lock = lock.WithoutRenewal()
 	}
 	acquire := lock.Acquire
@@ -259,7 +259,7 @@ func (c *caller) hold(l *redlock.Lease, name string, brief bool) {
 	}
 	if !brief {
 		for range 1 + int(c.float()*2) {
-			c.sleep(c.upTo(w.ttl))
+			c.sleep(c.upTo(w.ttl * 2 / 3))
 			w.oracle.look()
 			if c.chance(0.2) {
 				ctx, cancel := context.WithTimeout(context.Background(), w.ttl)
@@ -272,7 +272,7 @@ func (c *caller) hold(l *redlock.Lease, name string, brief bool) {
 		bare.write(l, plain+1)
 	}
 	if c.chance(0.2) { // a pause that the holder does not notice
-		c.sleep(c.upTo(3 * w.ttl))
+		c.sleep(c.upTo(2 * w.ttl))
 	}
 	if admitted {
 		fenced.write(l, before+1)

@@ -49,7 +49,7 @@ type report struct {
 	Overlaps                          *int
 	Latency                           map[string]map[string]float64
 	Replay                            string
-	Beside                            *report
+	Compare                           []report
 	Runs                              []report
 	LeftOut                           []struct{ Scenario, Why string } `json:"left_out"`
 }
@@ -74,8 +74,8 @@ func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 		r.Clients != 4 || r.Seed != 3 || r.Acquired == 0 || r.Overlaps == nil || *r.Overlaps != 0 || r.Latency["before"]["p99_micros"] == 0 {
 		t.Errorf("%+v", r)
 	}
-	if r.Beside == nil || r.Beside.Subject != "plain-redlock" || r.Beside.Verdict != "unsafe" {
-		t.Errorf("the zero stands beside %+v", r.Beside)
+	if len(r.Compare) != 1 || r.Compare[0].Subject != "plain-redlock" || r.Compare[0].Verdict != "unsafe" {
+		t.Errorf("the zero stands beside %+v", r.Compare)
 	}
 	if !strings.Contains(stderr, "flushall(node-1)") || !strings.Contains(r.Replay, "--seed 3") {
 		t.Errorf("%s\n%s", stderr, r.Replay)
