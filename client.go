@@ -223,29 +223,24 @@ func (c *Client) countUp() (count int) {
 // round without them would find no quorum, or make a ballot out of nothing.
 func (c *Client) awaitOpen(ctx context.Context) error {
 	select {
-	case <-c.opened:
+	case <-c.opened: // without a timer, as nearly always
 		return nil
 	default:
+		return c.awaitEvent(ctx, c.opened, c.cfg.NodeTimeout)
 	}
-	timer := c.timers.start(c.cfg.NodeTimeout)
-	defer c.timers.stop(timer)
-	select {
-	case <-c.opened:
-	case <-timer.C:
-	case <-c.ending:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
 }
 
 // awaitAll waits until every node has connected or failed to, no longer than that may take.
 func (c *Client) awaitAll(ctx context.Context) error {
-	timer := c.timers.start(c.stallTimeout())
+	return c.awaitEvent(ctx, c.tried, c.stallTimeout())
+}
+
+// awaitEvent waits for it, or as long as patience lasts, which is no error.
+func (c *Client) awaitEvent(ctx context.Context, event <-chan struct{}, patience time.Duration) error {
+	timer := c.timers.start(patience)
 	defer c.timers.stop(timer)
 	select {
-	case <-c.tried:
+	case <-event:
 	case <-timer.C:
 	case <-c.ending:
 		return ErrClosed

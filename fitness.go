@@ -95,3 +95,17 @@ func clockError(offset, rtt, tolerance time.Duration) error {
 	return fmt.Errorf("its clock is %v %s the other nodes', more than half the ClockBand; set its clock (NTP)",
 		offset.Abs().Round(time.Millisecond), way)
 }
+
+// responsive reports whether the node is connected and does not owe an answer for long.
+func (n *node) responsive(now Instant) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.client.cfg.NodeTimeout/4)
+}
+
+// isVoter reports whether the server is fit, and has not been found unready to grant.
+func (n *node) isVoter() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unfit == nil && (n.stands.ready || !n.stands.known)
+}

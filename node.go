@@ -3,13 +3,9 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 )
 
 // A node is one master behind one ordered, pipelined connection. What is sent first is applied first, so a
@@ -41,27 +37,6 @@ type node struct {
 	owed    []*round  // releases that no server has confirmed
 	closing bool      // quit is closed: run ends once nothing is left to write or to hear
 }
-
-// A request is one command on its way: of a round, or the node's own.
-type request struct {
-	round   *round
-	own     *command
-	sentAt  Instant
-	sampled bool // the first of its batch: its round-trip time is measured
-}
-
-// A command is one of the node's own, beside the rounds.
-type command struct {
-	name string
-	args []any
-	done func(n *node, q request, reply any, err error) // called by the reader; also where the connection broke
-}
-
-// What every connected server is asked now and then.
-var (
-	askTime = &command{name: "TIME", done: (*node).learnTime}
-	askInfo = &command{name: "INFO", done: (*node).learnInfo}
-)
 
 const (
 	// maxOutstanding bounds what waits on one node. Beyond it the node's votes are unknown at once, but
@@ -236,25 +211,6 @@ func (n *node) take(reuse []request) (batch []request, stands standing, done boo
 	return batch, n.stands, false
 }
 
-func (q *request) command() string {
-	if q.round != nil {
-		return "EVALSHA"
-	}
-	return q.own.name
-}
-
-func (q *request) arguments(args []any, stands *standing, node int) []any {
-	if q.round == nil {
-		return append(args, q.own.args...)
-	}
-	args = append(args, q.round.script.sha, len(q.round.keys))
-	args = append(args, q.round.keys...)
-	if q.round.script.first != nil {
-		args = q.round.script.first(args, stands, q.round, node)
-	}
-	return append(args, q.round.args...)
-}
-
 // checkHealth finds out a stalled server, asks what it is and what time it has, and resends refused releases.
 // It returns when to look again.
 func (n *node) checkHealth() (time.Duration, error) {
@@ -279,77 +235,6 @@ func (n *node) checkHealth() (time.Duration, error) {
 		return max(stall, healthInterval-now.Sub(n.looked)), nil
 	}
 	return stall, nil
-}
-
-// read hands each reply to the request that it answers, until the connection breaks.
-func (n *node) read(s *session) error {
-	for {
-		reply, err := s.conn.Receive()
-		if err != nil && !isRefusal(err) {
-			return err
-		}
-		n.mu.Lock()
-		if n.flight.len() == 0 {
-			n.mu.Unlock()
-			return fmt.Errorf("it sent %v, which nothing asked for", reply)
-		}
-		q := n.flight.pop()
-		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
-		n.mu.Unlock()
-		n.answer(s, q, reply, err)
-		if last {
-			n.nudge()
-		}
-	}
-}
-
-// isRefusal reports whether it is the server's answer, and not the end of the connection.
-func isRefusal(err error) bool {
-	var refusal redis.Error
-	return errors.As(err, &refusal)
-}
-
-func (n *node) answer(s *session, q request, reply any, err error) {
-	if q.round == nil {
-		q.own.done(n, q, reply, err)
-		return
-	}
-	if err != nil {
-		n.repair(q.round, err)
-	}
-	a := q.round.script.parse(len(q.round.keys), reply, err)
-	if a.micros != 0 {
-		now := n.client.cfg.Clock.Now()
-		a.clock = span{low: a.micros - int64(now)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
-		n.observe(q, a.micros, now)
-	}
-	if a.err == errUnready {
-		a.err = n.unready()
-	}
-	q.round.record(n.index, a)
-}
-
-// repair sees to what an error reply leaves undone: scripts that the server forgot are loaded again, and a
-// release that was refused is still owed. An acquire is not sent again: a release may be queued behind it.
-func (n *node) repair(r *round, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
-	if forgotten {
-		n.queue = append(n.queue, request{own: r.script.load()})
-		n.nudge()
-	}
-	if !r.script.cleansUp {
-		return
-	}
-	switch {
-	case forgotten:
-		n.queue = append(n.queue, request{round: r})
-	case n.client.cfg.Clock.Now().Sub(r.t0) > n.client.cfg.MaxTTL:
-		// The server is in order and still refuses; what it should have deleted has expired.
-	default:
-		n.owe(r)
-	}
 }
 
 // rise makes the node a voter: the releases still owed go first.
@@ -415,18 +300,4 @@ func (n *node) state() (tried, up bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.tried, n.up, n.why
-}
-
-// responsive reports whether the node is connected and does not owe an answer for long.
-func (n *node) responsive(now Instant) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.client.cfg.NodeTimeout/4)
-}
-
-// isVoter reports whether the server is fit, and has not been found unready to grant.
-func (n *node) isVoter() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.unfit == nil && (n.stands.ready || !n.stands.known)
 }

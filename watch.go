@@ -46,6 +46,8 @@ const (
 	lingering = 10 * time.Second
 	// contendedTime is how long a lock counts as contended after it was seen to be.
 	contendedTime = time.Second
+	// maxRemembered is from how many keys on those that are old are looked for and dropped.
+	maxRemembered = 1024
 	// maxFavoured is how often in a row a lock goes to the next in this process while other processes wait.
 	maxFavoured = 8
 )
@@ -129,16 +131,25 @@ func (w *watch) contend(res *resource) {
 	now := w.client.cfg.Clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.keys) >= maxRemembered {
+		w.prune(now)
+	}
 	for _, key := range res.keys {
 		w.key(key).contended = now
 	}
 }
 
+// prune drops what nobody waits for and was not contended lately. w.mu is held.
+func (w *watch) prune(now Instant) {
+	for key, k := range w.keys {
+		if len(k.ears) == 0 && now.Sub(k.contended) > contendedTime {
+			delete(w.keys, key)
+		}
+	}
+}
+
 // isContended reports whether somebody wanted the lock, or had it, a short while ago.
 func (w *watch) isContended(res *resource) bool {
-	if len(w.subscribers) == 0 {
-		return false
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.keys) == 0 {
@@ -221,16 +232,12 @@ func (w *watch) confirm(node int, subscribed bool) {
 	}
 }
 
-// wanted reports whether messages are: somebody waits, or did a short while ago. It drops what is old.
+// wanted reports whether messages are: somebody waits, or did a short while ago.
 func (w *watch) wanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.client.cfg.Clock.Now()
-	for key, k := range w.keys {
-		if len(k.ears) == 0 && now.Sub(k.contended) > contendedTime {
-			delete(w.keys, key)
-		}
-	}
+	w.prune(now)
 	return w.listening.Load() > 0 || now.Sub(w.quietSince) <= lingering
 }
 

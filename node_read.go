@@ -1,0 +1,80 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// read hands each reply to the request that it answers, until the connection breaks.
+func (n *node) read(s *session) error {
+	for {
+		reply, err := s.conn.Receive()
+		if err != nil && !isRefusal(err) {
+			return err
+		}
+		n.mu.Lock()
+		if n.flight.len() == 0 {
+			n.mu.Unlock()
+			return fmt.Errorf("it sent %v, which nothing asked for", reply)
+		}
+		q := n.flight.pop()
+		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
+		n.mu.Unlock()
+		n.answer(s, q, reply, err)
+		if last {
+			n.nudge()
+		}
+	}
+}
+
+// isRefusal reports whether it is the server's answer, and not the end of the connection.
+func isRefusal(err error) bool {
+	var refusal redis.Error
+	return errors.As(err, &refusal)
+}
+
+func (n *node) answer(s *session, q request, reply any, err error) {
+	if q.round == nil {
+		q.own.done(n, q, reply, err)
+		return
+	}
+	if err != nil {
+		n.repair(q.round, err)
+	}
+	a := q.round.script.parse(len(q.round.keys), reply, err)
+	if a.micros != 0 {
+		now := n.client.cfg.Clock.Now()
+		a.clock = span{low: a.micros - int64(now)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
+		n.observe(q, a.micros, now)
+	}
+	if a.err == errUnready {
+		a.err = n.unready()
+	}
+	q.round.record(n.index, a)
+}
+
+// repair sees to what an error reply leaves undone: scripts that the server forgot are loaded again, and a
+// release that was refused is still owed. An acquire is not sent again: a release may be queued behind it.
+func (n *node) repair(r *round, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
+	if forgotten {
+		n.queue = append(n.queue, request{own: r.script.load()})
+		n.nudge()
+	}
+	if !r.script.cleansUp {
+		return
+	}
+	switch {
+	case forgotten:
+		n.queue = append(n.queue, request{round: r})
+	case n.client.cfg.Clock.Now().Sub(r.t0) > n.client.cfg.MaxTTL:
+		// The server is in order and still refuses; what it should have deleted has expired.
+	default:
+		n.owe(r)
+	}
+}

@@ -1,0 +1,41 @@
+package redlock
+
+// A request is one command on its way: of a round, or the node's own.
+type request struct {
+	round   *round
+	own     *command
+	sentAt  Instant
+	sampled bool // the first of its batch: its round-trip time is measured
+}
+
+// A command is one of the node's own, beside the rounds.
+type command struct {
+	name string
+	args []any
+	done func(n *node, q request, reply any, err error) // called by the reader; also where the connection broke
+}
+
+// What every connected server is asked now and then.
+var (
+	askTime = &command{name: "TIME", done: (*node).learnTime}
+	askInfo = &command{name: "INFO", done: (*node).learnInfo}
+)
+
+func (q *request) command() string {
+	if q.round != nil {
+		return "EVALSHA"
+	}
+	return q.own.name
+}
+
+func (q *request) arguments(args []any, stands *standing, node int) []any {
+	if q.round == nil {
+		return append(args, q.own.args...)
+	}
+	args = append(args, q.round.script.sha, len(q.round.keys))
+	args = append(args, q.round.keys...)
+	if q.round.script.first != nil {
+		args = q.round.script.first(args, stands, q.round, node)
+	}
+	return append(args, q.round.args...)
+}
