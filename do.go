@@ -10,9 +10,9 @@ import (
 // fn returns, and when it panics.
 //
 // The error is fn's, joined with [ErrLost] where the lease was lost while fn ran: then what fn did may have
-// happened at the same time as another holder's work. [ErrClosed] where the client was closed meanwhile. Where fn did not run, it is Acquire's. That the
-// release did not reach a quorum is logged and not returned: the work was done under a valid lease, which
-// expires by itself.
+// happened at the same time as another holder's work; or with [ErrClosed] where the client was closed
+// meanwhile. Where fn did not run, it is Acquire's. That the release did not reach a quorum is logged and not
+// returned: the work was done under a valid lease, which expires by itself.
 func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) error {
 	lease, err := l.Acquire(ctx)
 	if err != nil {

@@ -273,6 +273,32 @@ func TestReleasesOwedToANodeThatWasAwayAreSentFirst(t *testing.T) {
 	clears(t, f, "x")
 }
 
+// A release is decided when no quorum is left to confirm it. What comes later does not change what is said.
+func TestEveryReleaseOfALeaseReturnsTheSame(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
+	c, ctx := open(t, f), soon(t)
+	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	nodes := f.Nodes()
+	tell(t, nodes[2], "DEL", "x")
+	for _, n := range nodes[:2] {
+		require.NoError(t, n.Delay(50*time.Millisecond))
+	}
+	for _, n := range nodes[3:] {
+		require.NoError(t, n.Kill())
+	}
+	require.Eventually(t, func() bool {
+		status := c.Status(ctx)
+		return !status[3].Connected && !status[4].Connected
+	}, 5*time.Second, time.Millisecond)
+	first := l.Release(ctx)
+	require.ErrorIs(t, first, redlock.ErrNoQuorum)
+	require.ErrorContains(t, first, "no answer yet")
+	c.Status(ctx) // answered behind the releases, on the same connections
+	require.Equal(t, first, l.Release(ctx))
+}
+
 func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	c, ctx := open(t, f), soon(t)

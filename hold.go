@@ -35,6 +35,8 @@ type hold struct {
 	renewAt  Instant // when the next one begins
 	failures int     // renewals failed since one succeeded
 	release  *round
+	// unreleased is why release did not succeed; nil while that is not known, or if it did.
+	unreleased error
 }
 
 var (

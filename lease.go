@@ -175,7 +175,13 @@ func (h *hold) awaitRelease(ctx context.Context, r *round) error {
 	if _, votes := r.snapshot(); votes.answered() {
 		kind = ErrLost
 	}
-	return r.error(kind, h.lock.res.names, h.client.nodes, "")
+	err := r.error(kind, h.lock.res.names, h.client.nodes, "")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unreleased == nil { // the first word stays: answers go on to come in, and would tell another story
+		h.unreleased = err
+	}
+	return h.unreleased
 }
 
 // cause is why the lease ended, or nil.

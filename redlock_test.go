@@ -168,13 +168,13 @@ func TestLeaseIsRenewedWhileItIsHeld(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		extended := make(chan time.Duration, 100)
 		c := open(t, f, func(cfg *redlock.Config) {
-			cfg.TTL = 300 * time.Millisecond
+			cfg.TTL = time.Second
 			cfg.Hooks.Extended = func(_ redlock.LeaseInfo, left, _ time.Duration) { extended <- left }
 		})
 		l, err := c.Mutex("x").Acquire(soon(t))
 		require.NoError(t, err)
 		for range 6 { // two TTLs
-			require.Greater(t, <-extended, 150*time.Millisecond)
+			require.Greater(t, <-extended, 500*time.Millisecond)
 			require.True(t, l.Valid())
 		}
 		require.NoError(t, l.Context().Err())

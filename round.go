@@ -108,6 +108,7 @@ func (d *denial) Error() string {
 
 var (
 	errSilent   = errors.New("no answer in time")
+	errUnheeded = errors.New("no answer yet when the others' decided")
 	errUnready  = errors.New("it may have forgotten what it granted, and is not ready to grant")
 	errClock    = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotAsked = errors.New("not asked, since the node asked first did not grant")
@@ -229,7 +230,7 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 		case a.err != nil:
 			err = a.err
 		case a.vote == pending:
-			err = errSilent
+			err = errUnheeded
 		default:
 			continue
 		}
