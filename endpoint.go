@@ -120,24 +120,26 @@ func (n Node) endpoint(field string) (endpoint, error) {
 }
 
 // connect opens a connection that has not logged in yet (but one of the node's own Dial has).
-func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, error) {
+func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, *link, error) {
 	if e.dial != nil {
-		return e.dial(ctx)
+		conn, err := e.dial(ctx)
+		return conn, nil, err
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, e.network, e.address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if e.tls != nil {
 		secure := tls.Client(conn, e.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
-			return nil, err
+			return nil, nil, err
 		}
 		conn = secure
 	}
-	return redis.NewConn(&link{Conn: conn, writeTimeout: writeTimeout}, 0, 0), nil
+	l := &link{Conn: conn, writeTimeout: writeTimeout}
+	return redis.NewConn(l, 0, 0), l, nil
 }
 
 // login sends what a connection of the node's own URL needs first, and says how many replies it will get.
@@ -165,10 +167,28 @@ func (e *endpoint) login(conn redis.Conn) (replies int, err error) {
 }
 
 // A link bounds each write by a time, where redigo would set the deadline anew for every command of a
-// batch, and leaves the read deadline, which redigo clears before every reply, as it is: none.
+// batch, and leaves the read deadline, which redigo clears before every reply, as it is: none. It knows
+// whether a reply lay there already when the one before was read.
 type link struct {
 	net.Conn
 	writeTimeout time.Duration
+	read         bool // since fresh was last asked; the reader's
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	l.read = true
+	return l.Conn.Read(p)
+}
+
+// fresh reports whether anything was read from the network since it was last called. Without a link nobody
+// knows, so it may have been.
+func (l *link) fresh() bool {
+	if l == nil {
+		return true
+	}
+	read := l.read
+	l.read = false
+	return read
 }
 
 func (l *link) Write(p []byte) (int, error) {

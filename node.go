@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			idle = wait > n.client.stallTimeout()
 			health.Reset(wait)
 		}
+		runtime.Gosched() // whoever else is about to send joins this flush: a system call costs more than a command
 		var done bool
 		if batch, stands, done = n.take(batch); done {
 			return ErrClosed, false

@@ -10,10 +10,14 @@ import (
 
 // read hands each reply to the request that it answers, until the connection breaks.
 func (n *node) read(s *session) error {
+	var heard Instant // no earlier than the last reply came, and as early as can be told
 	for {
 		reply, err := s.conn.Receive()
 		if err != nil && !isRefusal(err) {
 			return err
+		}
+		if s.link.fresh() { // else it came together with the one before
+			heard = n.client.cfg.Clock.Now()
 		}
 		n.mu.Lock()
 		if n.flight.len() == 0 {
@@ -23,7 +27,7 @@ func (n *node) read(s *session) error {
 		q := n.flight.pop()
 		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
 		n.mu.Unlock()
-		n.answer(s, q, reply, err)
+		n.answer(q, reply, err, heard)
 		if last {
 			n.nudge()
 		}
@@ -36,7 +40,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &refusal)
 }
 
-func (n *node) answer(s *session, q request, reply any, err error) {
+func (n *node) answer(q request, reply any, err error, heard Instant) {
 	if q.round == nil {
 		q.own.done(n, q, reply, err)
 		return
@@ -46,9 +50,8 @@ func (n *node) answer(s *session, q request, reply any, err error) {
 	}
 	a := q.round.script.parse(len(q.round.keys), reply, err)
 	if a.micros != 0 {
-		now := n.client.cfg.Clock.Now()
-		a.clock = span{low: a.micros - int64(now)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
-		n.observe(q, a.micros, now)
+		a.clock = span{low: a.micros - int64(heard)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
+		n.observe(q, a.micros, heard)
 	}
 	if a.err == errUnready {
 		a.err = n.unready()

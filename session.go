@@ -12,6 +12,7 @@ import (
 // A session is one connection, opened: logged in, its server known, its scripts loaded.
 type session struct {
 	conn     redis.Conn
+	link     *link // below conn; nil where the node has a Dial of its own
 	facts    facts // of the server process, which a connection cannot outlive
 	clientID int64 // of this connection there; 0 where the server does not tell
 	askedAt  Instant
@@ -23,7 +24,7 @@ type session struct {
 func (n *node) open(ctx context.Context, ghosts *ghosts) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.client.stallTimeout())
 	defer cancel()
-	conn, err := n.endpoint.connect(ctx, n.client.stallTimeout())
+	conn, link, err := n.endpoint.connect(ctx, n.client.stallTimeout())
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +37,7 @@ func (n *node) open(ctx context.Context, ghosts *ghosts) (*session, error) {
 		conn.Close()
 		return nil, err
 	}
+	s.link = link
 	return s, nil
 }
 

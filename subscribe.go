@@ -84,7 +84,7 @@ func (s *subscriber) idle() bool {
 func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.client.stallTimeout())
 	defer cancel()
-	conn, err := s.node.endpoint.connect(ctx, s.client.stallTimeout())
+	conn, _, err := s.node.endpoint.connect(ctx, s.client.stallTimeout())
 	if err != nil {
 		return nil, err
 	}

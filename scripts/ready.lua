@@ -3,6 +3,7 @@
 --
 -- KEYS[1]    redlock:node, the marker
 -- KEYS[2]    redlock:quarantine, which exists while one lasts
+-- KEYS[3]    redlock:fence, where the client keeps fences
 -- ARGV[1]    run id of this server process, as INFO told it on this very connection
 -- ARGV[2]    MaxTTL, milliseconds
 -- ARGV[3]    how long a quarantine lasts beyond MaxTTL, milliseconds
@@ -23,6 +24,10 @@ local now = time[1] * 1000000 + time[2]
 local function admit(max)
   redis.call('SET', KEYS[1], run .. ' ' .. string.format('%.0f', max))
   redis.call('DEL', KEYS[2])
+  if KEYS[3] then
+    -- Small hashes are lists, searched from end to end, as long as no field is longer than 64 bytes.
+    redis.call('HSET', KEYS[3], string.rep('-', 80), '')
+  end
   return {'ready', now, max}
 end
 
