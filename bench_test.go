@@ -20,34 +20,48 @@ func BenchmarkCycle(b *testing.B) {
 	for _, goroutines := range []int{1, 16, 256} {
 		for _, fenced := range []bool{true, false} {
 			b.Run(fmt.Sprintf("goroutines=%d/fence=%v", goroutines, fenced), func(b *testing.B) {
-				c := open(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced })
-				ctx := context.Background()
-				var left atomic.Int64
-				left.Store(int64(b.N))
-				b.ReportAllocs()
-				b.ResetTimer()
-				var wg sync.WaitGroup
-				for g := range goroutines {
-					wg.Go(func() {
-						name := fmt.Sprint("bench/", g)
-						for left.Add(-1) >= 0 {
-							l, err := c.Mutex(name).Acquire(ctx)
-							if err != nil {
-								b.Error(err)
-								return
-							}
-							if err := l.Release(ctx); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
-				}
-				wg.Wait()
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+				cycle(b, open(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced }), goroutines)
 			})
 		}
 	}
+}
+
+// BenchmarkNodes is the same with fewer and more servers.
+func BenchmarkNodes(b *testing.B) {
+	for _, nodes := range []int{3, 5, 7, 9} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			f := fleettest.Start(b, fleet.Process, fleet.Options{Nodes: nodes})
+			cycle(b, open(b, f), 16)
+		})
+	}
+}
+
+// cycle has goroutines that acquire and release, each a name of its own, b.N times between them.
+func cycle(b *testing.B, c *redlock.Client, goroutines int) {
+	ctx := context.Background()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			name := fmt.Sprint("bench/", g)
+			for left.Add(-1) >= 0 {
+				l, err := c.Mutex(name).Acquire(ctx)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if err := l.Release(ctx); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 }
 
 // BenchmarkContended is one name wanted by separate clients, each holding it for a millisecond.

@@ -42,7 +42,8 @@ func BenchmarkServer(b *testing.B) {
 			return s, args
 		}
 	}
-	growing := func(i int) string { return strconv.FormatInt(time.Now().UnixMicro()+int64(i), 10) }
+	ballot := time.Now().UnixMicro()
+	growing := func(int) string { ballot++; return strconv.FormatInt(ballot, 10) }
 	none := func(int) string { return "0" }
 	release := func(i int) (*script, []any) {
 		return standard.release, []any{1, "k" + strconv.Itoa(i), token, "100"}

@@ -145,3 +145,11 @@ func TestAnInterruptedRunEndsItsServersAndSaysSo(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestTheMarkdownTablesNameSubjectsThatThereAre(t *testing.T) {
+	var names []string
+	for _, s := range subject.All() {
+		names = append(names, s.Name)
+	}
+	assert.Subset(t, names, headlined)
+}

@@ -70,6 +70,9 @@ func (r *report) writeTable(b *strings.Builder, table int) {
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(columns)) + "\n")
 	for _, s := range subject.All() {
+		if !slices.Contains(headlined, s.Name) {
+			continue
+		}
 		cells := ""
 		some := false
 		for _, c := range columns {
@@ -96,6 +99,10 @@ func (r *report) lookup(workload, subject string) *result {
 	return nil
 }
 
+// headlined are the subjects of the Markdown tables: one of each library, by the pool that serves it best.
+var headlined = []string{"redlock", "redlock NoFence", "redsync redigo", "redsync rueidis", "rueidislock (one server)",
+	"bsm/redislock (one server)", "limit"}
+
 // cell is the median, its spread, and how it compares to the baseline where that is what the workload is
 // about.
 func cell(m measure.Metric, res *result) string {
@@ -111,7 +118,7 @@ func cell(m measure.Metric, res *result) string {
 }
 
 func plusMinus(s stats.Summary) string {
-	if s.Rounds < 2 || s.Median == 0 {
+	if s.Rounds < 2 || s.Median < 0.001 {
 		return ""
 	}
 	percent := 100 * (s.Max - s.Min) / 2 / s.Median
