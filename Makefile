@@ -1,12 +1,16 @@
 # `make demo` shows the lock at work with nothing installed but Go. `make test` is what decides a change.
 
+SHELL = bash
+.SHELLFLAGS = -eo pipefail -c
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
-FUZZTIME ?= 3s
+BENCHSTAT = golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+FUZZ ?= 20000x
 SEEDS ?= 2000
 BENCH ?= .
+COMPARE ?= --out ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz bench chaos compare
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz bench bench-record chaos compare
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -32,22 +36,26 @@ simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says ho
 	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$(SEEDS)
 
 simulate-switches: ## each defence off in turn: how many seeds until something breaks
-	go test -count=1 -timeout 30m -run '^TestSimulation$$' -switches=5000
+	go test -count=1 -timeout 30m -run '^TestSimulation$$' -switches=10000
 
 nested: ## the modules beside this one
 	@set -e; for dir in $(NESTED); do echo "== $$dir"; \
 		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./... && go test -race -count=1 -timeout 4m ./...); done
 
-fuzz: ## each fuzz target for FUZZTIME
-	@.ci/fuzz.sh $(FUZZTIME)
+fuzz: ## each fuzz target for FUZZ=20000x inputs
+	@.ci/fuzz.sh $(FUZZ)
 
-bench: ## the benchmarks, on five servers of this machine
-	go test -run '^$$' -bench '$(BENCH)' -benchtime 3s .
+bench: ## the benchmarks, on five servers of this machine, beside the last recorded run
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 1s -count 6 . | tee bench.txt
+	go run $(BENCHSTAT) docs/benchmarks.txt bench.txt
+
+bench-record: bench ## and make this run the recorded one
+	mv bench.txt docs/benchmarks.txt
 
 chaos: ## every scenario on real servers and in containers, with reports in reports/ (some 15 minutes)
 	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet process --seconds 5 --out reports/process
 	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet docker --seconds 5 --out reports/docker
 	go run ./cmd/redlock chaos matrix --fleet process > reports/matrix.md
 
-compare: ## this library beside others on the same servers, and beside the limit
+compare: ## this library beside others on the same servers, and beside the limit; writes the README's tables
 	cd compare && go run . $(COMPARE)

@@ -52,10 +52,11 @@ type cast struct {
 	clock span
 }
 
-// casts reads three bytes a vote: who and what, where its clock is, and how wide that is known.
+// casts reads three bytes a vote: who and what, where its clock is, and how wide that is known. Thirty-two are
+// more than nine nodes can take, late answers and repeated ones among them.
 func casts(nodes int, script []byte) []cast {
 	var all []cast
-	for ; len(script) >= 3; script = script[3:] {
+	for ; len(script) >= 3 && len(all) < 32; script = script[3:] {
 		low := int64(script[1])
 		all = append(all, cast{node: int(script[0]>>2) % nodes, vote: granted + vote(script[0]&3)%3,
 			clock: span{low, low + int64(script[2])/4}})
