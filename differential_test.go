@@ -60,11 +60,9 @@ func operation(r *rand.Rand) (command string, args []any) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
 	token, ttl := pick("t1", "t2", "t3"), pick("60000", "90000")
-	keys := func(first ...string) (all []any) {
-		for _, k := range append(first, names...) {
-			all = append(all, k)
-		}
-		return all
+	var keys []any
+	for _, name := range names {
+		keys = append(keys, name)
 	}
 	var ballot []any
 	if n := r.IntN(5); n == 0 {
@@ -83,16 +81,16 @@ func operation(r *rand.Rand) (command string, args []any) {
 	case 0, 1, 2, 3:
 		args := append([]any{pick("run1 60000", "run1 60000", "run1 90000", "run2 60000"), pick("0", "1"),
 			pick("next:1", "next:2"), token, ttl}, ballot...)
-		return eval(standard.acquire, keys(markerKey, fenceKey), args...)
+		return eval(standard.acquire, keys, args...)
 	case 4:
-		return eval(standard.extend, keys(), token, ttl)
+		return eval(standard.extend, keys, token, ttl)
 	case 5:
-		return eval(standard.plant, keys(fenceKey), append([]any{token, ttl}, ballot...)...)
+		return eval(standard.plant, keys, append([]any{token, ttl}, ballot...)...)
 	case 6, 7:
-		return eval(standard.release, keys(), pick(token, token, "next:1", "next:2"), pick("0", "60000"))
+		return eval(standard.release, keys, pick(token, token, "next:1", "next:2"), pick("0", "60000"))
 	case 8, 9:
-		return eval(standard.ready, []any{markerKey, quarantineKey}, pick("run1", "run1", "run2"), pick("60000", "90000"), "750",
-			pick("", "", "enroll", "enroll", "durable"))
+		return eval(standard.ready, nil, pick("run1", "run1", "run2"), pick("60000", "90000"), "750",
+			pick("", "", "enroll", "enroll", "durable"), pick("0", "1"))
 	case 10:
 		return "DEL", []any{pick("a", "b", markerKey, quarantineKey, fenceKey)}
 	default:

@@ -69,8 +69,8 @@ func init() {
 		"an expired lease stays expired": omit(takenOnce),
 		"ballots of the servers":         omit(serverBallots),
 		"fence comparison":               edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false"),
-		"fence persistence":              edit("acquire", "redis.call('HSET', KEYS[2], ARGV[i], ballot)", ""),
-		"quarantine":                     edit("acquire", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'unready', now} end", ""),
+		"fence persistence":              edit("acquire", "redis.call('HSET', 'redlock:fence', ARGV[i], ballot)", ""),
+		"quarantine":                     edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", ""),
 		"quarantine length":              edit("ready", "local length = math.max(maxTTL, markedMax or 0) + margin", "local length = 1"),
 		"clock band":                     func(cfg *Config) { cfg.ClockBand = -1 },
 	} {

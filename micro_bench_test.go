@@ -52,7 +52,7 @@ func BenchmarkEncodeAcquire(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var token any = newToken()
-		r := newRound(standard.acquire, res.marked, res.args("", millis(10*time.Second), token, 1_700_000_000_000_000), 5, 3, 0, 0)
+		r := newRound(standard.acquire, res.keys, res.args("", millis(10*time.Second), token, 1_700_000_000_000_000), 5, 3, 0, 0)
 		q := request{round: r}
 		args = q.arguments(args[:0], &stands, 0)
 		if err := conn.Send(q.command(), args...); err != nil {

@@ -35,7 +35,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	var ballot uint64
 	if !c.cfg.NoFence {
 		if ballot = c.ballot(t0); ballot == 0 { // no node was ever reached, so there is nobody to ask
-			r = c.newRound(c.protocol.acquire, l.res.marked, nil, t0)
+			r = c.newRound(c.protocol.acquire, l.res.keys, nil, t0)
 			for _, n := range c.nodes {
 				_, _, why := n.state()
 				r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
@@ -46,7 +46,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
-	r = newRound(c.protocol.acquire, l.res.marked, l.res.args(how.claim, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
+	r = newRound(c.protocol.acquire, l.res.keys, l.res.args(how.claim, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
 	r.enter = how.enter
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, how.probe, timeout)
@@ -108,7 +108,7 @@ func (c *Client) renew(h *hold) *round {
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
 func (c *Client) plant(h *hold, node int) bool {
 	args := h.lock.res.args(nil, h.lock.millis, h.boxed, h.ballot)[1:]
-	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.fenced, args, c.cfg.Clock.Now()), false)
+	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.keys, args, c.cfg.Clock.Now()), false)
 }
 
 // newRound makes a round of all nodes that no clock has a part in.

@@ -10,12 +10,10 @@ import (
 // A resource is what one lock locks: its names, and how they are said to a node. It is not written after
 // it was made.
 type resource struct {
-	names  []string
-	keys   []any  // the lock keys
-	fenced []any  // redlock:fence, then the lock keys
-	marked []any  // redlock:node, then all of these
-	slots  []any  // the fence slot of each lock key
-	line   string // where those of this process queue who want the same
+	names []string
+	keys  []any  // the lock keys
+	slots []any  // the fence slot of each lock key
+	line  string // where those of this process queue who want the same
 }
 
 // fenceSlots bounds the fence state of a node (F3).
@@ -26,25 +24,23 @@ func newResource(prefix, name string, more []string) *resource {
 	if len(more) == 0 { // most locks: everything in one piece
 		one := &struct {
 			resource
-			names  [1]string
-			marked [3]any
-			slots  [1]any
+			names [1]string
+			keys  [1]any
+			slots [1]any
 		}{}
 		res = &one.resource
-		res.names, res.marked, res.slots = one.names[:0], one.marked[:2], one.slots[:0]
+		res.names, res.keys, res.slots = one.names[:0], one.keys[:0], one.slots[:0]
 	} else {
 		res.names = make([]string, 0, 1+len(more))
-		res.marked = make([]any, 2, 3+len(more))
+		res.keys = make([]any, 0, 1+len(more))
 		res.slots = make([]any, 0, 1+len(more))
 	}
 	res.names = append(append(res.names, name), more...)
-	res.marked[0], res.marked[1] = boxedMarkerKey, boxedFenceKey
 	for _, name := range res.names {
 		key := prefix + name
-		res.marked = append(res.marked, key)
+		res.keys = append(res.keys, key)
 		res.slots = append(res.slots, boxedSlots[fenceSlot(key)])
 	}
-	res.fenced, res.keys = res.marked[1:], res.marked[2:]
 	res.line = name
 	if len(more) > 0 {
 		res.line = quoted(slices.Sorted(slices.Values(res.names)))
@@ -53,16 +49,12 @@ func newResource(prefix, name string, more []string) *resource {
 }
 
 // Boxed once, for redigo.
-var (
-	boxedMarkerKey any = markerKey
-	boxedFenceKey  any = fenceKey
-	boxedSlots         = func() (slots [fenceSlots]any) {
-		for i := range slots {
-			slots[i] = strconv.Itoa(i)
-		}
-		return slots
-	}()
-)
+var boxedSlots = func() (slots [fenceSlots]any) {
+	for i := range slots {
+		slots[i] = strconv.Itoa(i)
+	}
+	return slots
+}()
 
 // fenceSlot is the same in every client of the nodes: FNV-1a of the key, modulo the number of slots.
 func fenceSlot(key string) int {

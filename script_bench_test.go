@@ -35,8 +35,8 @@ func BenchmarkServer(b *testing.B) {
 	nothing := newScript("nothing", "return 1")
 	acquire := func(s *script, ballot func(i int) string) func(i int) (*script, []any) {
 		return func(i int) (*script, []any) {
-			args := []any{3, markerKey, fenceKey, "k" + strconv.Itoa(i), admitted, "0", "", token, "60000", ballot(i)}
-			if args[9] != "0" {
+			args := []any{1, "k" + strconv.Itoa(i), admitted, "0", "", token, "60000", ballot(i)}
+			if args[7] != "0" {
 				args = append(args, "17")
 			}
 			return s, args

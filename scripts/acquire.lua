@@ -1,15 +1,15 @@
 -- Acquire (protocol steps A2, F2): grant every lock key to one owner, or none.
 --
--- KEYS[1]    redlock:node, the marker of a node that may grant; see ready.lua
--- KEYS[2]    redlock:fence, a hash: fence slot -> highest ballot granted there
--- KEYS[3..]  the lock keys
+-- KEYS       the lock keys. Beside them it reads redlock:node, the marker of a node that may grant (ready.lua), and
+--            redlock:fence, a hash: fence slot -> highest ballot granted there. These are the same for every lock, and
+--            an argument costs a server as much as half a command.
 -- ARGV[1]    the marker as the client knows it: the run id of this connection's server, and MaxTTL
 -- ARGV[2]    "1": enter the client among those who wait for the key in the way (W2)
 -- ARGV[3]    what a key holds that was kept for this client by release.lua: "next:" and the client's id
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
 -- ARGV[6]    ballot, or "0" to keep no fence
--- ARGV[7..]  the fence slot of each lock key, in the order of KEYS[3..]
+-- ARGV[7..]  the fence slot of each lock key, in the order of KEYS
 --
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
@@ -23,12 +23,12 @@ local me, token, ttl, ballot = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'unready', now} end
+if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end
 
 local highest = 0
 if ballot ~= '0' then
   for i = 7, #ARGV do
-    local stored = tonumber(redis.call('HGET', KEYS[2], ARGV[i]) or 0)
+    local stored = tonumber(redis.call('HGET', 'redlock:fence', ARGV[i]) or 0)
     if stored > highest then highest = stored end
   end
 end
@@ -36,7 +36,7 @@ local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
 -- A key that is no string was never a lock of anybody's: it is held by something else.
 local held, owner
-for i = 3, #KEYS do
+for i = 1, #KEYS do
   if stale then
     if redis.call('EXISTS', KEYS[i]) == 1 then
       owner = redis.pcall('GET', KEYS[i])
@@ -48,7 +48,7 @@ for i = 3, #KEYS do
       redis.call('SET', KEYS[i], token, 'PX', ttl)
     else
       held = KEYS[i]
-      for j = 3, i - 1 do redis.call('DEL', KEYS[j]) end
+      for j = 1, i - 1 do redis.call('DEL', KEYS[j]) end
     end
   end
   if held then break end
@@ -66,6 +66,6 @@ end
 if stale then return {'ballot', now, highest} end
 
 if ballot ~= '0' then
-  for i = 7, #ARGV do redis.call('HSET', KEYS[2], ARGV[i], ballot) end
+  for i = 7, #ARGV do redis.call('HSET', 'redlock:fence', ARGV[i], ballot) end
 end
 return now

@@ -1,12 +1,11 @@
 -- Plant (protocol step R2): put the lock keys back on a node that lacks them, and the fence with them.
 -- Sent only after a quorum extended the same lease.
 --
--- KEYS[1]    redlock:fence
--- KEYS[2..]  the lock keys
+-- KEYS       the lock keys
 -- ARGV[1]    owner token
 -- ARGV[2]    time to live, milliseconds
 -- ARGV[3]    the lease's ballot, or "0" where no fence is kept
--- ARGV[4..]  the fence slot of each lock key, in the order of KEYS[2..]
+-- ARGV[4..]  the fence slot of each lock key, in the order of KEYS
 --
 -- Replies
 --   integer                           planted; this server's TIME in microseconds
@@ -15,7 +14,7 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-for i = 2, #KEYS do
+for i = 1, #KEYS do
   local owner = redis.pcall('GET', KEYS[i])
   if owner and owner ~= ARGV[1] then
     if type(owner) ~= 'string' then owner = '' end
@@ -23,12 +22,12 @@ for i = 2, #KEYS do
   end
 end
 
-for i = 2, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
+for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
 if ARGV[3] ~= '0' then
   for i = 4, #ARGV do
     -- Never lowered: a later holder may have raised this slot for another name.
-    if tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) < tonumber(ARGV[3]) then
-      redis.call('HSET', KEYS[1], ARGV[i], ARGV[3])
+    if tonumber(redis.call('HGET', 'redlock:fence', ARGV[i]) or 0) < tonumber(ARGV[3]) then
+      redis.call('HSET', 'redlock:fence', ARGV[i], ARGV[3])
     end
   end
 end

@@ -1,13 +1,13 @@
 -- Ready (protocol steps Q1, Q2): may this node grant? If it may have forgotten what it granted, begin or go on
 -- with a quarantine, and end it when its time is over.
 --
--- KEYS[1]    redlock:node, the marker
--- KEYS[2]    redlock:quarantine, which exists while one lasts
--- KEYS[3]    redlock:fence, where the client keeps fences
+-- It reads and writes redlock:node, the marker, and redlock:quarantine, which exists while one lasts.
+--
 -- ARGV[1]    run id of this server process, as INFO told it on this very connection
 -- ARGV[2]    MaxTTL, milliseconds
 -- ARGV[3]    how long a quarantine lasts beyond MaxTTL, milliseconds
 -- ARGV[4]    "enroll": an operator vouches that no lease is out; "durable": a restart forgets nothing; else ""
+-- ARGV[5]    "1": the client keeps fences
 --
 -- The marker is "<run id> <MaxTTL>" on a node that may grant, and "<run id> <MaxTTL> <time>" on one in
 -- quarantine until that time of this server, in microseconds.
@@ -22,11 +22,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local function admit(max)
-  redis.call('SET', KEYS[1], run .. ' ' .. string.format('%.0f', max))
-  redis.call('DEL', KEYS[2])
-  if KEYS[3] then
+  redis.call('SET', 'redlock:node', run .. ' ' .. string.format('%.0f', max))
+  redis.call('DEL', 'redlock:quarantine')
+  if ARGV[5] == '1' then
     -- Small hashes are lists, searched from end to end, as long as no field is longer than 64 bytes.
-    redis.call('HSET', KEYS[3], string.rep('-', 80), '')
+    redis.call('HSET', 'redlock:fence', string.rep('-', 80), '')
   end
   return {'ready', now, max}
 end
@@ -34,7 +34,7 @@ end
 if word == 'enroll' then return admit(maxTTL) end
 
 local markedRun, markedMax, ends
-local marker = redis.pcall('GET', KEYS[1])
+local marker = redis.pcall('GET', 'redlock:node')
 if type(marker) == 'string' then
   markedRun, markedMax, ends = string.match(marker, '^(%S+) (%d+) ?(%d*)$')
   markedMax = tonumber(markedMax)
@@ -44,8 +44,8 @@ if markedRun == run and ends == '' then return admit(markedMax) end
 if markedRun and word == 'durable' and ends == '' then return admit(markedMax) end
 
 local function confine(max, till)
-  redis.call('SET', KEYS[1], run .. ' ' .. string.format('%.0f', max) .. ' ' .. string.format('%.0f', till))
-  redis.call('SET', KEYS[2], run, 'PX', math.max(1, math.ceil((till - now) / 1000)))
+  redis.call('SET', 'redlock:node', run .. ' ' .. string.format('%.0f', max) .. ' ' .. string.format('%.0f', till))
+  redis.call('SET', 'redlock:quarantine', run, 'PX', math.max(1, math.ceil((till - now) / 1000)))
 end
 
 if markedRun == run then
@@ -56,7 +56,7 @@ if markedRun == run then
     markedMax = maxTTL
   end
   -- Both must be over: the key may have been evicted or deleted, and the time in the marker may not.
-  local left = math.max((till - now) / 1000, redis.call('PTTL', KEYS[2]))
+  local left = math.max((till - now) / 1000, redis.call('PTTL', 'redlock:quarantine'))
   if left <= 0 then return admit(markedMax) end
   return {'quarantine', now, math.ceil(left)}
 end
