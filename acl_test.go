@@ -17,55 +17,64 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// The rights that the README gives to a Redis user are enough, for contention and a server that forgot its
+// The rights that docs/operations.md gives to a Redis user are enough, for contention and a server that forgot its
 // scripts too.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+	doc, err := os.ReadFile("docs/operations.md")
 	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^user locker on >SECRET (.*)$`).FindSubmatch(readme)
-	require.NotNil(t, line, "README.md has no line that begins with: user locker on >SECRET")
-	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	for _, n := range f.Nodes() {
-		conn, err := n.DialDirect(soon(t), time.Second)
-		require.NoError(t, err)
-		args := []any{"SETUSER", "locker", "on", ">SECRET"}
-		for _, rule := range strings.Fields(string(line[1])) {
-			args = append(args, rule)
+	line := regexp.MustCompile(`(?m)^user locker on >SECRET (.*)$`).FindSubmatch(doc)
+	require.NotNil(t, line, "docs/operations.md has no line that begins with: user locker on >SECRET")
+	for prefix, keys := range map[string]string{"": "~*", "lock:": "~lock:* ~redlock:*"} {
+		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+		for _, n := range f.Nodes() {
+			conn, err := n.DialDirect(soon(t), time.Second)
+			require.NoError(t, err)
+			args := []any{"SETUSER", "locker", "on", ">SECRET"}
+			for _, rule := range strings.Fields(strings.Replace(string(line[1]), "~*", keys, 1)) {
+				args = append(args, rule)
+			}
+			_, err = conn.Do("ACL", args...)
+			require.NoError(t, err)
+			conn.Close()
 		}
-		_, err = conn.Do("ACL", args...)
+		asLocker := func(cfg *redlock.Config) {
+			cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "SECRET") })...)
+			cfg.Prefix = prefix
+		}
+		a, b, ctx := open(t, f, asLocker), open(t, f, asLocker), soon(t)
+		held, err := a.Mutex("x", "y").Acquire(ctx)
 		require.NoError(t, err)
-		conn.Close()
-	}
-	asLocker := func(cfg *redlock.Config) {
-		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "SECRET") })...)
-	}
-	a, b, ctx := open(t, f, asLocker), open(t, f, asLocker), soon(t)
-	held, err := a.Mutex("x", "y").Acquire(ctx)
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() {
-		done <- b.Mutex("y").Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
-	}()
-	require.NoError(t, held.Extend(ctx))
-	require.NoError(t, held.Release(ctx))
-	require.NoError(t, <-done)
+		done := make(chan error, 1)
+		go func() {
+			done <- b.Mutex("y").Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+		}()
+		require.NoError(t, held.Extend(ctx))
+		state, err := b.Inspect(ctx, "x")
+		require.NoError(t, err)
+		require.Equal(t, held.Token(), state.Token)
+		require.NoError(t, held.Release(ctx))
+		require.NoError(t, <-done)
+		_, err = a.Mutex("y").Acquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, b.ForceRelease(ctx, "y"))
 
-	for _, n := range f.Nodes() {
-		conn, err := n.DialDirect(ctx, time.Second)
-		require.NoError(t, err)
-		_, err = conn.Do("SCRIPT", "FLUSH")
-		require.NoError(t, err)
-		conn.Close()
-	}
-	require.EventuallyWithT(t, func(t *assert.CollectT) {
-		assert.NoError(t, a.Mutex("z").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
-	}, 5*time.Second, 10*time.Millisecond)
-	for _, n := range f.Nodes() {
-		conn, err := n.DialDirect(ctx, time.Second)
-		require.NoError(t, err)
-		denied, err := conn.Do("ACL", "LOG")
-		require.NoError(t, err)
-		require.Empty(t, denied, "the server refused something")
-		conn.Close()
+		for _, n := range f.Nodes() {
+			conn, err := n.DialDirect(ctx, time.Second)
+			require.NoError(t, err)
+			_, err = conn.Do("SCRIPT", "FLUSH")
+			require.NoError(t, err)
+			conn.Close()
+		}
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			assert.NoError(t, a.Mutex("z").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+		}, 5*time.Second, 10*time.Millisecond)
+		for _, n := range f.Nodes() {
+			conn, err := n.DialDirect(ctx, time.Second)
+			require.NoError(t, err)
+			denied, err := conn.Do("ACL", "LOG")
+			require.NoError(t, err)
+			require.Empty(t, denied, "the server refused something")
+			conn.Close()
+		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 
 // A protocol is the scripts, chance, and the defences that are off: none, but in tests.
 type protocol struct {
-	acquire, extend, plant, release, ready *script
+	acquire, extend, plant, release, ready, inspect *script
 
 	off    defence
 	random func(time.Duration) time.Duration // at least 0 and below; seeded in tests
@@ -39,6 +39,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		plant:   load("plant", plantSource),
 		release: load("release", releaseSource),
 		ready:   load("ready", readySource),
+		inspect: load("inspect", inspectSource),
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true
@@ -50,7 +51,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release}
+	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release, p.inspect}
 }
 
 // lacks reports whether the defence is off.

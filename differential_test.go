@@ -77,7 +77,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		all := append([]any{s.source, len(keys)}, keys...)
 		return "EVAL", append(all, args...)
 	}
-	switch r.IntN(12) {
+	switch r.IntN(13) {
 	case 0, 1, 2, 3:
 		args := append([]any{pick("run1 60000", "run1 60000", "run1 90000", "run2 60000"), pick("0", "1"),
 			pick("next:1", "next:2"), token, ttl}, ballot...)
@@ -92,6 +92,8 @@ func operation(r *rand.Rand) (command string, args []any) {
 		return eval(standard.ready, nil, pick("run1", "run1", "run2"), pick("60000", "90000"), "750",
 			pick("", "", "enroll", "enroll", "durable"), pick("0", "1"))
 	case 10:
+		return eval(standard.inspect, keys[:1], fmt.Sprint(names[0][0]%2))
+	case 11:
 		return "DEL", []any{pick("a", "b", markerKey, quarantineKey, fenceKey)}
 	default:
 		switch r.IntN(3) {

@@ -47,9 +47,7 @@ func DoValue[T any](ctx context.Context, l Lock, fn func(context.Context, *Lease
 // run calls fn under the lease and releases it, whatever becomes of fn.
 func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
 	defer func() {
-		if !l.Valid() { // also when no timer has noticed yet
-			l.hold.expire()
-		}
+		l.hold.look()
 		cause := l.hold.cause()
 		released := l.Release(ctx)
 		switch {

@@ -28,7 +28,7 @@ var (
 // A RoundError is a round that did not succeed. It is [ErrHeld], [ErrNoQuorum] or [ErrLost] by
 // [errors.Is], and so is every error of its nodes.
 type RoundError struct {
-	Op                             string            // acquire, extend or release
+	Op                             string            // acquire, extend, release, inspect, or ready (Enroll)
 	Names                          []string          // the lock's names
 	Need, Granted, Denied, Unknown int               // votes: how many it takes, and what they were
 	Err                            *multierror.Error // a [*NodeError] for each node that did not grant

@@ -222,3 +222,57 @@ func ExampleNewSharded() {
 	// alone
 	// <nil>
 }
+
+func ExampleLock_Reentrant() {
+	client, end := exampleClient()
+	defer end()
+
+	lock := client.Mutex("report").Reentrant()
+	publish := func(ctx context.Context) error { // needs the lock, whether or not its caller has it
+		return lock.Do(ctx, func(context.Context, *redlock.Lease) error {
+			fmt.Println("published")
+			return nil
+		})
+	}
+	err := lock.Do(context.Background(), func(ctx context.Context, _ *redlock.Lease) error { return publish(ctx) })
+	fmt.Println(err)
+	// Output:
+	// published
+	// <nil>
+}
+
+func ExampleClient_Inspect() {
+	client, end := exampleClient()
+	defer end()
+
+	lease, err := client.Mutex("invoice/42").Acquire(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	state, err := client.Inspect(context.Background(), "invoice/42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", state.Held, "by us:", state.Token == lease.Token(), "fence:", state.Fence == lease.Fence())
+	// Output: held: true by us: true fence: true
+}
+
+func ExampleClient_ForceRelease() {
+	client, end := exampleClient()
+	defer end()
+
+	gone, err := client.Mutex("invoice/42").Acquire(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	// An operator knows that the holder will not come back.
+	if err := client.ForceRelease(context.Background(), "invoice/42"); err != nil {
+		log.Fatal(err)
+	}
+	next, err := client.Mutex("invoice/42").TryAcquire(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("a larger fence:", next.Fence() > gone.Fence())
+	// Output: a larger fence: true
+}

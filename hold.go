@@ -26,9 +26,11 @@ type hold struct {
 	due   Instant // the scheduler's
 	place int     // the scheduler's; -1: not queued
 
-	mu       sync.Mutex // guards the rest; nodes are sent to under it, nothing else is called
-	ended    error      // why the lease ended; nil while it is held
+	mu       sync.Mutex      // guards the rest; nodes are sent to under it, nothing else is called
+	ended    error           // why the lease ended; nil while it is held
+	ctx      context.Context // ends with the hold; nil until somebody asks
 	cancel   context.CancelCauseFunc
+	leases   int     // that have not been released, nor dropped; more than one after re-entry
 	reached  nodeSet // the nodes that may have the keys
 	renewing bool
 	renewal  *round  // in flight, of the scheduler's; nil: none
@@ -247,6 +249,13 @@ func (h *hold) end(cause error) bool {
 	return true
 }
 
+// look ends the lease if its validity has ended, also when no timer has noticed yet.
+func (h *hold) look() {
+	if h.client.cfg.Clock.Now() >= h.validUntil() {
+		h.expire()
+	}
+}
+
 // expire ends the lease at the end of its validity.
 func (h *hold) expire() {
 	if h.limit != 0 && h.validUntil() == h.limit {
@@ -305,8 +314,25 @@ func (h *hold) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
 	}
 }
 
-// abandon stops the renewals of a lease that nobody can reach. It expires by itself.
+// context is what the contexts of the hold's leases end with.
+func (h *hold) context() context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx == nil {
+		h.ctx, h.cancel = context.WithCancelCause(context.Background())
+		if h.ended != nil {
+			h.cancel(h.ended)
+		}
+	}
+	return h.ctx
+}
+
+// abandon is called when nobody can reach one of the leases. The renewals stop with the last; it then expires by
+// itself.
 func (h *hold) abandon() {
+	if !h.leave() {
+		return
+	}
 	h.mu.Lock()
 	held := h.ended == nil && h.renewing
 	h.renewing = false

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,14 +22,19 @@ type Lease struct {
 
 	parent context.Context // whose values Context carries
 
-	mu sync.Mutex // guards the next two
+	mu sync.Mutex // guards the rest; the hold's is taken under it
 	// own ends with the lease and does not know it: the hold may reach own, but must not reach the lease.
-	own context.Context
-	ctx context.Context // own, with the lease in it
+	own    context.Context
+	ctx    context.Context // own, with the lease in it
+	cancel context.CancelCauseFunc
+	last   bool  // it was released when no other lease of the hold was left
+	lost   error // why the hold had been lost, if others were left
+
+	released atomic.Bool // written under mu
 }
 
 func newLease(ctx context.Context, l *spec, token any, ballot uint64, reached nodeSet, now, until Instant) *Lease {
-	h := &hold{client: l.client, lock: l, token: token.(string), boxed: token, ballot: ballot, reached: reached, place: -1}
+	h := &hold{client: l.client, lock: l, token: token.(string), boxed: token, ballot: ballot, reached: reached, place: -1, leases: 1}
 	if l.maxHold > 0 {
 		h.limit = now.Add(l.maxHold)
 		until = min(until, h.limit)
@@ -49,17 +55,27 @@ func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
-		own, cancel := context.WithCancelCause(context.WithoutCancel(l.parent))
-		l.own, l.ctx = own, carry(own, l, context.WithoutCancel(l.parent))
-		l.hold.mu.Lock()
-		ended := l.hold.ended
-		l.hold.cancel = cancel
-		l.hold.mu.Unlock()
-		if ended != nil {
-			cancel(ended)
+		values := context.WithoutCancel(l.parent)
+		l.own, l.cancel = context.WithCancelCause(valued{l.hold.context(), values})
+		l.ctx = carry(l.own, l, values)
+		if l.released.Load() {
+			l.cancel(ErrReleased)
 		}
 	}
 	return l.ctx
+}
+
+// A valued context ends when one does and has the values of another, which never ends.
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+func (v valued) Value(key any) any {
+	if value := v.values.Value(key); value != nil {
+		return value
+	}
+	return v.Context.Value(key) // by which package context finds what a child ends with
 }
 
 // With returns a context that carries the lease as well as all that ctx does. It ends when ctx does, or when
@@ -76,12 +92,12 @@ func (l *Lease) With(ctx context.Context) context.Context {
 // timers were late or the machine was suspended. Ask it just before what must not be done twice, and let the
 // resource check [Lease.Fence]: the process may still be stopped between the answer and the deed.
 func (l *Lease) Valid() bool {
-	return !l.hold.over.Load() && l.hold.client.cfg.Clock.Now() < l.hold.validUntil()
+	return !l.released.Load() && !l.hold.over.Load() && l.hold.client.cfg.Clock.Now() < l.hold.validUntil()
 }
 
 // Remaining is how long the lease is valid yet if it is not renewed; 0 if it is not valid.
 func (l *Lease) Remaining() time.Duration {
-	if l.hold.over.Load() {
+	if l.released.Load() || l.hold.over.Load() {
 		return 0
 	}
 	return max(0, l.hold.validUntil().Sub(l.hold.client.cfg.Clock.Now()))
@@ -104,12 +120,12 @@ func (l *Lease) Names() []string { return slices.Clone(l.hold.lock.res.names) }
 // what remains. An expired lease is never taken again: the error is then [ErrLost].
 func (l *Lease) Extend(ctx context.Context) error {
 	h := l.hold
+	h.look()
 	if err := h.cause(); err != nil {
 		return err
 	}
-	if !l.Valid() {
-		h.expire()
-		return h.cause()
+	if l.released.Load() {
+		return ErrReleased
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -124,9 +140,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	case won:
 		// The verdict may be here before its effect: apply it, which is harmless twice.
 		h.prolong(r)
-		if !l.Valid() {
-			h.expire()
-		}
+		h.look()
 		return h.cause()
 	}
 	if _, votes := r.snapshot(); votes.refused() {
@@ -136,7 +150,8 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return r.error(ErrNoQuorum, h.lock.res.names, h.client.nodes, "")
 }
 
-// Release ends the lease and tells all nodes. It returns nil when a quorum of them deleted the lock,
+// Release ends the lease and, if no other has re-entered it ([Lock.Reentrant]) and holds it yet, tells all nodes.
+// It returns nil when a quorum of them deleted the lock, or others hold it yet,
 // [ErrLost] when it was no longer ours, and [ErrNoQuorum] when too few could be asked: the lock then expires
 // by itself, and the nodes that come back within that time are still told.
 //
@@ -149,9 +164,11 @@ func (l *Lease) Release(ctx context.Context) error {
 			ctx = c.under
 		}
 	}
+	if last, lost := l.leave(); !last {
+		return lost
+	}
 	first := h.end(ErrReleased)
 	r := h.sendRelease()
-	l.cleanup.Stop() // also of a lease that was lost: until then it keeps the hold, and all that reaches
 	err := h.awaitRelease(ctx, r)
 	if first {
 		if hook := h.client.cfg.Hooks.Released; hook != nil {

@@ -18,6 +18,7 @@ type spec struct {
 	millis  any           // of ttl, boxed once for redigo
 	maxHold time.Duration // 0: none
 	renew   bool
+	again   bool  // Reentrant
 	err     error // why it cannot be acquired
 }
 
@@ -79,10 +80,10 @@ func (l Lock) WithoutRenewal() Lock {
 // Other errors are [ErrInvalid] and [ErrClosed].
 //
 // Those who wait in one process are served in the order in which they came. Acquiring a lock that ctx
-// already holds is an error at once: it would wait for itself.
+// already holds is an error at once, unless it is [Lock.Reentrant]: it would wait for itself.
 func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
-	if err := l.check(ctx); err != nil {
-		return nil, err
+	if lease, err := l.check(ctx); lease != nil || err != nil {
+		return lease, err
 	}
 	c := l.spec.client
 	begun := c.cfg.Clock.Now()
@@ -124,8 +125,8 @@ const maxBallots = 8
 // A round is repeated at once where nothing but a ballot was in its way. Two who try at the same moment may
 // both be told ErrHeld.
 func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	if err := l.check(ctx); err != nil {
-		return nil, err
+	if lease, err := l.check(ctx); lease != nil || err != nil {
+		return lease, err
 	}
 	c := l.spec.client
 	begun := c.cfg.Clock.Now()
@@ -147,39 +148,37 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// check says whether the lock can be acquired under ctx at all.
-func (l Lock) check(ctx context.Context) error {
+// check says whether the lock can be acquired under ctx at all, or returns another lease of one that ctx carries.
+func (l Lock) check(ctx context.Context) (*Lease, error) {
 	switch {
 	case l.spec == nil:
-		return invalid("Lock", "it is the zero Lock; get one from Client.Mutex")
+		return nil, invalid("Lock", "it is the zero Lock; get one from Client.Mutex")
 	case l.spec.err != nil:
-		return l.spec.err
+		return nil, l.spec.err
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return nil, ctx.Err()
 	case l.spec.client.isClosed():
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if name, both := l.spec.shares(c.lease.hold.lock); both && c.lease.hold.cause() == nil {
-			return invalid("ctx", "it already holds %q, so this would wait for itself for ever; use the lease that it carries", name)
+		held := c.lease.hold
+		name, both := l.spec.shares(held.lock)
+		if !both || held.cause() != nil {
+			continue
+		}
+		if !l.spec.again {
+			return nil, invalid("ctx", "it already holds %q, so this would wait for itself for ever; "+
+				"use the lease that it carries, or Reentrant", name)
+		}
+		if !l.spec.within(held.lock) {
+			return nil, invalid("ctx", "it already holds %q, but not all of %s, so this would wait for itself for ever; "+
+				"acquire all names at once", name, quoted(l.spec.res.names))
+		}
+		if lease := c.lease.reenter(ctx); lease != nil {
+			return lease, nil
 		}
 	}
-	return nil
-}
-
-// shares finds a name that both locks lock.
-func (s *spec) shares(other *spec) (string, bool) {
-	if s.client != other.client {
-		return "", false
-	}
-	for _, name := range s.res.names {
-		for _, theirs := range other.res.names {
-			if name == theirs {
-				return name, true
-			}
-		}
-	}
-	return "", false
+	return nil, nil
 }
 
 func (c *Client) acquired(l *Lease, begun Instant, attempts int) {

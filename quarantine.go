@@ -168,28 +168,13 @@ func (c *Client) Enroll(ctx context.Context) error {
 	}
 	r := c.readyRound("enroll")
 	r.tally.need = len(c.nodes)
-	answers := make(chan struct{}, len(c.nodes))
 	r.answered = func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if a.vote == granted {
 			c.nodes[node].learnReady(a)
 		}
-		answers <- struct{}{}
 	}
-	for _, n := range c.nodes {
-		n.send(r, false)
-	}
-	// Every node counts here, so the first that is away must not end the wait for the others.
-	timer := c.timers.start(c.stallTimeout())
-	defer c.timers.stop(timer)
-	for range c.nodes {
-		select {
-		case <-answers:
-		case <-timer.C:
-			r.expire(errSilent)
-			return r.error(ErrNoQuorum, nil, c.nodes, "not every node was enrolled")
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := c.hearAll(ctx, r, c.stallTimeout()); err != nil {
+		return err
 	}
 	if r.result() == won {
 		return nil

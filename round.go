@@ -62,12 +62,13 @@ func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Durat
 // An answer is one node's reply to one round.
 type answer struct {
 	vote   vote
-	micros int64   // the server's TIME in µs, where it told
-	clock  span    // where its clock lies against ours, where it told
-	maxTTL int64   // what ready.lua admits, in ms
-	kept   bool    // what release.lua released is kept for somebody who waits
-	denial *denial // why it was denied
-	err    error   // why it is unknown
+	micros int64    // the server's TIME in µs, where it told
+	clock  span     // where its clock lies against ours, where it told
+	maxTTL int64    // what ready.lua admits, in ms
+	kept   bool     // what release.lua released is kept for somebody who waits
+	denial *denial  // why it was denied
+	found  *finding // what inspect.lua found
+	err    error    // why it is unknown
 }
 
 // A denial is a node's no.
@@ -313,6 +314,15 @@ func parseDenial(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: confined, left: time.Duration(left) * time.Millisecond}
+	case "key":
+		left, errLeft := redis.Int64(at(reply, 2))
+		owner, errOwner := redis.String(at(reply, 3))
+		highest, errHighest := redis.Uint64(at(reply, 4))
+		if errLeft != nil || errOwner != nil || errHighest != nil {
+			return answer{}, false
+		}
+		a.vote, a.denial = granted, nil
+		a.found = &finding{owner: owner, left: time.Duration(left) * time.Millisecond, taken: left != noKey, highest: highest}
 	case "unready": // the node's own goroutine knows why, and says so in its place
 		return answer{vote: unknown, micros: micros, err: errUnready}, true
 	case "missing":
@@ -322,6 +332,9 @@ func parseDenial(reply []any) (answer, bool) {
 	}
 	return a, true
 }
+
+// noKey is what PTTL says where there is no key.
+const noKey = -2
 
 func at(reply []any, i int) (any, error) {
 	if i >= len(reply) {

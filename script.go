@@ -30,6 +30,8 @@ var (
 	plantSource string
 	//go:embed scripts/release.lua
 	releaseSource string
+	//go:embed scripts/inspect.lua
+	inspectSource string
 )
 
 func newScript(name, source string) *script {

@@ -90,7 +90,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDemo(), newRun(), newDoctor(), newEnroll())
+	root.AddCommand(newDemo(), newRun(), newInspect(), newRelease(), newDoctor(), newEnroll(), newBench())
 	root.AddCommand(newChaos())
 	return root
 }

@@ -31,15 +31,24 @@ func (o *operator) open(ctx context.Context) (client *redlock.Client, done func(
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err = redlock.New(redlock.Config{Nodes: nodes, MaxTTL: o.maxTTL, TTL: min(10*time.Second, o.maxTTL)})
-	if err == nil {
-		err = enrollNew(ctx, o.nodes, client)
-	}
+	client, err = o.connect(ctx, nodes)
 	if err != nil {
 		closeNodes()
-		return nil, nil, failure(err)
+		return nil, nil, err
 	}
 	return client, func() { client.Close(); closeNodes() }, nil
+}
+
+func (o *operator) connect(ctx context.Context, nodes []redlock.Node) (*redlock.Client, error) {
+	client, err := redlock.New(redlock.Config{Nodes: nodes, MaxTTL: o.maxTTL, TTL: min(10*time.Second, o.maxTTL)})
+	if err != nil {
+		return nil, failure(err)
+	}
+	if err := enrollNew(ctx, o.nodes, client); err != nil {
+		client.Close()
+		return nil, failure(err)
+	}
+	return client, nil
 }
 
 func newEnroll() *cobra.Command {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
@@ -51,4 +53,128 @@ func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
 	code, _, errs = run(t, "enroll", nodes(f))
 	require.Equal(t, 69, code)
 	require.Contains(t, errs, f.Nodes()[3].URL()[len("redis://"):])
+}
+
+func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	code, out, _ := run(t, "inspect", nodes(f), "k")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "k is free")
+
+	p := start(t, nil, nil, "run", nodes(f), "--ttl", "2s", "--kill-after", "100ms", "k", "--", "sleep", "20")
+	type lock struct {
+		Held            bool
+		Token           string
+		RemainingMillis int64 `json:"remaining_millis"`
+		Fence           uint64
+		Nodes           []struct {
+			Held    bool
+			Token   string
+			Problem string
+		}
+	}
+	inspect := func() (l lock) {
+		code, out, errs := run(t, "inspect", "--json", nodes(f), "k")
+		require.Equal(t, 0, code, errs)
+		require.NoError(t, json.Unmarshal([]byte(out), &l))
+		return l
+	}
+	require.Eventually(t, func() bool { return inspect().Held }, 5*time.Second, 10*time.Millisecond)
+	held := inspect()
+	require.Len(t, held.Token, 32)
+	require.Positive(t, held.RemainingMillis)
+	require.Positive(t, held.Fence)
+	require.Equal(t, held.Token, held.Nodes[0].Token)
+	code, out, _ = run(t, "inspect", nodes(f), "k", "other")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "k is held by "+held.Token+" on 3 of 3 nodes")
+	require.Contains(t, out, "other is free")
+
+	code, _, errs = run(t, "release", nodes(f), "k")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "--force")
+	require.True(t, inspect().Held)
+	code, out, errs = run(t, "release", "--force", nodes(f), "k")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, held.Token)
+	require.Contains(t, out, "k was released")
+	require.False(t, inspect().Held)
+	code, out, _ = run(t, "release", "--force", nodes(f), "k")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "nothing to release")
+	require.Equal(t, held.Fence, inspect().Fence)
+	code, _, errs = p.wait()
+	require.Equal(t, 76, code, errs)
+
+	require.NoError(t, f.Nodes()[0].Kill())
+	require.NoError(t, f.Nodes()[1].Kill())
+	code, out, errs = run(t, "inspect", nodes(f), "k")
+	require.Equal(t, 69, code, errs)
+	require.Contains(t, out, "1 of 3 nodes answered")
+	code, _, _ = run(t, "release", "--force", nodes(f), "k")
+	require.Equal(t, 69, code)
+	code, _, errs = run(t, "inspect", nodes(f))
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "needs a KEY")
+}
+
+func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, _, errs := run(t, "bench", nodes(f), "--seconds", "0.2")
+	require.Equal(t, 69, code, "they are in quarantine")
+	require.Contains(t, errs, "redlock enroll")
+	code, _, errs = run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+
+	code, out, errs := run(t, "bench", nodes(f), "--seconds", "0.3", "--goroutines", "4", "--json")
+	require.Equal(t, 0, code, errs)
+	type latency struct {
+		Count int
+		P50   float64 `json:"p50_micros"`
+		P99   float64 `json:"p99_micros"`
+		Max   float64 `json:"max_micros"`
+	}
+	type load struct {
+		Goroutines int
+		Cycles     float64 `json:"cycles_per_second"`
+		Acquire    latency
+		Release    latency
+	}
+	var r struct {
+		Nodes           int
+		Alone, Together load
+		HandOver        latency `json:"hand_over"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &r))
+	require.Equal(t, []int{3, 1, 4}, []int{r.Nodes, r.Alone.Goroutines, r.Together.Goroutines})
+	for _, l := range []latency{r.Alone.Acquire, r.Alone.Release, r.Together.Acquire, r.Together.Release, r.HandOver} {
+		require.Positive(t, l.Count)
+		require.Positive(t, l.P50)
+		require.LessOrEqual(t, l.P50, l.P99)
+		require.LessOrEqual(t, l.P99, l.Max)
+	}
+	require.Greater(t, r.Together.Cycles, 0.0)
+	require.Empty(t, keysOf(t, f, "bench/*"))
+
+	code, out, _ = run(t, "bench", nodes(f), "--seconds", "0.1")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "hand-over between two clients")
+	code, _, errs = run(t, "bench", nodes(f), "--goroutines", "0")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "--goroutines")
+}
+
+func keysOf(t *testing.T, f *fleet.Fleet, pattern string) (all []string) {
+	t.Helper()
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(t.Context(), 5*time.Second)
+		require.NoError(t, err)
+		keys, err := redis.Strings(conn.Do("KEYS", pattern))
+		conn.Close()
+		require.NoError(t, err)
+		all = append(all, keys...)
+	}
+	return all
 }

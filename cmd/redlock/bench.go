@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+const benchHelp = `Measures, on the nodes given, how long it takes to acquire and to release a lock that nobody else wants; how many
+times a second that can be done by several at once; and how long a lock takes to go from one client to another that
+waits for it, from when Release was called to when the other has it.
+
+It uses keys of its own, bench/RANDOM/…, and leaves none of them. While it runs it loads the nodes as much as they
+can bear.
+
+Exit code: 0 measured, 69 no quorum, 130 interrupted, 64 usage.`
+
+type bench struct {
+	operator
+	seconds    float64
+	goroutines int
+
+	clients [2]*redlock.Client
+	prefix  string
+	length  time.Duration
+}
+
+func newBench() *cobra.Command {
+	b := &bench{}
+	cmd := &cobra.Command{
+		Use:     "bench",
+		Short:   "Measure cycles a second, latency and hand-over on these nodes",
+		Long:    benchHelp,
+		Example: "  redlock bench --nodes a:6379,b:6379,c:6379\n  redlock bench --nodes embedded --seconds 1 --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !(b.seconds > 0 && b.seconds <= 3600) { // so that NaN is refused too
+				return usage("--seconds %v: give more than 0, at most 3600", b.seconds)
+			}
+			if b.goroutines < 1 || b.goroutines > 10_000 {
+				return usage("--goroutines %d: give 1 to 10000", b.goroutines)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			err := b.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if ctx.Err() != nil {
+				return &exitError{exitSignal + int(syscall.SIGINT), nil}
+			}
+			return err
+		},
+	}
+	b.flags(cmd)
+	cmd.Flags().Float64Var(&b.seconds, "seconds", 2, "how long each of the three is measured")
+	cmd.Flags().IntVar(&b.goroutines, "goroutines", 16, "how many acquire at once")
+	return cmd
+}
+
+// A benchReport is what bench prints.
+type benchReport struct {
+	Nodes    int       `json:"nodes"`
+	Alone    loadStats `json:"alone"`
+	Together loadStats `json:"together"`
+	HandOver latency   `json:"hand_over"`
+}
+
+type loadStats struct {
+	Goroutines   int     `json:"goroutines"`
+	CyclesPerSec float64 `json:"cycles_per_second"`
+	Acquire      latency `json:"acquire"`
+	Release      latency `json:"release"`
+}
+
+type latency struct {
+	Count     int     `json:"count"`
+	P50Micros float64 `json:"p50_micros"`
+	P99Micros float64 `json:"p99_micros"`
+	MaxMicros float64 `json:"max_micros"`
+}
+
+func latencyOf(all []time.Duration) latency {
+	if len(all) == 0 {
+		return latency{}
+	}
+	slices.Sort(all)
+	micros := func(i int) float64 { return float64(all[i].Nanoseconds()) / 1e3 }
+	return latency{Count: len(all), P50Micros: micros(len(all) / 2), P99Micros: micros(len(all) * 99 / 100), MaxMicros: micros(len(all) - 1)}
+}
+
+func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
+	nodes, closeNodes, err := openNodes(ctx, b.nodes)
+	if err != nil {
+		return err
+	}
+	defer closeNodes()
+	for i := range b.clients {
+		if b.clients[i], err = b.connect(ctx, nodes); err != nil {
+			return err
+		}
+		defer b.clients[i].Close()
+	}
+	b.prefix, b.length = "bench/"+rand.Text(), time.Duration(b.seconds*float64(time.Second))
+	first, err := b.clients[0].Mutex(b.prefix).TryAcquire(ctx) // nodes that do not grant say so at once
+	if err != nil {
+		return failure(err)
+	}
+	if err := first.Release(ctx); err != nil {
+		return failure(err)
+	}
+	tell := func(what string) {
+		if !b.json {
+			say(progress, "%v of %s", b.length, what)
+		}
+	}
+	r := benchReport{Nodes: len(nodes)}
+	tell("one goroutine, one lock after another")
+	if r.Alone, err = b.load(ctx, 1); err != nil {
+		return failure(err)
+	}
+	tell(fmt.Sprintf("%d goroutines, each with locks of its own", b.goroutines))
+	if r.Together, err = b.load(ctx, b.goroutines); err != nil {
+		return failure(err)
+	}
+	tell("two clients that hand one lock to and fro")
+	if r.HandOver, err = b.handOver(ctx); err != nil {
+		return failure(err)
+	}
+	if b.json {
+		return writeJSON(out, r)
+	}
+	return r.print(out)
+}
+
+// load has goroutines acquire and release, each a name of its own, for the time given.
+func (b *bench) load(ctx context.Context, goroutines int) (loadStats, error) {
+	type worker struct {
+		acquire, release []time.Duration
+		err              error
+	}
+	workers := make([]worker, goroutines)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for i := range workers {
+		w := &workers[i]
+		lock := b.clients[0].Mutex(fmt.Sprint(b.prefix, "/", i))
+		wg.Go(func() {
+			for time.Since(began) < b.length && w.err == nil {
+				var acquired, released time.Duration
+				acquired, released, w.err = cycle(ctx, lock)
+				if w.err == nil {
+					w.acquire, w.release = append(w.acquire, acquired), append(w.release, released)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(began)
+	var all worker
+	for _, w := range workers {
+		all.acquire, all.release = append(all.acquire, w.acquire...), append(all.release, w.release...)
+		all.err = errors.Join(all.err, w.err)
+		if all.err != nil {
+			return loadStats{}, all.err
+		}
+	}
+	return loadStats{Goroutines: goroutines, CyclesPerSec: float64(len(all.acquire)) / took.Seconds(),
+		Acquire: latencyOf(all.acquire), Release: latencyOf(all.release)}, nil
+}
+
+func cycle(ctx context.Context, lock redlock.Lock) (acquired, released time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := time.Now()
+	lease, err := lock.Acquire(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	held := time.Now()
+	err = lease.Release(ctx)
+	return held.Sub(began), time.Since(held), err
+}
+
+// handOver has two clients hand one lock to and fro: each releases it when the other waits.
+func (b *bench) handOver(ctx context.Context) (latency, error) {
+	type grant struct {
+		lease *redlock.Lease
+		at    time.Time
+		err   error
+	}
+	holder, err := b.clients[0].Mutex(b.prefix).Acquire(ctx)
+	if err != nil {
+		return latency{}, err
+	}
+	var all []time.Duration
+	for began, turn := time.Now(), 1; time.Since(began) < b.length; turn = 1 - turn {
+		granted := make(chan grant, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			lease, err := b.clients[turn].Mutex(b.prefix).Acquire(ctx)
+			granted <- grant{lease, time.Now(), err}
+		}()
+		select {
+		case <-time.After(waitBeforeHandOver): // it has been refused by now, and waits
+		case <-ctx.Done():
+		}
+		let := time.Now()
+		released := holder.Release(ctx)
+		g := <-granted
+		if err := errors.Join(released, g.err); err != nil {
+			return latency{}, err
+		}
+		all = append(all, g.at.Sub(let))
+		holder = g.lease
+	}
+	return latencyOf(all), holder.Release(ctx)
+}
+
+const (
+	waitBeforeHandOver = 20 * time.Millisecond
+	patience           = 15 * time.Second // for one lock; longer than a lease
+)
+
+func (r benchReport) print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "%d nodes\tcycles/s\tp50\tp99\tmax\t\n", r.Nodes)
+	row := func(what, rate string, l latency) {
+		text := func(micros float64) string {
+			return time.Duration(micros * 1e3).Round(time.Microsecond).String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", what, rate, text(l.P50Micros), text(l.P99Micros), text(l.MaxMicros))
+	}
+	for _, l := range []loadStats{r.Alone, r.Together} {
+		row(fmt.Sprintf("acquire, %d at once", l.Goroutines), fmt.Sprintf("%.0f", l.CyclesPerSec), l.Acquire)
+		row("release", "", l.Release)
+	}
+	row(fmt.Sprintf("hand-over between two clients (%d)", r.HandOver.Count), "", r.HandOver)
+	return table.Flush()
+}

@@ -1,0 +1,131 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestInspectTellsWhoHoldsALock(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		inspect := func() *redlock.State {
+			s, err := c.Inspect(ctx, "x")
+			require.NoError(t, err)
+			require.Equal(t, "x", s.Name)
+			require.Len(t, s.Nodes, 5)
+			return s
+		}
+		require.Equal(t, redlock.NodeState{Node: c.Status(ctx)[0].Name}, inspect().Nodes[0], "nobody ever had it")
+
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		holds(t, f, "x", l.Token())
+		s := inspect()
+		require.True(t, s.Held)
+		require.Equal(t, l.Token(), s.Token)
+		require.Equal(t, l.Fence(), s.Fence)
+		require.Positive(t, s.Remaining)
+		require.LessOrEqual(t, s.Remaining, 10*time.Second)
+		for _, n := range s.Nodes {
+			require.NoError(t, n.Err)
+			require.True(t, n.Held)
+			require.Equal(t, l.Token(), n.Token)
+			require.Equal(t, l.Fence(), n.Fence)
+		}
+
+		require.NoError(t, l.Release(ctx))
+		clears(t, f, "x")
+		s = inspect()
+		require.False(t, s.Held)
+		require.Empty(t, s.Token)
+		require.Equal(t, l.Fence(), s.Fence, "fences are not forgotten")
+
+		for _, n := range f.Nodes()[:3] {
+			tell(t, n, "SET", "x", "another library's")
+		}
+		s = inspect()
+		require.True(t, s.Held)
+		require.Equal(t, "another library's", s.Token)
+		require.Negative(t, s.Remaining, "it never expires")
+		require.False(t, s.Nodes[4].Held)
+		tell(t, f.Nodes()[0], "DEL", "x")
+		s = inspect()
+		require.False(t, s.Held, "two of five are no quorum")
+		require.True(t, s.Nodes[1].Held)
+	})
+}
+
+func TestInspectOfTooFewNodesTellsWhatTheySaid(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	c, ctx := open(t, f), soon(t)
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	for _, n := range f.Nodes()[2:] {
+		require.NoError(t, n.Kill())
+	}
+	s, err := c.Inspect(ctx, "x")
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round)
+	require.Equal(t, []int{3, 2, 3}, []int{round.Need, round.Granted, round.Unknown})
+	require.False(t, s.Held)
+	require.Equal(t, l.Token(), s.Nodes[0].Token)
+	require.Error(t, s.Nodes[4].Err)
+	require.ErrorIs(t, c.ForceRelease(ctx, "x"), redlock.ErrNoQuorum)
+	holder, err := c.Inspect(ctx, "x")
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.Equal(t, l.Token(), holder.Nodes[0].Token, "nothing was deleted")
+
+	_, err = c.Inspect(ctx, "redlock:fence")
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = c.Inspect(gone, "x")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, c.Close())
+	_, err = c.Inspect(ctx, "x")
+	require.ErrorIs(t, err, redlock.ErrClosed)
+	require.ErrorIs(t, c.ForceRelease(ctx, "x"), redlock.ErrClosed)
+}
+
+func TestForceReleaseTakesALockFromWhoeverHoldsIt(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f), open(t, f), soon(t)
+		require.NoError(t, b.ForceRelease(ctx, "x"), "nobody holds it")
+		held, err := a.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		holds(t, f, "x", held.Token())
+		waiter := make(chan *redlock.Lease, 1)
+		go func() {
+			l, _ := b.Mutex("x").Acquire(ctx)
+			waiter <- l
+		}()
+		require.Never(t, func() bool { return len(waiter) > 0 }, 50*time.Millisecond, 10*time.Millisecond)
+		require.NoError(t, b.ForceRelease(ctx, "x"))
+		next := <-waiter
+		require.NotNil(t, next)
+		require.Greater(t, next.Fence(), held.Fence(), "the resource can tell them apart")
+		require.ErrorIs(t, held.Extend(ctx), redlock.ErrLost)
+		require.ErrorIs(t, context.Cause(held.Context()), redlock.ErrLost)
+		require.NoError(t, next.Release(ctx))
+		clears(t, f, "x")
+
+		for _, n := range f.Nodes() {
+			tell(t, n, "SET", "x", "another library's, for ever")
+		}
+		require.NoError(t, b.ForceRelease(ctx, "x"))
+		clears(t, f, "x")
+		tell(t, f.Nodes()[3], "HSET", "x", "no", "lock")
+		err = b.ForceRelease(ctx, "x")
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "no lock")
+	})
+}

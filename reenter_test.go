@@ -1,0 +1,133 @@
+package redlock_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestAReentrantLockIsLetGoWhenTheLastOfItsLeasesIs(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c, other, ctx := open(t, f), open(t, f), soon(t)
+		lock := c.Mutex("a", "b").Reentrant()
+		outer, err := lock.Acquire(ctx)
+		require.NoError(t, err)
+		holds(t, f, "a", outer.Token())
+		inner, err := c.Mutex("b").Reentrant().TryAcquire(outer.With(ctx))
+		require.NoError(t, err)
+		innermost, err := lock.Acquire(inner.Context())
+		require.NoError(t, err)
+		for _, l := range []*redlock.Lease{inner, innermost} {
+			require.Equal(t, []any{outer.Token(), outer.Fence(), outer.Names()}, []any{l.Token(), l.Fence(), l.Names()})
+			require.True(t, l.Valid())
+		}
+
+		require.NoError(t, outer.Release(ctx), "the order does not matter")
+		require.False(t, outer.Valid())
+		require.Zero(t, outer.Remaining())
+		require.ErrorIs(t, context.Cause(outer.Context()), redlock.ErrReleased)
+		require.ErrorIs(t, outer.Extend(ctx), redlock.ErrReleased)
+		require.NoError(t, outer.Release(ctx), "a second time counts for nothing")
+		require.True(t, inner.Valid())
+		require.NoError(t, inner.Context().Err())
+		require.NoError(t, inner.Extend(ctx))
+		_, err = other.Mutex("b").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+
+		require.NoError(t, innermost.Release(ctx))
+		require.True(t, inner.Valid())
+		require.NoError(t, inner.Release(ctx))
+		require.ErrorIs(t, context.Cause(inner.Context()), redlock.ErrReleased)
+		require.NoError(t, inner.Release(ctx))
+		clears(t, f, "a")
+		clears(t, f, "b")
+	})
+}
+
+func TestALossEndsEveryLeaseOfAReentrantLock(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	lock := c.Mutex("x").Reentrant()
+	var early *redlock.Lease
+	err := lock.Do(ctx, func(ctx context.Context, outer *redlock.Lease) error {
+		err := lock.Do(ctx, func(ctx context.Context, inner *redlock.Lease) (err error) {
+			early, err = lock.Acquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, early.Release(ctx))
+			for _, n := range f.Nodes() {
+				tell(t, n, "DEL", "x")
+			}
+			require.ErrorIs(t, inner.Extend(ctx), redlock.ErrLost)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
+			require.ErrorIs(t, context.Cause(inner.Context()), redlock.ErrLost)
+			require.False(t, outer.Valid())
+			return nil
+		})
+		require.ErrorIs(t, err, redlock.ErrLost)
+		_, err = lock.Acquire(soon(t)) // without the context it is anybody's
+		require.NoError(t, err)
+		return nil
+	})
+	require.ErrorIs(t, err, redlock.ErrLost)
+	require.NoError(t, early.Release(ctx), "it was released before the loss")
+}
+
+func TestReentryNeedsTheContextAndAllTheNames(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	c, ctx := open(t, f), soon(t)
+	lock := c.Mutex("a").Reentrant()
+	require.NoError(t, lock.Do(ctx, func(held context.Context, l *redlock.Lease) error {
+		_, err := lock.TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld, "another goroutine is another contender")
+		_, err = c.Mutex("a").TryAcquire(held)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "Reentrant")
+		_, err = c.Mutex("b", "a").Reentrant().TryAcquire(held)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "all names at once")
+		return c.Mutex("b").Reentrant().Do(held, func(ctx context.Context, b *redlock.Lease) error {
+			require.NotEqual(t, l.Token(), b.Token())
+			return lock.Do(ctx, func(_ context.Context, again *redlock.Lease) error { // two contexts further out
+				require.Equal(t, l.Token(), again.Token())
+				require.NoError(t, again.Release(ctx)) // and Do does so once more
+				require.True(t, l.Valid())
+				return nil
+			})
+		})
+	}))
+	clears(t, f, "a")
+}
+
+// Also where the context of one carries the other.
+func TestDroppedLeasesOfAReentrantLockStopRenewing(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 200 * time.Millisecond })
+	lock := c.Mutex("x").Reentrant()
+	var token string
+	func() {
+		outer, err := lock.Acquire(soon(t))
+		require.NoError(t, err)
+		inner, err := lock.Acquire(outer.With(context.Background()))
+		require.NoError(t, err)
+		require.NoError(t, inner.Context().Err())
+		token = inner.Token()
+	}()
+	require.Contains(t, owners(t, f, "x"), token)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		for _, owner := range owners(t, f, "x") {
+			if owner != "" {
+				return false
+			}
+		}
+		return true
+	}, 5*time.Second, 20*time.Millisecond)
+}
