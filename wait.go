@@ -17,6 +17,7 @@ type waiting struct {
 	last     *round   // the last round that ran its course
 	outages  int      // rounds without a quorum, one after another
 	splits   int      // rounds that nobody won, one after another
+	kept     nodeSet  // nodes that kept a key for this client, for the attempt that is being made
 }
 
 const (
@@ -55,6 +56,12 @@ func (w *waiting) wait(ctx context.Context, c *Client, s *spec, r *round) error 
 	entered := r.enter
 	probed := w.how.probe != nil
 	w.last = r
+	if w.kept != 0 && len(s.res.keys) > 1 { // another of the keys is held: whoever waits for this one may have it
+		for _, key := range s.res.keys {
+			c.watch.passOn(key, w.kept)
+		}
+	}
+	w.kept = 0
 	if r.onlyStale() {
 		return nil // nothing but a ballot was in the way: try again above it
 	}
@@ -169,7 +176,7 @@ func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, entered node
 		kept, local := c.watch.take(w.ear)
 		switch {
 		case kept != 0:
-			w.how.probe = nil // our turn: all at once
+			w.kept, w.how.probe = kept, nil // our turn: all at once
 			return nil
 		case local:
 			w.how.probe = nil // the release went ahead on the same connections

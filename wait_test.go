@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -85,5 +86,65 @@ func TestAWaiterSleepsUntilTheExpiryOfADeadHolder(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, time.Since(begun), 2*time.Second)
 		require.NoError(t, l.Release(ctx))
+	})
+}
+
+// A node keeps one of two keys for a client that cannot have the other: whoever waits for that key alone is next.
+func TestAKeyThatIsKeptInVainIsPassedOn(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	c, first := open(t, f), f.Nodes()[0]
+	a, err := c.Mutex("a").Acquire(ctx)
+	require.NoError(t, err)
+	b, err := c.Mutex("b").Acquire(ctx)
+	require.NoError(t, err)
+	waiting := func(n int) (all []string) {
+		require.Eventually(t, func() bool {
+			all, err = redis.Strings(tell(t, first, "ZRANGE", "redlock:wait:a", 0, -1), nil)
+			return err == nil && len(all) == n
+		}, 5*time.Second, time.Millisecond)
+		return all
+	}
+	both, one := make(chan *redlock.Lease, 1), make(chan *redlock.Lease, 1)
+	acquire := func(had chan<- *redlock.Lease, name string, more ...string) {
+		other := open(t, f)
+		go func() {
+			l, err := other.Mutex(name, more...).Acquire(ctx)
+			assert.NoError(t, err)
+			had <- l
+		}()
+	}
+	acquire(both, "a", "b")
+	waiting(1)
+	acquire(one, "a")
+	next := waiting(2)[1]
+
+	conn, err := first.DialDirect(ctx, 5*time.Second)
+	require.NoError(t, err)
+	defer conn.Close()
+	messages := redis.PubSubConn{Conn: conn}
+	require.NoError(t, messages.PSubscribe("redlock:released:*"))
+	require.IsType(t, redis.Subscription{}, messages.Receive())
+	require.NoError(t, a.Release(ctx))
+	for {
+		m, ok := messages.Receive().(redis.Message)
+		require.True(t, ok, "nobody was told")
+		if m.Channel == "redlock:released:"+next {
+			break
+		}
+	}
+	require.NoError(t, (<-one).Release(ctx))
+	require.NoError(t, b.Release(ctx))
+	require.NoError(t, (<-both).Release(ctx))
+}
+
+// To another library an empty value may be a lock.
+func TestAKeyWithAnEmptyValueIsHeld(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 1}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		tell(t, f.Nodes()[0], "SET", "x", "")
+		for _, lock := range []redlock.Lock{c.Mutex("x"), c.Mutex("y", "x")} {
+			_, err := lock.TryAcquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrHeld)
+		}
 	})
 }

@@ -5,7 +5,7 @@
 --            an argument costs a server as much as half a command.
 -- ARGV[1]    the marker as the client knows it: the run id of this connection's server, and MaxTTL
 -- ARGV[2]    "1": enter the client among those who wait for the key in the way (W2)
--- ARGV[3]    what a key holds that was kept for this client by release.lua: "next:" and the client's id
+-- ARGV[3]    what a key holds that was kept for this client by release.lua: "next:" and the client's id; or ""
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
 -- ARGV[6]    ballot, or "0" to keep no fence
@@ -34,28 +34,23 @@ if ballot ~= '0' then
 end
 local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
--- A key that is no string was never a lock of anybody's: it is held by something else.
+-- All keys are looked at before any is written; of a single one SET tells as much.
 local held, owner
-for i = 1, #KEYS do
-  if stale then
-    if redis.call('EXISTS', KEYS[i]) == 1 then
-      owner = redis.pcall('GET', KEYS[i])
-      if owner ~= me then held = KEYS[i] end
-    end
-  elseif not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
+if stale or #KEYS > 1 or not redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
+  for i = 1, #KEYS do
     owner = redis.pcall('GET', KEYS[i])
-    if owner == me then
-      redis.call('SET', KEYS[i], token, 'PX', ttl)
-    else
+    if owner and (owner ~= me or me == '') then
       held = KEYS[i]
-      for j = 1, i - 1 do redis.call('DEL', KEYS[j]) end
+      break
     end
   end
-  if held then break end
+  if not held and not stale then
+    for i = 1, #KEYS do redis.call('SET', KEYS[i], token, 'PX', ttl) end
+  end
 end
 
 if held then
-  if type(owner) ~= 'string' then owner = '' end
+  if type(owner) ~= 'string' then owner = '' end -- never a lock of anybody's: something else is there
   if ARGV[2] == '1' then
     local waiting = 'redlock:wait:' .. held
     redis.call('ZADD', waiting, 'NX', now, me)
