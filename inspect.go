@@ -104,12 +104,10 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	return nil
 }
 
-// A finding is what inspect.lua found on a node.
+// A finding is what inspect.lua found on a node: who would be in the way, if anybody is.
 type finding struct {
-	owner   string
-	left    time.Duration // negative: it never expires
-	taken   bool
-	highest uint64
+	denial
+	taken bool
 }
 
 // stateOf reads the nodes' answers.
