@@ -36,6 +36,21 @@ func Seed(cfg *Config, seed uint64) {
 	cfg.protocol = &p
 }
 
+// InLine is how many of this client want the lock and do not have it.
+func InLine(c *Client, name string) int {
+	c.lines.mu.Lock()
+	defer c.lines.mu.Unlock()
+	behind, contended := c.lines.byName[name]
+	switch {
+	case !contended:
+		return 0
+	case behind == nil:
+		return 1
+	default:
+		return 1 + behind.Len()
+	}
+}
+
 func omit(d defence) func(*Config) {
 	return func(cfg *Config) { cfg.protocol.off |= d }
 }

@@ -63,7 +63,7 @@ func TestWaitersOfOneProcessAreServedInOrder(t *testing.T) {
 				mu.Unlock()
 				assert.NoError(t, l.Release(ctx))
 			})
-			time.Sleep(2 * time.Millisecond) // lets it take its place
+			require.Eventually(t, func() bool { return redlock.InLine(c, "x") == i+1 }, 5*time.Second, 100*time.Microsecond)
 		}
 		require.NoError(t, first.Release(ctx))
 		wg.Wait()
