@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"runtime"
 	"testing"
 	"time"
@@ -39,4 +40,26 @@ func TestALostLeaseIsForgottenOnceItIsReleased(t *testing.T) {
 		runtime.GC()
 		return forgotten.Value() == nil
 	}, 5*time.Second, 10*time.Millisecond)
+}
+
+// Contexts that were made of a lease and have ended are not kept until the lease ends.
+func TestALeaseForgetsTheContextsThatHaveEnded(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	l, err := c.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for range 50_000 { // of some 400 bytes each
+		ctx, cancel := context.WithCancel(t.Context())
+		l.With(ctx)
+		cancel()
+	}
+	require.Eventually(t, func() bool { return heap() < before+5<<20 }, 5*time.Second, 10*time.Millisecond)
+	require.NoError(t, l.Release(soon(t)))
 }

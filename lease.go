@@ -84,7 +84,8 @@ func (l *Lease) With(ctx context.Context) context.Context {
 	l.Context()
 	both, cancel := context.WithCancelCause(ctx)
 	own := l.own // set by Context, and never again
-	context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+	context.AfterFunc(both, func() { stop() }) // a lease may see many contexts come and go
 	return carry(both, l, ctx)
 }
 
