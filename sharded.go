@@ -51,7 +51,7 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 	return s, nil
 }
 
-// Group is the client of the group that the name belongs to.
+// Group is the client of the group that the name belongs to; ask it to Inspect or to ForceRelease the name.
 func (s *Sharded) Group(name string) *Client { return s.groups[s.group(name)] }
 
 func (s *Sharded) group(name string) int {

@@ -135,6 +135,7 @@ type diagnosis struct {
 	Nodes  []nodeReport `json:"nodes"`
 	Votes  int          `json:"votes"`
 	Quorum int          `json:"quorum"`
+	Advice []string     `json:"advice,omitempty"` // about all of them together
 }
 
 type nodeReport struct {
@@ -154,6 +155,12 @@ type nodeReport struct {
 
 func diagnose(status []redlock.NodeStatus) diagnosis {
 	d := diagnosis{Quorum: len(status)/2 + 1}
+	switch n := len(status); {
+	case n == 1:
+		d.Advice = append(d.Advice, "one node alone stands no failure, and has no other clock to compare its own with; use three or five")
+	case n%2 == 0:
+		d.Advice = append(d.Advice, fmt.Sprintf("%d nodes stand no more failures than %d would; leave one out, or add one", n, n-1))
+	}
 	for _, s := range status {
 		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
 			Version: s.Version, RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
@@ -197,6 +204,9 @@ func (d diagnosis) print(out io.Writer) error {
 		for _, w := range n.Warnings {
 			fmt.Fprintf(out, "! %s: %s\n", n.Node, w)
 		}
+	}
+	for _, a := range d.Advice {
+		fmt.Fprintf(out, "! %s\n", a)
 	}
 	mark, say := "✓", "a quorum"
 	if d.Votes < d.Quorum {

@@ -55,6 +55,18 @@ func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
 	require.Contains(t, errs, f.Nodes()[3].URL()[len("redis://"):])
 }
 
+func TestDoctorHasAWordOnTheNumberOfNodes(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 4})
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	code, out, _ := run(t, "doctor", nodes(f))
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "4 nodes stand no more failures than 3 would")
+	code, out, _ = run(t, "doctor", "--nodes", f.Nodes()[0].URL())
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "one node alone")
+}
+
 func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
