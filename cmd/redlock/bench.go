@@ -106,7 +106,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 	}
 	defer closeNodes()
 	for i := range b.clients {
-		if b.clients[i], err = b.connect(ctx, nodes); err != nil {
+		if b.clients[i], err = b.connect(ctx, nodes, redlock.Hooks{}); err != nil {
 			return err
 		}
 		defer b.clients[i].Close()

@@ -31,7 +31,7 @@ func (o *operator) open(ctx context.Context) (client *redlock.Client, done func(
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err = o.connect(ctx, nodes)
+	client, err = o.connect(ctx, nodes, redlock.Hooks{})
 	if err != nil {
 		closeNodes()
 		return nil, nil, err
@@ -39,8 +39,8 @@ func (o *operator) open(ctx context.Context) (client *redlock.Client, done func(
 	return client, func() { client.Close(); closeNodes() }, nil
 }
 
-func (o *operator) connect(ctx context.Context, nodes []redlock.Node) (*redlock.Client, error) {
-	client, err := redlock.New(redlock.Config{Nodes: nodes, MaxTTL: o.maxTTL, TTL: min(10*time.Second, o.maxTTL)})
+func (o *operator) connect(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (*redlock.Client, error) {
+	client, err := redlock.New(redlock.Config{Nodes: nodes, MaxTTL: o.maxTTL, TTL: min(10*time.Second, o.maxTTL), Hooks: hooks})
 	if err != nil {
 		return nil, failure(err)
 	}
@@ -101,7 +101,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what would make the lock unsafe or slow on these nodes, and what to do about it",
 		Long: `Looks at every node: can it be reached and logged in to, is it a master of its own, may it evict or forget,
-does its clock agree with the others', is it in quarantine, how long does a round trip take.
+does its clock agree with the others', is it in quarantine, how long does a round trip take. On each node that votes it
+takes a lock of its own, doctor/RANDOM, for a moment: that tells whether the node's user may do all that a lock needs.
 
 Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 		Example: "  redlock doctor --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
@@ -113,12 +114,19 @@ Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 }
 
 func (o *operator) doctor(ctx context.Context, out io.Writer) error {
-	client, done, err := o.open(ctx)
+	nodes, closeNodes, err := openNodes(ctx, o.nodes)
 	if err != nil {
 		return err
 	}
-	defer done()
-	report := diagnose(client.Status(ctx))
+	defer closeNodes()
+	client, err := o.connect(ctx, nodes, redlock.Hooks{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	status := client.Status(ctx)
+	o.try(ctx, nodes, status)
+	report := diagnose(status)
 	if o.json {
 		err = writeJSON(out, report)
 	} else {
@@ -165,8 +173,13 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
 			Version: s.Version, RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
 			QuarantineMillis: s.Quarantine.Milliseconds(), MaxTTLMillis: s.MaxTTL.Milliseconds()}
+		if s.Latency > slowRoundTrip {
+			n.Warnings = append(n.Warnings, fmt.Sprintf("a round trip takes %v; set NodeTimeout to some times that (its default is 250ms)",
+				s.Latency.Round(time.Millisecond)))
+		}
 		if s.Err != nil {
 			n.Problem = oneLine(s.Err.Error())
+			n.Problem += remedy(n.Problem)
 		} else {
 			d.Votes++
 		}
@@ -174,6 +187,8 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 	}
 	return d
 }
+
+const slowRoundTrip = 50 * time.Millisecond
 
 func (d diagnosis) print(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

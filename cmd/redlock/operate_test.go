@@ -67,6 +67,25 @@ func TestDoctorHasAWordOnTheNumberOfNodes(t *testing.T) {
 	require.Contains(t, out, "one node alone")
 }
 
+func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	for i, right := range []string{"-hset", "-zadd"} {
+		conn, err := f.Nodes()[i].DialDirect(t.Context(), 5*time.Second)
+		require.NoError(t, err)
+		_, err = conn.Do("ACL", "SETUSER", "default", right)
+		require.NoError(t, err)
+		conn.Close()
+	}
+	code, out, _ := run(t, "doctor", nodes(f))
+	require.Equal(t, 1, code)
+	require.Equal(t, 2, strings.Count(out, "docs/operations.md has the rights"), out)
+	require.Equal(t, 1, strings.Count(out, "it fails at what a lock needs"), "where the scripts that others use fail: %s", out)
+	require.Contains(t, out, "✗ 1 of 3 nodes vote")
+	require.Empty(t, keysOf(t, f, "doctor/*"))
+}
+
 func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
