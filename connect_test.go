@@ -176,3 +176,30 @@ func terminateTLS(t *testing.T, cert tls.Certificate, to string) string {
 	})
 	return listener.Addr().String()
 }
+
+func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {
+	for right, said := range map[string]string{"-time": "TIME: NOPERM", "-info": "INFO, which tells one server from another",
+		"-script|load": "SCRIPT LOAD: NOPERM", "-client|setname": "", "-client|id": ""} {
+		t.Run(right, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+			conn, err := f.Nodes()[0].DialDirect(soon(t), time.Second)
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = conn.Do("ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", right)
+			require.NoError(t, err)
+			c := open(t, f, func(cfg *redlock.Config) {
+				cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("some", "secret") })...)
+			})
+			status := c.Status(soon(t))
+			if said == "" { // it can do without
+				require.NoError(t, status[0].Err)
+				works(t, f, c, 0)
+				return
+			}
+			require.ErrorContains(t, status[0].Err, said)
+			_, err = c.Mutex("x").TryAcquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, said)
+		})
+	}
+}

@@ -93,20 +93,16 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 			err = nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", c[0], firstWord(c[1:]), err)
+			if i > 3 { // SCRIPT LOAD
+				return nil, fmt.Errorf("%s %s: %w", c[0], c[1], err)
+			}
+			return nil, fmt.Errorf("%s: %w", c[0], err)
 		}
 	}
 	if err := ghosts.kill(s); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-func firstWord(args []any) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[0].(string)
 }
 
 // identify reads INFO and refuses a server that another node of this client leads to as well.

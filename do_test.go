@@ -1,0 +1,91 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestAGuardedFunctionWaitsFailsOrIsSkippedWhileItsLockIsHeld(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	failure := errors.New("the work's own")
+	ran := 0
+	guarded := func(ifHeld redlock.IfHeld) func(context.Context, string) error {
+		return redlock.Guard(func(name string) redlock.Lock { return c.Mutex(name) },
+			func(ctx context.Context, name string) error {
+				ran++
+				_, err := c.Mutex(name).TryAcquire(context.WithoutCancel(ctx))
+				require.ErrorIs(t, err, redlock.ErrInvalid, "its context holds the lock")
+				return failure
+			}, ifHeld)
+	}
+	for i, ifHeld := range []redlock.IfHeld{redlock.Wait, redlock.Fail, redlock.Skip} {
+		require.ErrorIs(t, guarded(ifHeld)(ctx, "x"), failure)
+		require.Equal(t, i+1, ran)
+		clears(t, f, "x")
+	}
+	require.ErrorIs(t, guarded(redlock.IfHeld(9))(ctx, "x"), redlock.ErrInvalid)
+
+	held, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	ran = 0
+	require.NoError(t, guarded(redlock.Skip)(ctx, "x"))
+	require.ErrorIs(t, guarded(redlock.Fail)(ctx, "x"), redlock.ErrHeld)
+	require.Zero(t, ran)
+	waited := make(chan error, 1)
+	go func() { waited <- guarded(redlock.Wait)(ctx, "x") }()
+	require.Eventually(t, func() bool { return redlock.InLine(c, "x") == 1 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, held.Release(ctx))
+	require.ErrorIs(t, <-waited, failure)
+	require.Equal(t, 1, ran)
+}
+
+// What has not run is Acquire's error, and leaves nothing.
+func TestWorkThatCannotHaveItsLockDoesNotRun(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	work := func(context.Context, *redlock.Lease) error {
+		t.Error("it ran")
+		return nil
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, c.Mutex("x").Do(over, work), context.Canceled)
+	require.ErrorIs(t, c.Mutex("").Do(ctx, work), redlock.ErrInvalid)
+	require.ErrorIs(t, redlock.Lock{}.Do(ctx, work), redlock.ErrInvalid)
+	for _, n := range f.Nodes()[1:] {
+		require.NoError(t, n.Kill())
+	}
+	ran, err := c.Mutex("x").TryDo(ctx, work)
+	require.False(t, ran)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	_, err = redlock.DoValue(over, c.Mutex("x"), func(context.Context, *redlock.Lease) (int, error) {
+		t.Error("it ran")
+		return 1, nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, c.Mutex("x").Do(ctx, work), redlock.ErrClosed)
+}
+
+func TestClosingTheClientWhileWorkIsDoneIsToldToIt(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	err := c.Mutex("x").Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
+		require.NoError(t, c.Close())
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), redlock.ErrClosed)
+		require.False(t, l.Valid())
+		return nil
+	})
+	require.ErrorIs(t, err, redlock.ErrClosed)
+	clears(t, f, "x")
+}
