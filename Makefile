@@ -24,9 +24,9 @@ test: fleets lint unit simulate simulate-switches nested fuzz ## everything; ins
 fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium makes them a must
 	@.ci/fleets.sh prepare
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet (for other systems too), staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
-	go vet ./...
+	for os in linux darwin windows; do GOOS=$$os go vet ./... || exit 1; done
 	go run $(STATICCHECK) ./...
 
 unit: ## the tests, with the race detector
