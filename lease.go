@@ -161,7 +161,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 func (l *Lease) Release(ctx context.Context) error {
 	h := l.hold
 	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if c.lease == l { // this very call ends ctx, but not the wait for its own answer
+		if c.lease.hold == h { // this very call ends ctx, or another lease's did, but not the wait for the answer
 			ctx = c.under
 		}
 	}

@@ -51,6 +51,22 @@ func TestAReentrantLockIsLetGoWhenTheLastOfItsLeasesIs(t *testing.T) {
 	})
 }
 
+// The context that a release is given may be one that this very release, or that of the lease outside, has ended.
+func TestALeaseIsReleasedUnderAContextThatItselfEnds(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	lock := c.Mutex("x").Reentrant()
+	outer, err := lock.Acquire(ctx)
+	require.NoError(t, err)
+	inner, err := lock.Acquire(outer.With(ctx))
+	require.NoError(t, err)
+	within := inner.With(outer.With(ctx))
+	require.NoError(t, outer.Release(within))
+	<-within.Done()
+	require.NoError(t, inner.Release(within))
+	clears(t, f, "x")
+}
+
 func TestALossEndsEveryLeaseOfAReentrantLock(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c, ctx := open(t, f), soon(t)
