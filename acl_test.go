@@ -27,15 +27,11 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	for prefix, keys := range map[string]string{"": "~*", "lock:": "~lock:* ~redlock:*"} {
 		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 		for _, n := range f.Nodes() {
-			conn, err := n.DialDirect(soon(t), time.Second)
-			require.NoError(t, err)
 			args := []any{"SETUSER", "locker", "on", ">SECRET"}
 			for _, rule := range strings.Fields(strings.Replace(string(line[1]), "~*", keys, 1)) {
 				args = append(args, rule)
 			}
-			_, err = conn.Do("ACL", args...)
-			require.NoError(t, err)
-			conn.Close()
+			tell(t, n, "ACL", args...)
 		}
 		asLocker := func(cfg *redlock.Config) {
 			cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "SECRET") })...)
@@ -59,22 +55,13 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		require.NoError(t, b.ForceRelease(ctx, "y"))
 
 		for _, n := range f.Nodes() {
-			conn, err := n.DialDirect(ctx, time.Second)
-			require.NoError(t, err)
-			_, err = conn.Do("SCRIPT", "FLUSH")
-			require.NoError(t, err)
-			conn.Close()
+			tell(t, n, "SCRIPT", "FLUSH")
 		}
 		require.EventuallyWithT(t, func(t *assert.CollectT) {
 			assert.NoError(t, a.Mutex("z").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 		}, 5*time.Second, 10*time.Millisecond)
 		for _, n := range f.Nodes() {
-			conn, err := n.DialDirect(ctx, time.Second)
-			require.NoError(t, err)
-			denied, err := conn.Do("ACL", "LOG")
-			require.NoError(t, err)
-			require.Empty(t, denied, "the server refused something")
-			conn.Close()
+			require.Empty(t, tell(t, n, "ACL", "LOG"), "the server refused something")
 		}
 	}
 }

@@ -182,11 +182,7 @@ func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {
 		"-script|load": "SCRIPT LOAD: NOPERM", "-client|setname": "", "-client|id": ""} {
 		t.Run(right, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
-			conn, err := f.Nodes()[0].DialDirect(soon(t), time.Second)
-			require.NoError(t, err)
-			defer conn.Close()
-			_, err = conn.Do("ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", right)
-			require.NoError(t, err)
+			tell(t, f.Nodes()[0], "ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", right)
 			c := open(t, f, func(cfg *redlock.Config) {
 				cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("some", "secret") })...)
 			})
@@ -197,7 +193,7 @@ func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, status[0].Err, said)
-			_, err = c.Mutex("x").TryAcquire(soon(t))
+			_, err := c.Mutex("x").TryAcquire(soon(t))
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			require.ErrorContains(t, err, said)
 		})

@@ -306,11 +306,7 @@ func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 	require.NoError(t, err)
 	holds(t, f, "held", l.Token())
 	for _, n := range f.Nodes() {
-		conn, err := n.DialDirect(ctx, time.Second)
-		require.NoError(t, err)
-		_, err = conn.Do("SCRIPT", "FLUSH")
-		require.NoError(t, err)
-		conn.Close()
+		tell(t, n, "SCRIPT", "FLUSH")
 	}
 	_ = l.Release(ctx) // its votes are unknown, but it is still owed
 	clears(t, f, "held")

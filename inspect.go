@@ -52,7 +52,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
 	if err := c.awaitAll(ctx); err != nil {
 		return nil, err
 	}
-	r := newRound(c.protocol.inspect, s.res.keys, s.res.slots, len(c.nodes), len(c.nodes), -1, c.cfg.Clock.Now())
+	r := c.newRound(c.protocol.inspect, s.res.keys, s.res.slots, c.cfg.Clock.Now())
 	if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 		return nil, err
 	}
@@ -62,9 +62,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
 		state.Nodes[i].Node = n.endpoint.name
 	}
 	if t.granted < c.need {
-		err := r.error(ErrNoQuorum, s.res.names, c.nodes, "")
-		err.Need = c.need
-		return state, err
+		return state, r.error(ErrNoQuorum, s.res.names, c.nodes, "")
 	}
 	return state, nil
 }

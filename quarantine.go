@@ -40,11 +40,7 @@ func marker(runID string, maxTTLMillis int64) string {
 // readyRound asks nodes whether they may grant, or tells them that they may.
 func (c *Client) readyRound(word string) *round {
 	margin := millis(c.cfg.NodeTimeout + c.cfg.MaxClockSkew)
-	fences := yes
-	if c.cfg.NoFence {
-		fences = no
-	}
-	return c.newRound(c.protocol.ready, nil, []any{millis(c.cfg.MaxTTL), margin, word, fences}, c.cfg.Clock.Now())
+	return c.newRound(c.protocol.ready, nil, []any{millis(c.cfg.MaxTTL), margin, word, flag(!c.cfg.NoFence)}, c.cfg.Clock.Now())
 }
 
 // askReady asks the server whether it may grant, unless it is being asked.

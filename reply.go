@@ -23,14 +23,14 @@ func (s *script) parse(keys int, reply any, err error) answer {
 		}
 		return answer{vote: denied, kept: kept, denial: &denial{reason: gone}}
 	case []any:
-		if a, ok := parseDenial(reply); ok {
+		if a, ok := parseArray(reply); ok {
 			return a
 		}
 	}
 	return answer{vote: unknown, err: fmt.Errorf("the %s script replied %v, which is none of its replies", s.name, reply)}
 }
 
-func parseDenial(reply []any) (answer, bool) {
+func parseArray(reply []any) (answer, bool) {
 	kind, err := redis.String(at(reply, 0))
 	if err != nil {
 		return answer{}, false
