@@ -6,11 +6,12 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BENCHSTAT = golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 FUZZ ?= 20000x
 SEEDS ?= 2000
+RUNS ?= 50
 BENCH ?= .
 COMPARE ?= --out ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz bench bench-record chaos compare
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -44,6 +45,12 @@ nested: ## the modules beside this one
 
 fuzz: ## each fuzz target for FUZZ=20000x inputs
 	@.ci/fuzz.sh $(FUZZ)
+
+stress: fleets ## every test RUNS=50 times under the race detector while other load keeps all processors busy
+	go run ./internal/stress -runs $(RUNS)
+
+stress-close: ## ten minutes of everything at once, with the race detector: clients closed, connections cut, names contended
+	go test -race -count=1 -timeout 20m -v -run '^TestStress$$' -stress=10m .
 
 bench: ## the benchmarks, on five servers of this machine, beside the last recorded run
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1s -count 6 . | tee bench.txt

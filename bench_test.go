@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
@@ -20,7 +22,9 @@ func BenchmarkCycle(b *testing.B) {
 	for _, goroutines := range []int{1, 16, 256} {
 		for _, fenced := range []bool{true, false} {
 			b.Run(fmt.Sprintf("goroutines=%d/fence=%v", goroutines, fenced), func(b *testing.B) {
-				cycle(b, open(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced }), goroutines)
+				c := openFresh(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced })
+				require.NoError(b, c.Enroll(soon(b), redlock.ChangeConfig())) // the one before was configured otherwise
+				cycle(b, c, goroutines)
 			})
 		}
 	}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,14 +11,17 @@ import (
 
 // A Client acquires locks on one set of nodes. It is safe for concurrent use; a process needs one.
 //
-// It runs two goroutines a node and one scheduler, and while locks are contended three more a node.
+// It runs two goroutines a node, one scheduler, one notifier if there are hooks or a logger, and while locks are
+// contended three more a node.
 type Client struct {
 	cfg       Config
 	protocol  *protocol
+	agreement agreement
 	ttlMillis any // of Config.TTL, boxed once for redigo
 	nodes     []*node
 	need      int
 	scheduler *scheduler
+	notifier  *notifier // nil: there is nothing of the user's to call
 	lines     lines
 	watch     watch
 	timers    timers
@@ -31,6 +33,8 @@ type Client struct {
 	ended  chan struct{}      // closed when Close is over
 	opened chan struct{}      // closed when the nodes had their first chance to connect
 	tried  chan struct{}      // closed when every node has connected, or failed to, once
+
+	underWay sync.WaitGroup // Acquires, TryAcquires and Releases; added to under mu, and never once closed is set
 
 	mu      sync.Mutex       // guards the rest; no I/O and no call-back under it
 	claims  map[string]*node // by run id: the node that this server is counted as
@@ -51,13 +55,13 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	notifier := newNotifier(&cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
 		cfg:       cfg,
+		notifier:  notifier,
 		protocol:  cmp.Or(cfg.protocol, standard),
+		agreement: agreementOf(&cfg),
 		oldToken:  newToken(),
 		need:      cfg.Quorum,
 		ttlMillis: millis(cfg.TTL),
@@ -69,6 +73,7 @@ func New(cfg Config) (*Client, error) {
 		claims:    map[string]*node{},
 	}
 	c.scheduler = newScheduler(cfg.Clock)
+	c.scheduler.forgetsTicked = c.protocol.lacks(ticksDrained)
 	for i, e := range endpoints {
 		c.nodes = append(c.nodes, newNode(c, i, e))
 	}
@@ -78,57 +83,6 @@ func New(cfg Config) (*Client, error) {
 		go n.run(ctx)
 	}
 	return c, nil
-}
-
-// Close ends every lease (its context's cause is [ErrClosed]), releases them, and waits for the client's
-// goroutines. Waiting Acquires return ErrClosed. It takes no longer than NodeTimeout where a node does not
-// answer. Calling it again waits for the first call, and returns nil too.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	already := c.closed
-	c.closed = true
-	if c.grace != nil {
-		c.grace.Stop()
-	}
-	c.mu.Unlock()
-	if already {
-		<-c.ended
-		return nil
-	}
-	close(c.ending)
-	for _, h := range c.scheduler.drain() {
-		h.end(ErrClosed)
-		h.sendRelease()
-	}
-	for _, n := range c.nodes {
-		n.close()
-	}
-	timer := time.NewTimer(c.cfg.NodeTimeout)
-	defer timer.Stop()
-	for _, n := range c.nodes {
-		select {
-		case <-n.ended:
-		case <-timer.C:
-			timer.Reset(0)
-		}
-	}
-	c.cancel()
-	for _, n := range c.nodes {
-		<-n.ended
-	}
-	<-c.scheduler.ended
-	c.watch.wait()
-	close(c.ended)
-	return nil
-}
-
-func (c *Client) isClosed() bool {
-	select {
-	case <-c.ending:
-		return true
-	default:
-		return false
-	}
 }
 
 // stallTimeout is how long a connection may owe an answer before it is given up, and how long it may take
@@ -157,9 +111,10 @@ func (c *Client) release(n *node) {
 	}
 }
 
-// nodeChanged is called when a node's connection opened (err is nil) or broke, and after the first attempt.
-func (c *Client) nodeChanged(n *node, err error) {
+// nodeTried is called when a node's first attempt is over, and when it has become a voter or no longer is one.
+func (c *Client) nodeTried() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.isTried && c.countTried() == len(c.nodes) {
 		c.isTried = true
 		close(c.tried)
@@ -177,8 +132,13 @@ func (c *Client) nodeChanged(n *node, err error) {
 			}
 		})
 	}
-	c.mu.Unlock()
+}
 
+// nodeChanged is called when a node's connection opened (err is nil) or broke, and after the first attempt.
+func (c *Client) nodeChanged(n *node, err error) {
+	if err != nil {
+		c.nodeTried()
+	}
 	name := n.endpoint.name
 	switch {
 	case c.isClosed():
@@ -219,14 +179,14 @@ func (c *Client) countUp() (count int) {
 	return count
 }
 
-// awaitOpen holds the first round back until the nodes had a chance to connect and to tell their time. A
-// round without them would find no quorum, or make a ballot out of nothing.
+// awaitOpen holds the first round back until a quorum of the nodes is connected, or each has tried to. A round
+// without them would take a lock that is held for an outage, or make a ballot out of nothing.
 func (c *Client) awaitOpen(ctx context.Context) error {
 	select {
 	case <-c.opened: // without a timer, as nearly always
 		return nil
 	default:
-		return c.awaitEvent(ctx, c.opened, c.cfg.NodeTimeout)
+		return c.awaitEvent(ctx, c.opened, c.stallTimeout())
 	}
 }
 
@@ -282,8 +242,13 @@ func (c *Client) medianClock() (micros int64, known bool) {
 	if len(offsets) == 0 {
 		return 0, false
 	}
-	slices.Sort(offsets)
-	return offsets[(len(offsets)-1)/2], true
+	return medianOf(offsets), true
+}
+
+// medianOf is the median, the lower one of two, of at least one number. It sorts them.
+func medianOf(numbers []int64) int64 {
+	slices.Sort(numbers)
+	return numbers[(len(numbers)-1)/2]
 }
 
 // saw keeps the next ballot above this one.

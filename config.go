@@ -12,12 +12,16 @@ import (
 )
 
 // Config describes the nodes, and how far they and this process are to be trusted. Only Nodes is
-// required. All clients of the same nodes must agree on MaxTTL, MaxClockSkew, ClockBand, Prefix, Durable and
-// NoFence.
+// required.
+//
+// All clients of the same nodes must agree on Nodes (how many), Quorum, MaxTTL, MaxClockSkew, ClockBand, Prefix,
+// Durable and NoFence. The nodes hold what the first client had; a client that differs is refused, with a
+// [*ConfigError]. [AgreedConfig] asks the nodes, and [Client.Enroll] with [ChangeConfig] changes what they hold.
 type Config struct {
 	// Nodes are independent Redis masters: three, five or seven of them, none a replica of another.
 	Nodes []Node
-	// TTL is the length of a lease, renewed at a third of it while it is held. Default 10s, at least 10ms.
+	// TTL is the length of a lease, renewed at a third of it while it is held. Default 10s, or MaxTTL where that
+	// is less; at least 10ms.
 	TTL time.Duration
 	// MaxTTL is the longest lease that any client of these nodes takes. Default 30s.
 	MaxTTL time.Duration
@@ -32,19 +36,19 @@ type Config struct {
 	// 2ms are added. Default 0.01.
 	Drift float64
 	// ClockBand guards against a server whose clock steps: a lease gives up twice this of its validity, and
-	// a quorum counts only servers whose clocks lie within half of this of one another. The spread of their
-	// clocks in good order must stay below that; keep NTP running. A lock whose TTL is shorter than the
-	// client's has a band that is shorter in proportion. Default 100ms, or TTL/20 where that is less;
-	// negative switches the check off.
+	// a quorum counts only servers whose clocks lie within half of this of each other. Normal differences
+	// between their clocks must stay below that half; keep NTP running. For a lock whose TTL is less than twenty times
+	// this, it is a twentieth of the TTL. Default 100ms; negative switches the check off.
 	ClockBand time.Duration
-	// MaxClockSkew is how far server clocks may be off while a node sits out a quarantine. Default 500ms.
+	// MaxClockSkew is how far a server's clock may move against the other servers' while it sits out a
+	// quarantine; if it moves further, the quarantine begins again. Default 500ms.
 	MaxClockSkew time.Duration
 	// Prefix is put before every lock key. Default "": the key is the name, as in other Redlock clients.
 	Prefix string
 	// Durable says that every node persists before it answers (appendfsync always), so that a restart
 	// forgets nothing.
 	Durable bool
-	// NoFence leaves the fences out: plain Redlock. [Lease.Fence] is then 0.
+	// NoFence leaves fencing tokens out: plain Redlock. [Lease.Fence] is then 0.
 	NoFence bool
 	// Clock is this process's clock. Default nil: [SystemClock].
 	Clock Clock
@@ -54,6 +58,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	protocol *protocol // nil: standard. Tests alone set it
+	onlyLook bool      // never begin or end a quarantine
 
 	_ struct{}
 }
@@ -95,11 +100,11 @@ const (
 
 // validate returns the configuration with its defaults filled in, and the address of each node.
 func (c Config) validate() (Config, []endpoint, error) {
-	if c.TTL == 0 {
-		c.TTL = defaultTTL
-	}
 	if c.MaxTTL == 0 {
 		c.MaxTTL = defaultMaxTTL
+	}
+	if c.TTL == 0 {
+		c.TTL = min(defaultTTL, c.MaxTTL)
 	}
 	if c.NodeTimeout == 0 {
 		c.NodeTimeout = min(defaultNodeTimeout, c.TTL/4)
@@ -108,7 +113,7 @@ func (c Config) validate() (Config, []endpoint, error) {
 		c.Drift = defaultDrift
 	}
 	if c.ClockBand == 0 {
-		c.ClockBand = min(defaultClockBand, c.TTL/20)
+		c.ClockBand = defaultClockBand
 	}
 	if c.MaxClockSkew == 0 {
 		c.MaxClockSkew = defaultMaxClockSkew
@@ -165,13 +170,9 @@ func (c *Config) checkTTL(field string, ttl time.Duration) error {
 	return nil
 }
 
-// band is the clock band of a lock with this ttl.
-func (c *Config) band(ttl time.Duration) time.Duration {
-	if c.ClockBand < 0 || ttl >= c.TTL {
-		return c.ClockBand
-	}
-	return min(c.ClockBand, max(ttl/20, time.Duration(float64(c.ClockBand)*float64(ttl)/float64(c.TTL))))
-}
+// band is the clock band of a lock with this ttl. No other setting of this client has a part in it: it is the same
+// in all clients.
+func (c *Config) band(ttl time.Duration) time.Duration { return min(c.ClockBand, ttl/20) }
 
 // nodeTimeout is the time of one round of a lock with this ttl.
 func (c *Config) nodeTimeout(ttl time.Duration) time.Duration { return min(c.NodeTimeout, ttl/4) }
@@ -181,11 +182,19 @@ const (
 	fenceKey      = "redlock:fence"
 	markerKey     = "redlock:node"
 	quarantineKey = "redlock:quarantine"
+	configKey     = "redlock:config"
 	waitPrefix    = "redlock:wait:" // those who wait for a key, in the order in which they came
 )
 
 // checkNames holds for the names of one lock.
 func (c *Config) checkNames(names []string) error {
+	if len(names) > maxNames {
+		return invalid("name", "%d names are more than the %d that one lock may have; lock a name that stands for all of them", len(names), maxNames)
+	}
+	var seen map[string]bool // the names before
+	if len(names) > 1 {
+		seen = make(map[string]bool, len(names))
+	}
 	for i, name := range names {
 		key := c.Prefix + name
 		switch {
@@ -196,10 +205,11 @@ func (c *Config) checkNames(names []string) error {
 		case reserved(key):
 			return invalid("name", "the key %q is one that this library keeps for itself; use another name or Prefix", key)
 		}
-		for _, other := range names[:i] {
-			if name == other {
-				return invalid("name", "%q is given twice", name)
-			}
+		if seen[name] {
+			return invalid("name", "%q is given twice", name)
+		}
+		if i < len(names)-1 {
+			seen[name] = true
 		}
 	}
 	return nil
@@ -208,7 +218,7 @@ func (c *Config) checkNames(names []string) error {
 // reserved reports whether the key is one of those that a node keeps beside the locks.
 func reserved(key string) bool {
 	switch key {
-	case fenceKey, markerKey, quarantineKey:
+	case fenceKey, markerKey, quarantineKey, configKey:
 		return true
 	}
 	return strings.HasPrefix(key, waitPrefix) || strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")

@@ -34,6 +34,13 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"no host":                     {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://")}},
 		"no database":                 {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a/x")}},
 		"a socket with a host":        {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("unix://run/redis.sock")}},
+		"a parameter that is unknown": {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?database=3")}},
+		"two databases":               {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a/2?db=3")}},
+		"the database twice":          {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?db=3&db=3")}},
+		"an empty database":           {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("rediss://a?db=")}},
+		"a negative database":         {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?db=-1")}},
+		"a socket's other parameter":  {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("unix:///s?timeout=1")}},
+		"a parameter that is garbled": {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?db=%zz")}},
 		"TLS without rediss":          {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "redis://a", TLS: &tls.Config{}}}}},
 		"URL and Dial":                {"Nodes[0]", redlock.Config{Nodes: []redlock.Node{{URL: "a", Dial: dial}}}},
 		"Dial without a name":         {"Nodes[0].Name", redlock.Config{Nodes: []redlock.Node{{Dial: dial}}}},
@@ -62,8 +69,40 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 	}
 }
 
+// redis://host?db=3 is database 3 to other clients, and must not be another here.
+func TestTheDatabaseMayBeAParameterOfTheURL(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	for number, suffix := range map[int]string{0: "?db=0", 3: "?db=3", 4: "/4", 5: "/5?db=5", 6: "/?db=6"} {
+		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()[0] + suffix)})
+		require.NoError(t, err, suffix)
+		require.NoError(t, c.Enroll(soon(t)))
+		l, err := c.Mutex(suffix).TryAcquire(soon(t))
+		require.NoError(t, err)
+		conn, err := f.Nodes()[0].DialDirect(soon(t), 5*time.Second)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Do("SELECT", number)
+		require.NoError(t, err)
+		token, err := redis.String(conn.Do("GET", suffix))
+		require.NoError(t, err, suffix)
+		require.Equal(t, l.Token(), token)
+		require.NoError(t, c.Close())
+	}
+}
+
+func TestAnUnknownParameterIsNamedUnlessItMayBeASecret(t *testing.T) {
+	_, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://a?client_name=hunter2")})
+	require.ErrorContains(t, err, `"client_name"`)
+	require.NotContains(t, err.Error(), "hunter2")
+	for _, url := range []string{"redis://u:1?hunter2@a", "redis://u:1?hunter2#x@a", "redis://a?hunter2%20=x", "redis://u:1?hunter2%zz@a"} {
+		_, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(url)})
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.NotContains(t, err.Error(), "hunter2", url)
+	}
+}
+
 func FuzzNodeURL(f *testing.F) {
-	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/", "redis://u:pa/ss:hunter2@a"} {
+	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/", "redis://u:pa/ss:hunter2@a", "redis://a?db=3", "rediss://u:x?:hunter2@a=1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

@@ -7,7 +7,7 @@ import (
 
 // A defence is a rule without which a lock would be unsafe, or leave something behind. Tests switch single
 // ones off, to show what each is for (docs/safety.md); nothing else can.
-type defence uint16
+type defence uint32
 
 const (
 	releaseLateGrants  defence = 1 << iota // A5: also nodes that have not answered yet are told to forget
@@ -16,14 +16,27 @@ const (
 	finalValidity                          // A4: the time that the round took is given up
 	takenOnce                              // R2: repair only after a quorum; an expired lease is never taken again
 	serverBallots                          // F1: ballots are of the nodes' clocks, not of the client's
+	clocksOfOthers                         // Q1: a quarantine is counted by the other nodes' clocks too
+	dataSetVouched                         // Q1: a vote counts only if the data set is the one that was marked
+	dataSetNamed                           // Q1: the marker names the data set, and not the process alone
+	promotedForgets                        // Q2: Durable does not trust what a promoted replica has
+	configAgreed                           // Q3: the nodes refuse a client that is configured otherwise
+	ticksDrained                           // Close ends also the lease that is being renewed
+	callsAwaited                           // Close waits for what calls under way leave behind
+	userApart                              // hooks and the log run where nothing waits for them
+	queuesLeft                             // W2: a waiter that gives up says so to the next
+	lossClassified                         // A5: a lost round waits until it can tell held from an outage
+	triesDecided                           // a try that lost a split vote to nobody goes on
 )
 
 // A protocol is the scripts, chance, and the defences that are off: none, but in tests.
 type protocol struct {
-	acquire, extend, plant, release, ready, inspect *script
+	acquire, extend, plant, release, leave, ready, enroll, inspect *script
 
 	off    defence
 	random func(time.Duration) time.Duration // at least 0 and below; seeded in tests
+	// lostPoll is how often a waiter asks for a lock that it should hear of: a message may be lost.
+	lostPoll time.Duration
 }
 
 // standard is the protocol of every client outside tests.
@@ -33,25 +46,33 @@ var standard = newProtocol(func(_, source string) string { return source })
 func newProtocol(edit func(name, source string) string) *protocol {
 	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
 	p := &protocol{
-		random:  rand.N[time.Duration],
-		acquire: load("acquire", acquireSource),
-		extend:  load("extend", extendSource),
-		plant:   load("plant", plantSource),
-		release: load("release", releaseSource),
-		ready:   load("ready", readySource),
-		inspect: load("inspect", inspectSource),
+		random:   rand.N[time.Duration],
+		lostPoll: time.Second,
+		acquire:  load("acquire", acquireSource),
+		extend:   load("extend", extendSource),
+		plant:    load("plant", plantSource),
+		release:  load("release", releaseSource),
+		leave:    load("leave", leaveSource),
+		ready:    load("ready", readySource),
+		inspect:  load("inspect", inspectSource),
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true
 	p.acquire.first = func(args []any, s *standing, r *round, node int) []any {
-		return append(args, s.marker, flag(r.enter.has(node)))
+		entry := no
+		if r.enter.has(node) {
+			entry = r.entry
+		}
+		return append(args, s.marker, entry)
 	}
-	p.ready.first = func(args []any, s *standing, _ *round, _ int) []any { return append(args, s.runID) }
+	p.ready.first = func(args []any, s *standing, _ *round, _ int) []any { return append(args, s.identity) }
+	enroll := *p.ready // the same script, but nobody can make a voter of an unfit server
+	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release, p.inspect}
+	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release, p.leave, p.inspect}
 }
 
 // lacks reports whether the defence is off.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,10 @@ func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 		conn, err := f.Nodes()[0].Dial(ctx, 5*time.Second)
 		require.NoError(t, err)
 		defer conn.Close()
+		for _, s := range standard.scripts() {
+			_, err := conn.Do("SCRIPT", "LOAD", s.source)
+			require.NoError(t, err)
+		}
 		conns[i] = conn
 	}
 	operations := 0
@@ -59,7 +64,7 @@ func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 func operation(r *rand.Rand) (command string, args []any) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
-	token, ttl := pick("t1", "t2", "t3"), pick("60000", "90000")
+	token, ttl := pick("t1", "t2", "T3"), pick("60000", "90000")
 	var keys []any
 	for _, name := range names {
 		keys = append(keys, name)
@@ -73,13 +78,16 @@ func operation(r *rand.Rand) (command string, args []any) {
 			ballot = append(ballot, fmt.Sprint(name[0]%2))
 		}
 	}
-	eval := func(s *script, keys []any, args ...any) (string, []any) {
-		all := append([]any{s.source, len(keys)}, keys...)
-		return "EVAL", append(all, args...)
+	eval := func(s *script, keys []any, args ...any) (string, []any) { // as the client sends it, and as a person might
+		how, text := "EVALSHA", s.sha
+		if r.IntN(4) == 0 {
+			how, text = "EVAL", s.source
+		}
+		return how, append(append([]any{text, len(keys)}, keys...), args...)
 	}
-	switch r.IntN(13) {
+	switch r.IntN(15) {
 	case 0, 1, 2, 3:
-		args := append([]any{pick("run1 60000", "run1 60000", "run1 90000", "run2 60000"), pick("0", "1"),
+		args := append([]any{pick("run1 digest", "run1 digest", "run1 other", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002"),
 			pick("next:1", "next:2"), token, ttl}, ballot...)
 		return eval(standard.acquire, keys, args...)
 	case 4:
@@ -87,14 +95,28 @@ func operation(r *rand.Rand) (command string, args []any) {
 	case 5:
 		return eval(standard.plant, keys, append([]any{token, ttl}, ballot...)...)
 	case 6, 7:
-		return eval(standard.release, keys, pick(token, token, "next:1", "next:2"), pick("0", "60000"))
+		args := []any{pick(token, token, "next:1", "next:2"), pick("0", "60000")}
+		if r.IntN(3) == 0 { // a minimum hold
+			args = append(args, pick("0", "20000", "80000"))
+		}
+		return eval(standard.release, keys, args...)
 	case 8, 9:
-		return eval(standard.ready, nil, pick("run1", "run1", "run2"), pick("60000", "90000"), "750",
-			pick("", "", "enroll", "enroll", "durable"), pick("0", "1"))
+		digest, config, maxTTL := "digest", "MaxTTL 60000ms\n", "60000"
+		if r.IntN(4) == 0 {
+			digest, config, maxTTL = "other", "MaxTTL 90000ms\n", "90000"
+		}
+		return eval(standard.ready, readyKeys, pick("run1", "run1", "run2"), digest, config, maxTTL, "750",
+			pick("", "", "enroll", "enroll", "durable", "look", "new", "change"), "0", "500000", pick("0", "1"))
 	case 10:
 		return eval(standard.inspect, keys[:1], fmt.Sprint(names[0][0]%2))
+	case 13, 14:
+		all := slices.Clone(keys)
+		for _, key := range keys {
+			all = append(all, waitPrefix+key.(string))
+		}
+		return eval(standard.leave, all, pick("next:1", "next:2"), "60000")
 	case 11:
-		return "DEL", []any{pick("a", "b", markerKey, quarantineKey, fenceKey)}
+		return "DEL", []any{pick("a", "b", markerKey, quarantineKey, configKey, fenceKey)}
 	default:
 		switch r.IntN(3) {
 		case 0:
@@ -109,7 +131,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 // say prints an operation, with a script's name for its source.
 func say(name string, args []any) string {
 	for _, s := range standard.scripts() {
-		if name == "EVAL" && args[0] == any(s.source) {
+		if strings.HasPrefix(name, "EVAL") && (args[0] == any(s.source) || args[0] == any(s.sha)) {
 			return fmt.Sprint(s.name, " ", args[1:])
 		}
 	}
@@ -148,7 +170,7 @@ func plain(reply any, err error) string {
 // contents prints all keys with their values and whether they expire.
 func contents(t *testing.T, conn redis.Conn) string {
 	var b strings.Builder
-	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, waitPrefix + "a", waitPrefix + "b"} {
+	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, configKey, waitPrefix + "a", waitPrefix + "b"} {
 		kind, err := redis.String(conn.Do("TYPE", key))
 		require.NoError(t, err)
 		left, err := redis.Int64(conn.Do("PTTL", key))

@@ -21,8 +21,8 @@ func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) er
 	return lease.run(ctx, fn)
 }
 
-// TryDo is Do without waiting: if the lock is held by another, fn does not run and there is no error. ran
-// says whether fn ran.
+// TryDo is Do without waiting: if the lock is held by another, or by ctx itself, fn does not run and there is no
+// error. ran says whether fn ran. Of several that ask for a free lock at the same moment, one runs.
 func (l Lock) TryDo(ctx context.Context, fn func(context.Context, *Lease) error) (ran bool, err error) {
 	lease, err := l.TryAcquire(ctx)
 	if errors.Is(err, ErrHeld) {
@@ -52,10 +52,10 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		released := l.Release(ctx)
 		switch {
 		case errors.Is(cause, ErrClosed):
-			err = errors.Join(err, cause)
+			err = join(err, cause)
 		case released == nil:
 		case errors.Is(released, ErrLost):
-			err = errors.Join(err, released)
+			err = join(err, released)
 		default:
 			l.hold.client.cfg.Logger.Warn("redlock: release not confirmed", "names", l.hold.lock.res.names, "error", released)
 		}

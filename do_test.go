@@ -23,7 +23,7 @@ func TestAGuardedFunctionWaitsFailsOrIsSkippedWhileItsLockIsHeld(t *testing.T) {
 			func(ctx context.Context, name string) error {
 				ran++
 				_, err := c.Mutex(name).TryAcquire(context.WithoutCancel(ctx))
-				require.ErrorIs(t, err, redlock.ErrInvalid, "its context holds the lock")
+				require.ErrorIs(t, err, redlock.ErrHeld, "its context holds the lock")
 				return failure
 			}, ifHeld)
 	}

@@ -1,16 +1,18 @@
 // Package redlock is a mutual exclusion lock over N independent Redis masters: the Redlock algorithm, with
-// leases that end by the clock and fences that grow with every holder.
+// leases that end by the clock and fencing tokens that grow with every holder.
 //
 // # What it promises
 //
-// At most one client at a time holds a lease that its own [Lease.Valid] reports true, as long as the
-// servers' clocks agree within [Config.ClockBand], any single one excepted, all clocks run at the same rate
-// within [Config.Drift], suspend included, and a node that forgot a lease sits out its quarantine. If that
-// fails, two clients may both believe that they hold it.
+// At most one client at a time holds a lease that its own [Lease.Valid] reports true, as long as:
+//   - the servers' clocks agree within [Config.ClockBand]; at most one may be wrong;
+//   - all clocks run at the same rate within [Config.Drift], also while a machine is suspended;
+//   - a node that forgot a lease sits out its quarantine.
 //
-// Independently of every clock, and while no fence state is lost, fences are unique for a name, and an
-// acquisition that began after another had returned has the larger fence. A resource that refuses a smaller
-// fence than the largest it has seen is therefore safe even from a holder that was paused; nothing else is.
+// If that fails, two clients may both believe that they hold it.
+//
+// Fencing tokens ([Lease.Fence]) need no clock: while no fence state is lost, they are unique for a name, and an
+// acquisition that began after another had returned has the larger one. So a resource that refuses a smaller token
+// than the largest it has seen is safe even from a holder that was paused; nothing else is.
 //
 // It is not consensus. While a majority of the nodes is away it grants nothing.
 //
@@ -37,7 +39,9 @@
 //
 // A node that has never granted looks like one that has forgotten, so it grants nothing until a quarantine of
 // [Config.MaxTTL] and a little more is over. [Client.Enroll], or the command redlock enroll, ends that at once
-// where no lease can be out. [Client.Status] says of each node whether it votes, and if not, why.
+// where no lease can be out. [Client.Status] says of each node whether it votes, and if not, why. The nodes also
+// keep the part of the configuration on which all clients must agree, and refuse a client that differs
+// ([ConfigError]).
 //
 // # Limits
 //

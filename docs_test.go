@@ -59,7 +59,7 @@ func TestTheDocumentsNameTestsThatThereAre(t *testing.T) {
 		text, err := os.ReadFile(document)
 		require.NoError(t, err)
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
-			require.Contains(t, code.String(), "func "+name+"(", document)
+			require.True(t, strings.Contains(code.String(), "func "+name+"("), "%s names %s, which does not exist", document, name)
 		}
 	}
 }

@@ -21,7 +21,11 @@ type endpoint struct {
 	database           int
 	tls                *tls.Config // nil: none
 	dial               func(context.Context) (redis.Conn, error)
+	dials              chan struct{} // holds one for each call of dial that has not returned
 }
+
+// maxDials is how many calls of one Dial there may be: the node's and that for its messages.
+const maxDials = 2
 
 // resolve checks the nodes and refuses any two at one address.
 func resolve(nodes []Node) ([]endpoint, error) {
@@ -50,7 +54,7 @@ func resolve(nodes []Node) ([]endpoint, error) {
 }
 
 func (n Node) endpoint(field string) (endpoint, error) {
-	e := endpoint{name: n.Name, dial: n.Dial}
+	e := endpoint{name: n.Name, dial: n.Dial, dials: make(chan struct{}, maxDials)}
 	switch {
 	case n.Dial != nil && n.URL != "":
 		return e, invalid(field, "it has both a URL and Dial; give one of them")
@@ -84,7 +88,7 @@ func (n Node) endpoint(field string) (endpoint, error) {
 		if u.Host != "" || u.Path == "" {
 			return e, invalid(field+".URL", "a socket is written unix:///path, with three slashes")
 		}
-		database = u.Query().Get("db")
+		database = ""
 	case "redis", "rediss":
 		port := u.Port()
 		if port == "" {
@@ -108,10 +112,8 @@ func (n Node) endpoint(field string) (endpoint, error) {
 	default:
 		return e, invalid(field+".URL", "its scheme is none of redis://, rediss:// and unix://")
 	}
-	if database != "" {
-		if e.database, err = strconv.Atoi(database); err != nil || e.database < 0 {
-			return e, invalid(field+".URL", "what follows the host is no database number")
-		}
+	if e.database, err = databaseOf(field+".URL", database, u); err != nil {
+		return e, err
 	}
 	if e.name == "" {
 		e.name = e.address
@@ -119,10 +121,46 @@ func (n Node) endpoint(field string) (endpoint, error) {
 	return e, nil
 }
 
+// databaseOf is the number that follows the host, or the parameter db. Other parameters are refused: what one of
+// them means to another client must not be ignored here without a word.
+func databaseOf(field, path string, u *url.URL) (int, error) {
+	parameters, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return 0, invalid(field, "what follows the question mark cannot be read; write ?db=3, or percent-encode a ? in a password")
+	}
+	for name, values := range parameters {
+		switch {
+		case name != "db" && isPlain(name) && !strings.Contains(u.RawQuery+u.Fragment, "@"):
+			return 0, invalid(field, "it has the parameter %q, and db is the only one there is", name)
+		case name != "db": // it may be a part of a password
+			return 0, invalid(field, "it has a parameter that is not db, the only one there is; percent-encode a ? in a password")
+		case len(values) > 1 || path != "" && values[0] != path:
+			return 0, invalid(field, "it has more than one database")
+		}
+		path = values[0]
+		if path == "" {
+			return 0, invalid(field, "its parameter db is empty; write ?db=3")
+		}
+	}
+	if path == "" {
+		return 0, nil
+	}
+	number, err := strconv.Atoi(path)
+	if err != nil || number < 0 {
+		return 0, invalid(field, "what follows the host, or ?db=, is no database number")
+	}
+	return number, nil
+}
+
+// isPlain reports whether the name of a parameter is safe to quote: short, of letters, digits, - and _.
+func isPlain(name string) bool {
+	return name != "" && len(name) <= 32 && strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}
+
 // connect opens a connection that has not logged in yet (but one of the node's own Dial has).
 func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, *link, error) {
 	if e.dial != nil {
-		conn, err := e.dial(ctx)
+		conn, err := e.dialOwn(ctx)
 		return conn, nil, err
 	}
 	var dialer net.Dialer
@@ -140,6 +178,35 @@ func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (red
 	}
 	l := &link{Conn: conn, writeTimeout: writeTimeout}
 	return redis.NewConn(l, 0, 0), l, nil
+}
+
+// dialOwn calls the node's own Dial and waits for it no longer than ctx lasts, also if Dial does not mind. What it
+// returns later is closed.
+func (e *endpoint) dialOwn(ctx context.Context) (redis.Conn, error) {
+	select {
+	case e.dials <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("its Dial has not returned since it was last called: %w", ctx.Err())
+	}
+	var conn redis.Conn
+	var err error
+	dialled := make(chan struct{})
+	go func() { // ends with the user's function
+		defer close(dialled)
+		conn, err = e.dial(ctx)
+		<-e.dials
+	}()
+	select {
+	case <-dialled:
+		return conn, err
+	case <-ctx.Done():
+		go func() {
+			if <-dialled; err == nil {
+				conn.Close()
+			}
+		}()
+		return nil, fmt.Errorf("its Dial has not returned: %w", ctx.Err())
+	}
 }
 
 // login sends what a connection of the node's own URL needs first, and says how many replies it will get.

@@ -99,6 +99,24 @@ func ExampleLock_TryDo() {
 	// <nil>
 }
 
+// Every process calls this at each tick. The work takes a moment, and the ticks of two processes are a moment apart:
+// without the minimum hold, the second would find the lock free and run it again.
+func ExampleLock_WithMinHold() {
+	client, end := exampleClient()
+	defer end()
+
+	tick := func(process string) {
+		ran, err := client.Mutex("send-reminders").WithMinHold(20*time.Second).TryDo(context.Background(),
+			func(context.Context, *redlock.Lease) error { return nil })
+		fmt.Println(process, "ran:", ran, err)
+	}
+	tick("first")
+	tick("second")
+	// Output:
+	// first ran: true <nil>
+	// second ran: false <nil>
+}
+
 func ExampleDoValue() {
 	client, end := exampleClient()
 	defer end()

@@ -37,10 +37,10 @@ func Seed(cfg *Config, seed uint64) {
 }
 
 // InLine is how many of this client want the lock and do not have it.
-func InLine(c *Client, name string) int {
+func InLine(c *Client, name string, more ...string) int {
 	c.lines.mu.Lock()
 	defer c.lines.mu.Unlock()
-	behind, contended := c.lines.byName[name]
+	behind, contended := c.lines.byName[newResource("", name, more).line]
 	switch {
 	case !contended:
 		return 0
@@ -50,6 +50,35 @@ func InLine(c *Client, name string) int {
 		return 1 + behind.Len()
 	}
 }
+
+// Owed is how many releases the client keeps for this node.
+func Owed(c *Client, node int) int {
+	n := c.nodes[node]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.owed)
+}
+
+// ProbeFor is the node, by its index in Config.Nodes, that the client asks first for a contended lock; -1: none.
+func ProbeFor(c *Client, name string, more ...string) int {
+	n := c.probeFor(newResource(c.cfg.Prefix, name, more))
+	if n == nil {
+		return -1
+	}
+	return n.index
+}
+
+// LostPoll sets how often a waiter asks for a lock that it should hear of: in a test of who is told what, never.
+func LostPoll(d time.Duration) func(*Config) {
+	return func(cfg *Config) {
+		p := *standard
+		p.lostPoll = d
+		cfg.protocol = &p
+	}
+}
+
+// Refusal is why that node's messages do not reach the client.
+func Refusal(c *Client, node int) error { return c.watch.refusal(node) }
 
 func omit(d defence) func(*Config) {
 	return func(cfg *Config) { cfg.protocol.off |= d }
@@ -77,18 +106,42 @@ var Switches = map[string]Switch{}
 
 func init() {
 	for name, apply := range map[string]func(*Config){
-		"late-grant release":             omit(releaseLateGrants),
-		"clean-up after cancel":          omit(cleanUpAfterCancel),
-		"fresh token":                    omit(freshToken),
-		"final validity check":           omit(finalValidity),
-		"an expired lease stays expired": omit(takenOnce),
-		"ballots of the servers":         omit(serverBallots),
-		"fence comparison":               edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false"),
-		"fence persistence":              edit("acquire", "redis.call('HSET', 'redlock:fence', ARGV[i], ballot)", ""),
-		"quarantine":                     edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", ""),
-		"quarantine length":              edit("ready", "local length = math.max(maxTTL, markedMax or 0) + margin", "local length = 1"),
-		"clock band":                     func(cfg *Config) { cfg.ClockBand = -1 },
+		"late-grant release":               omit(releaseLateGrants),
+		"clean-up after cancel":            omit(cleanUpAfterCancel),
+		"fresh token":                      omit(freshToken),
+		"final validity check":             omit(finalValidity),
+		"an expired lease stays expired":   omit(takenOnce),
+		"ballots of the servers":           omit(serverBallots),
+		"data set vouched for":             omit(dataSetVouched),
+		"quarantine by the others' clocks": omit(clocksOfOthers),
+		"data set named":                   omit(dataSetNamed),
+		"Durable distrusts the promoted":   omit(promotedForgets),
+		"agreed configuration":             omit(configAgreed),
+		"Close ends the renewing":          omit(ticksDrained),
+		"Close awaits calls":               omit(callsAwaited),
+		"hooks apart":                      omit(userApart),
+		"leaving the queue":                omit(queuesLeft),
+		"held told from outage":            omit(lossClassified),
+		"a winner for every try":           omit(triesDecided),
+		"fence comparison":                 edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false"),
+		"fence persistence":                edit("acquire", "redis.call('HSET', 'redlock:fence', ARGV[i], ballot)", ""),
+		"quarantine":                       edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", ""),
+		"quarantine length":                edit("ready", "local length = longest + margin", "local length = 1"),
+		"clock band":                       func(cfg *Config) { cfg.ClockBand = -1 },
 	} {
 		Switches[name] = Switch{name, apply}
 	}
+}
+
+// Waiters is how many of this client listen for a release.
+func Waiters(c *Client) int { return int(c.watch.listening.Load()) }
+
+// IsProbe reports whether the client would ask that node first for some lock.
+func IsProbe(c *Client, node int) bool {
+	for i := range 100 {
+		if ProbeFor(c, fmt.Sprint("some lock/", i)) == node {
+			return true
+		}
+	}
+	return false
 }

@@ -16,7 +16,17 @@ type facts struct {
 	maxMemory      int64  // bytes; 0: no limit
 	policy         string // what is evicted at the limit
 	aof            bool   // there is an append-only file
-	fsync          string // appendfsync, where Durable asked for it
+	history        string // of a master that was a replica in this process: the replication history it goes on with
+	evicted        string // keys evicted since it began; "" and "0": none
+
+	noInfo error // why it no longer tells all that
+
+	// What CONFIG tells, where Durable asked for it and the user may.
+	fsync     string // appendfsync
+	onRewrite bool   // no-appendfsync-on-rewrite: not while a file is being rewritten
+
+	// What CLIENT tells: a defence that is missing.
+	noKill error // why connections that broke cannot be ended on the server
 }
 
 func readInfo(info string) facts {
@@ -33,6 +43,11 @@ func readInfo(info string) facts {
 		role:    fields["role"],
 		policy:  fields["maxmemory_policy"],
 		aof:     fields["aof_enabled"] == "1",
+		history: fields["master_replid2"],
+		evicted: fields["evicted_keys"],
+	}
+	if !isOffset(fields["second_repl_offset"]) {
+		f.history = ""
 	}
 	if fields["cluster_enabled"] == "1" {
 		f.mode = "cluster"
@@ -44,9 +59,52 @@ func readInfo(info string) facts {
 	return f
 }
 
+// readReplication is what readInfo takes of a server's role and history, for one that is asked often.
+func readReplication(info string) (role, history string) {
+	promoted := false
+	for line := range strings.Lines(info) {
+		line = strings.TrimSpace(line)
+		if value, ok := strings.CutPrefix(line, "role:"); ok {
+			role = value
+		} else if value, ok := strings.CutPrefix(line, "master_replid2:"); ok {
+			history = value
+		} else if value, ok := strings.CutPrefix(line, "second_repl_offset:"); ok {
+			promoted = isOffset(value)
+		}
+	}
+	if !promoted {
+		history = ""
+	}
+	return role, history
+}
+
+// isOffset reports whether second_repl_offset tells that the server was promoted: else it is -1.
+func isOffset(text string) bool {
+	offset, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && offset >= 0
+}
+
+// identity names the server's data set: it changes whenever the server may have lost keys, as far as INFO tells. A
+// server process has a run id. If it was made a replica and promoted again, its data are those of another server; it
+// then goes on with that one's replication history (master_replid2). And it may have evicted keys.
+func (f *facts) identity(p *protocol) string {
+	id := f.runID
+	if f.history != "" && !p.lacks(dataSetNamed) {
+		id += "/" + f.history
+	}
+	if f.hasEvicted() {
+		id += "#" + f.evicted
+	}
+	return id
+}
+
+func (f *facts) hasEvicted() bool { return f.evicted != "" && f.evicted != "0" }
+
 // unfit is why a server is refused as a voter, with the remedy; nil if it is not.
 func (f *facts) unfit(durable bool) error {
 	switch {
+	case f.noInfo != nil:
+		return fmt.Errorf("it refuses INFO, which vouches for its votes: %w", f.noInfo)
 	case f.role == "slave":
 		return fmt.Errorf("it is a replica of %s, where a lock arrives late or never; give the address of an independent master", f.master)
 	case f.mode == "cluster":
@@ -60,6 +118,9 @@ func (f *facts) unfit(durable bool) error {
 		return fmt.Errorf("Config.Durable is set, but it keeps no append-only file; set appendonly yes and appendfsync always, or unset Durable")
 	case durable && f.fsync != "" && f.fsync != "always":
 		return fmt.Errorf("Config.Durable is set, but it answers before it persists (appendfsync %s); set appendfsync always, or unset Durable", f.fsync)
+	case durable && f.onRewrite:
+		return fmt.Errorf("Config.Durable is set, but it answers before it persists while it rewrites its append-only file; " +
+			"set no-appendfsync-on-rewrite no, or unset Durable")
 	}
 	return nil
 }
@@ -73,6 +134,10 @@ func (f *facts) warnings() (warn []string) {
 	}
 	if f.maxMemory > 0 {
 		warn = append(warn, fmt.Sprintf("maxmemory is %d: at the limit it refuses locks; keep the locks' servers apart from caches", f.maxMemory))
+	}
+	if f.noKill != nil {
+		warn = append(warn, fmt.Sprintf("after a broken connection, what it still carried cannot be cancelled (%v), so an old command may be applied late; "+
+			"allow CLIENT ID and CLIENT KILL", f.noKill))
 	}
 	return warn
 }

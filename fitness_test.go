@@ -217,3 +217,17 @@ func tokenOf(t *testing.T, n *fleet.Node, name string) string {
 	require.NoError(t, err)
 	return token
 }
+
+// N1. Without INFO's word no vote counts, so a server that comes to refuse it has none, and that is told.
+func TestAServerThatComesToRefuseInfoHasNoVote(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	require.NoError(t, c.Status(ctx)[1].Err)
+	tell(t, f.Nodes()[1], "ACL", "SETUSER", "default", "-info")
+	require.ErrorContains(t, c.Status(ctx)[1].Err, "refuses INFO")
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err, "the others are enough")
+	require.NoError(t, l.Release(ctx))
+	tell(t, f.Nodes()[1], "ACL", "SETUSER", "default", "+info")
+	require.NoError(t, c.Status(ctx)[1].Err)
+}

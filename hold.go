@@ -19,6 +19,7 @@ type hold struct {
 	boxed  any // the token, for redigo
 	ballot uint64
 	limit  Instant // no validity goes past it (WithMaxHold); 0: none
+	least  Instant // no other has the lock before it (WithMinHold); 0: none
 
 	until atomic.Int64 // Instant: the end of the validity
 	over  atomic.Bool  // ended is set
@@ -26,13 +27,14 @@ type hold struct {
 	due   Instant // the scheduler's
 	place int     // the scheduler's; -1: not queued
 
-	mu       sync.Mutex      // guards the rest; nodes are sent to under it, nothing else is called
+	mu       sync.Mutex      // guards the rest; nodes and hooks are sent to under it, which never blocks; nothing else is called
 	ended    error           // why the lease ended; nil while it is held
 	ctx      context.Context // ends with the hold; nil until somebody asks
 	cancel   context.CancelCauseFunc
 	leases   int     // that have not been released, nor dropped; more than one after re-entry
 	reached  nodeSet // the nodes that may have the keys
 	renewing bool
+	dropped  bool    // nobody could reach it while it was being renewed
 	renewal  *round  // in flight, of the scheduler's; nil: none
 	renewAt  Instant // when the next one begins
 	failures int     // renewals failed since one succeeded
@@ -44,6 +46,7 @@ type hold struct {
 var (
 	errExpired = errors.New("it was not renewed before its validity ended")
 	errMaxHold = errors.New("its longest hold is over")
+	errDropped = errors.New("its Lease was dropped without Release, so it was no longer renewed")
 )
 
 // lead is how long before the end of the validity the lease's context ends: a timer may be late.
@@ -97,6 +100,13 @@ func (h *hold) expire() {
 		h.lose(errMaxHold)
 		return
 	}
+	h.mu.Lock()
+	dropped := h.dropped
+	h.mu.Unlock()
+	if dropped {
+		h.lose(errDropped)
+		return
+	}
 	h.lose(errExpired)
 }
 
@@ -110,11 +120,16 @@ func (h *hold) lose(why error) {
 	if !h.end(err) {
 		return
 	}
-	h.client.scheduler.set(h, h.validUntil().Add(driftOf(h.lock.ttl, h.client.cfg.Drift)))
+	h.client.scheduler.set(h, h.dueRelease())
 	h.client.cfg.Logger.Warn("redlock: lease lost", "names", h.lock.res.names, "error", why)
 	if hook := h.client.cfg.Hooks.Lost; hook != nil {
 		hook(h.info(), err)
 	}
+}
+
+// dueRelease is when a lost lease's releases are sent: once its keys should have expired.
+func (h *hold) dueRelease() Instant {
+	return h.validUntil().Add(driftOf(h.lock.ttl, h.client.cfg.Drift))
 }
 
 // sendRelease sends the release to all nodes, once, and returns its round (L1). The lease has ended.
@@ -126,17 +141,24 @@ func (h *hold) sendRelease() *round {
 		return r
 	}
 	c := h.client
-	favour, keep := c.watch.favours(h.lock.res), keepTime
+	// Once the client is closed, who waits here no longer does: others are told.
+	now := c.cfg.Clock.Now()
+	rest := h.rest(now)
+	favour, keep := rest == 0 && !c.isClosed() && c.watch.favours(h.lock.res), keepTime
 	if favour {
 		keep = 0
 	}
-	r := c.newRound(c.protocol.release, h.lock.res.keys, []any{h.boxed, millis(keep)}, c.cfg.Clock.Now())
+	args := []any{h.boxed, millis(keep)}
+	if rest > 0 {
+		args = append(args, millis(rest))
+	}
+	r := c.newRound(c.protocol.release, h.lock.res.keys, args, now)
 	r.answered = h.freed
 	h.release = r
 	reached := h.reached
 	h.mu.Unlock()
 	c.tell(r, reached)
-	if favour {
+	if favour || rest > 0 { // who waits here looks again, and learns how long the rest is
 		c.watch.released(h.lock.res)
 	}
 	return r
@@ -164,18 +186,16 @@ func (h *hold) context() context.Context {
 }
 
 // abandon is called when nobody can reach one of the leases. The renewals stop with the last; it then expires by
-// itself.
+// itself, and expire tells why. The runtime calls it on a goroutine of its own, which must neither wait nor, in tests,
+// touch a channel of a testing/synctest bubble.
 func (h *hold) abandon() {
 	if !h.leave() {
 		return
 	}
 	h.mu.Lock()
-	held := h.ended == nil && h.renewing
+	h.dropped = h.ended == nil && h.renewing
 	h.renewing = false
 	h.mu.Unlock()
-	if held {
-		h.client.cfg.Logger.Warn("redlock: lease dropped without release; it is no longer renewed", "names", h.lock.res.names)
-	}
 }
 
 func (h *hold) info() LeaseInfo {

@@ -2,12 +2,17 @@ package redlock
 
 import "time"
 
-// Hooks are told what happens, for metrics and traces. Nil funcs are skipped. They are called from the
-// client's own goroutines, several at once, and must return quickly: a hook that blocks delays renewals.
+// Hooks are told what happens, for metrics and traces. Nil funcs are skipped.
+//
+// They are called one after the other, in the order in which things happened, on a goroutine that does nothing but
+// call them and write the log. A hook may therefore block, or call [Client.Close], without delaying any lease; it is
+// told late, and by then the state may be another. Up to 4096 calls and lines of the log wait for a slow one; what
+// comes then is dropped, counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than
+// NodeTimeout.
 type Hooks struct {
 	// Acquired: a lease was won. waited is the time since Acquire was called, attempts the rounds it took.
 	Acquired func(l LeaseInfo, waited time.Duration, attempts int)
-	// Refused: one attempt to acquire failed; err is its [*RoundError]'s kind, ErrHeld or ErrNoQuorum.
+	// Refused: an attempt of Acquire failed, or a TryAcquire; err is its [*RoundError], which is ErrHeld or ErrNoQuorum.
 	Refused func(names []string, err error)
 	// Extended: a renewal succeeded; left is the new validity, took the time of the round.
 	Extended func(l LeaseInfo, left, took time.Duration)
@@ -27,4 +32,43 @@ type LeaseInfo struct {
 	Names []string
 	Token string
 	Fence uint64
+}
+
+func (h *Hooks) none() bool {
+	return h.Acquired == nil && h.Refused == nil && h.Extended == nil && h.ExtendFailed == nil &&
+		h.Released == nil && h.Lost == nil && h.NodeUp == nil && h.NodeDown == nil
+}
+
+// later are hooks that queue the call of the given ones, and are nil where those are.
+func (n *notifier) later(hooks Hooks) (later Hooks) {
+	if hook := hooks.Acquired; hook != nil {
+		later.Acquired = func(l LeaseInfo, waited time.Duration, attempts int) {
+			n.post(func() { hook(l, waited, attempts) })
+		}
+	}
+	if hook := hooks.Refused; hook != nil {
+		later.Refused = func(names []string, err error) { n.post(func() { hook(names, err) }) }
+	}
+	if hook := hooks.Extended; hook != nil {
+		later.Extended = func(l LeaseInfo, left, took time.Duration) { n.post(func() { hook(l, left, took) }) }
+	}
+	later.ExtendFailed = n.ofLease(hooks.ExtendFailed)
+	later.Released = n.ofLease(hooks.Released)
+	if hook := hooks.Lost; hook != nil {
+		later.Lost = func(l LeaseInfo, err error) { n.postFree(func() { hook(l, err) }) }
+	}
+	if hook := hooks.NodeUp; hook != nil {
+		later.NodeUp = func(node string) { n.postFree(func() { hook(node) }) }
+	}
+	if hook := hooks.NodeDown; hook != nil {
+		later.NodeDown = func(node string, err error) { n.postFree(func() { hook(node, err) }) }
+	}
+	return later
+}
+
+func (n *notifier) ofLease(hook func(LeaseInfo, error)) func(LeaseInfo, error) {
+	if hook == nil {
+		return nil
+	}
+	return func(l LeaseInfo, err error) { n.post(func() { hook(l, err) }) }
 }

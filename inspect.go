@@ -5,79 +5,112 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/go-multierror"
 )
 
-// A State is who holds a name, as a quorum of the nodes tells it, and each of them.
+// A State is who holds a name: as a quorum of the nodes tells it, and as each node does.
 type State struct {
 	Name string
-	// Held says that a quorum of the nodes has the name for one owner. Where fewer do, somebody is taking it or
-	// letting go, or failed to.
+	// Held says that a quorum of the nodes has the name for one owner. If fewer nodes have it, somebody is acquiring
+	// or releasing it, or failed to.
 	Held bool
 	// Token is the owner's: see [Lease.Token]. Other libraries write what they like.
 	Token string
-	// Remaining is how long a quorum will go on to have it, if the owner does nothing; negative: for ever.
+	// Remaining is how long a quorum will still have it if the owner does nothing; negative: for ever.
 	Remaining time.Duration
-	// Fence is the largest that was granted in the name's fence slot. No lease of the name has a larger one; that
-	// of another name in the same slot of 4096 may be it.
+	// Fence is the largest fencing token granted in the name's fence slot, of which there are 4096. No lease of the
+	// name has a larger one. It may belong to another name of the same slot.
 	Fence uint64
+	// Votes is how many nodes answered and vote, and Quorum how many votes it takes to acquire the name. With fewer
+	// votes nobody can acquire it, and a State that is not Held says nothing.
+	Votes, Quorum int
 	// Nodes is in the order of Config.Nodes.
 	Nodes []NodeState
 }
 
-// A NodeState is what one node knows of a name. What the node keeps for a client that waits is held by nobody.
+// A NodeState is what one node knows of a name.
 type NodeState struct {
-	Node      string
-	Err       error // why it did not answer; then it tells no more
+	Node string
+	// Err is why the node has no vote. If it did not answer, the other fields are empty. If it is in quarantine (a
+	// [*QuarantineError]) or unfit, they are what it has now, but it may have forgotten that it granted the name.
+	Err       error
 	Held      bool
+	Reserved  bool // released, and reserved for a waiter for a short time; it is then not Held
 	Token     string
 	Remaining time.Duration // negative: for ever
 	Fence     uint64
 }
 
-// Inspect asks all nodes who has the name, and waits for their answers no longer than NodeTimeout. It takes
-// nothing and is no promise: a moment later it may be another.
+// Inspect asks all nodes whether they vote, and then who has the name, and waits for each of these no longer than
+// NodeTimeout. It takes nothing, and promises nothing: a moment later the owner may be another.
 //
-// With [ErrNoQuorum], a [*RoundError], comes what the fewer nodes said. Other errors are [ErrInvalid],
-// [ErrClosed] and ctx.Err().
+// If too few nodes vote, it returns both what they said and a [*RoundError] that is [ErrNoQuorum]. Other errors are
+// [ErrInvalid], [ErrClosed] and ctx.Err(), without a State.
 func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
+	state, r, err := c.inspect(ctx, name)
+	if err != nil || state.Votes >= c.need {
+		return state, err
+	}
+	refusal := r.error(ErrNoQuorum, []string{name}, c.nodes, "")
+	for i, n := range state.Nodes {
+		if n.Err != nil && r.hasGranted(i) { // it answered, but has no vote
+			refusal.Granted--
+			refusal.Unknown++
+			refusal.Err = multierror.Append(refusal.Err, &NodeError{Node: n.Node, Err: n.Err})
+		}
+	}
+	return state, refusal
+}
+
+// inspect asks all nodes, and does not mind how many answer.
+func (c *Client) inspect(ctx context.Context, name string) (*State, *round, error) {
 	s := c.Mutex(name).spec
 	switch {
 	case s.err != nil:
-		return nil, s.err
+		return nil, nil, s.err
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	case c.isClosed():
-		return nil, ErrClosed
+		return nil, nil, ErrClosed
 	}
 	if err := c.awaitAll(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	c.lookAround(ctx) // which of them vote
 	r := c.newRound(c.protocol.inspect, s.res.keys, s.res.slots, c.cfg.Clock.Now())
 	if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	answers, t := r.snapshot()
+	answers, _ := r.snapshot()
 	state := stateOf(name, answers, c.need)
 	for i, n := range c.nodes {
-		state.Nodes[i].Node = n.endpoint.name
+		node := &state.Nodes[i]
+		node.Node = n.endpoint.name
+		if node.Err == nil {
+			node.Err = n.status().Err
+		}
+		if node.Err == nil {
+			state.Votes++
+		}
 	}
-	if t.granted < c.need {
-		return state, r.error(ErrNoQuorum, s.res.names, c.nodes, "")
-	}
-	return state, nil
+	return state, r, nil
 }
 
 // ForceRelease deletes the name's key on every node, whoever holds it, for an operator who knows that its owner
-// is gone for good. An owner that lives does not know: it may believe until its next renewal, and somebody else
-// may have the lock by then. Only a resource that compares fences is safe from both: fences go on growing.
+// is gone for good. An owner that is alive is not told: it may believe until its next renewal that it has the lock, and
+// somebody else may have it by then. Only a resource that compares fencing tokens is safe from both.
 //
-// Who is seen to hold it is let go, and nobody who comes later. The error is nil if nobody does, and [ErrNoQuorum]
-// if too few nodes answered, which then may hold it yet. Other errors are [ErrInvalid], also where the key holds
-// something that no lock is, [ErrClosed] and ctx.Err().
+// It takes the lock from the owner that it saw, and from nobody who came later. The error is nil also if nobody holds
+// the lock. It is [ErrNoQuorum] if too few nodes answered: they may still have it. Other errors are [ErrInvalid], also
+// if the key holds something that is not a lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
-	state, err := c.Inspect(ctx, name)
+	state, inspected, err := c.inspect(ctx, name)
 	if err != nil {
 		return err
+	}
+	if _, t := inspected.snapshot(); t.granted < c.need {
+		return inspected.error(ErrNoQuorum, []string{name}, c.nodes, "")
 	}
 	var owners []string
 	for _, n := range state.Nodes {
@@ -110,7 +143,7 @@ type finding struct {
 
 // stateOf reads the nodes' answers.
 func stateOf(name string, answers []answer, need int) *State {
-	s := &State{Name: name, Nodes: make([]NodeState, len(answers))}
+	s := &State{Name: name, Quorum: need, Nodes: make([]NodeState, len(answers))}
 	left := map[string][]time.Duration{}
 	for i, a := range answers {
 		n := &s.Nodes[i]
@@ -123,7 +156,7 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 		n.Fence = f.highest
 		s.Fence = max(s.Fence, f.highest)
-		if !f.taken || strings.HasPrefix(f.owner, keptPrefix) {
+		if n.Reserved = f.taken && strings.HasPrefix(f.owner, keptPrefix); !f.taken || n.Reserved {
 			continue
 		}
 		n.Held, n.Token, n.Remaining = true, f.owner, f.left
@@ -137,6 +170,13 @@ func stateOf(name string, answers []answer, need int) *State {
 		s.Held, s.Token, s.Remaining = true, owner, left[need-1]
 	}
 	return s
+}
+
+// hasGranted reports whether the node's vote was yes.
+func (r *round) hasGranted(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally.votes[node] == granted
 }
 
 // longest sorts the longest first; what never expires is negative.

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -94,6 +95,44 @@ func TestInspectOfTooFewNodesTellsWhatTheySaid(t *testing.T) {
 	_, err = c.Inspect(ctx, "x")
 	require.ErrorIs(t, err, redlock.ErrClosed)
 	require.ErrorIs(t, c.ForceRelease(ctx, "x"), redlock.ErrClosed)
+}
+
+// A node in quarantine answers and has no vote: what it lacks it may have forgotten.
+func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	c, ctx := open(t, f), soon(t)
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	for _, n := range f.Nodes()[1:3] {
+		tell(t, n, "FLUSHALL") // the client is connected, and has not heard of it
+	}
+	tell(t, f.Nodes()[3], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
+	cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
+	fresh, err := redlock.New(cfg)
+	require.NoError(t, err)
+	defer fresh.Close()
+	s, err := fresh.Inspect(ctx, "x")
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round)
+	require.Equal(t, []int{3, 2, 0, 3}, []int{round.Need, round.Granted, round.Denied, round.Unknown})
+	require.Equal(t, []int{2, 3}, []int{s.Votes, s.Quorum})
+	for i, n := range s.Nodes {
+		var quarantine *redlock.QuarantineError
+		require.Equal(t, i == 1 || i == 2, errors.As(n.Err, &quarantine), "%d: %v", i, n.Err)
+		require.Equal(t, i != 1 && i != 2, n.Held)
+	}
+	require.ErrorContains(t, s.Nodes[3].Err, "noeviction")
+	require.ErrorContains(t, err, s.Nodes[3].Node)
+	require.NoError(t, fresh.ForceRelease(ctx, "x"), "all of them answered")
+	for _, n := range f.Nodes() {
+		require.EqualValues(t, 0, tell(t, n, "EXISTS", "x"))
+	}
+
+	s, err = c.Inspect(ctx, "x") // the older client, which thought that they vote
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.Equal(t, 2, s.Votes)
 }
 
 func TestForceReleaseTakesALockFromWhoeverHoldsIt(t *testing.T) {

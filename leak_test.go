@@ -19,7 +19,7 @@ import (
 func TestALostLeaseIsForgottenOnceItIsReleased(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	forgotten := func() weak.Pointer[redlock.Lease] {
-		var leases []*redlock.Lease
+		leases := make(chan *redlock.Lease, 1)
 		cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
 		cfg.Hooks.Acquired = func(redlock.LeaseInfo, time.Duration, int) { runtime.KeepAlive(leases) }
 		c, err := redlock.New(cfg)
@@ -28,7 +28,7 @@ func TestALostLeaseIsForgottenOnceItIsReleased(t *testing.T) {
 		require.NoError(t, c.Enroll(soon(t)))
 		l, err := c.Mutex("x").Acquire(soon(t))
 		require.NoError(t, err)
-		leases = append(leases, l)
+		leases <- l
 		for _, n := range f.Nodes() {
 			tell(t, n, "DEL", "x")
 		}

@@ -14,8 +14,8 @@ import (
 // it is released or the client is closed, or before another could own the lock. Its methods are safe for
 // concurrent use.
 //
-// Keep the Lease, or a context that it gave, for as long as the lock is needed: one that nobody can reach
-// any more stops renewing.
+// Keep the Lease, or a context that it gave, for as long as the lock is needed: a garbage-collected Lease stops
+// renewing.
 type Lease struct {
 	hold    *hold
 	cleanup runtime.Cleanup
@@ -38,6 +38,9 @@ func newLease(ctx context.Context, l *spec, token any, ballot uint64, reached no
 	if l.maxHold > 0 {
 		h.limit = now.Add(l.maxHold)
 		until = min(until, h.limit)
+	}
+	if l.minHold > 0 {
+		h.least = now.Add(l.minHold)
 	}
 	h.until.Store(int64(until))
 	lease := &Lease{hold: h, parent: ctx}
@@ -96,7 +99,7 @@ func (l *Lease) Valid() bool {
 	return !l.released.Load() && !l.hold.over.Load() && l.hold.client.cfg.Clock.Now() < l.hold.validUntil()
 }
 
-// Remaining is how long the lease is valid yet if it is not renewed; 0 if it is not valid.
+// Remaining is how long the lease is still valid if it is not renewed; 0 if it is not valid.
 func (l *Lease) Remaining() time.Duration {
 	if l.released.Load() || l.hold.over.Load() {
 		return 0
@@ -104,9 +107,9 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.hold.validUntil().Sub(l.hold.client.cfg.Clock.Now()))
 }
 
-// Fence is a number that is unique for the lock's names, and larger than that of every lease that ended
-// before this one was asked for. A resource that refuses smaller numbers than it has seen is safe from
-// holders that do not know yet that they no longer are. It is 0 with [Config.NoFence].
+// Fence is the fencing token: a number that is unique for the lock's names, and larger than that of every lease
+// whose acquisition had returned before this one began. A resource that refuses smaller numbers than it has seen is safe
+// from a holder that does not know yet that it has lost the lock. It is 0 with [Config.NoFence].
 func (l *Lease) Fence() uint64 { return l.hold.ballot }
 
 // Token is the owner token under which the nodes hold the lock: 32 hexadecimal digits, random, new for each
@@ -119,6 +122,9 @@ func (l *Lease) Names() []string { return slices.Clone(l.hold.lock.res.names) }
 // Extend renews the lease now: after it the lease has its whole TTL, less drift and the time it took. The
 // lease is lost if enough nodes say that it is no longer ours. [ErrNoQuorum] leaves it as it is, valid for
 // what remains. An expired lease is never taken again: the error is then [ErrLost].
+//
+// The errors of the nodes come in a [*RoundError]. Other errors are [ErrReleased], [ErrClosed] and ctx.Err(),
+// after which the renewal may still have happened.
 func (l *Lease) Extend(ctx context.Context) error {
 	h := l.hold
 	h.look()
@@ -144,6 +150,11 @@ func (l *Lease) Extend(ctx context.Context) error {
 		h.look()
 		return h.cause()
 	}
+	// A lost round may be lost for good: that is told by those who have not answered.
+	patience := r.t0.Add(h.client.cfg.nodeTimeout(h.lock.ttl)).Sub(h.client.cfg.Clock.Now())
+	if err := r.until(ctx, &h.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {
+		return err
+	}
 	if _, votes := r.snapshot(); votes.refused() {
 		h.lose(r.error(ErrLost, h.lock.res.names, h.client.nodes, ""))
 		return h.cause()
@@ -151,13 +162,18 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return r.error(ErrNoQuorum, h.lock.res.names, h.client.nodes, "")
 }
 
-// Release ends the lease and, if no other has re-entered it ([Lock.Reentrant]) and holds it yet, tells all nodes.
-// It returns nil when a quorum of them deleted the lock, or others hold it yet,
-// [ErrLost] when it was no longer ours, and [ErrNoQuorum] when too few could be asked: the lock then expires
-// by itself, and the nodes that come back within that time are still told.
+// Release ends the lease and tells all nodes, unless other leases of a re-entered lock ([Lock.Reentrant]) still hold it.
+// It returns:
+//   - nil when a quorum of the nodes deleted the lock, or other leases still hold it;
+//   - [ErrLost] when a quorum no longer had it, or the lease was lost before;
+//   - [ErrNoQuorum] when neither is known, because nodes are away. The lock then expires by itself, and nodes that come
+//     back within that time are still told.
 //
-// ctx bounds the wait alone, never the sending. Release can be called any number of times, and each call
-// returns the same.
+// The last two come in a [*RoundError] where nodes were asked. It waits for nodes that are up, no longer than
+// NodeTimeout.
+//
+// ctx bounds the wait alone, never the sending: if it ends first, the error is ctx.Err(). Release can be called any
+// number of times, and each call that waited for the answers returns the same.
 func (l *Lease) Release(ctx context.Context) error {
 	h := l.hold
 	for c := carriedBy(ctx); c != nil; c = c.outer {
@@ -167,6 +183,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	if last, lost := l.leave(); !last {
 		return lost
+	}
+	if h.client.begin() { // so that Close tells the hook too
+		defer h.client.finish()
 	}
 	first := h.end(ErrReleased)
 	r := h.sendRelease()
@@ -183,23 +202,37 @@ func (h *hold) awaitRelease(ctx context.Context, r *round) error {
 	if err := h.cause(); errors.Is(err, ErrLost) {
 		return err
 	}
-	switch r.await(ctx, &h.client.timers, h.client.cfg.NodeTimeout) {
+	c := h.client
+	var err error
+	switch r.await(ctx, &c.timers, c.cfg.NodeTimeout) {
 	case undecided:
 		return ctx.Err()
-	case won:
-		return nil
+	case lost: // what that means is told by those who have not answered
+		final := func(t *tally) bool { _, final := t.released(); return final }
+		if err := r.until(ctx, &c.timers, nil, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), final); err != nil {
+			return err
+		}
+		err = h.unconfirmed(r)
 	}
-	kind := ErrNoQuorum
-	if _, votes := r.snapshot(); votes.answered() {
-		kind = ErrLost
-	}
-	err := r.error(kind, h.lock.res.names, h.client.nodes, "")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.unreleased == nil { // the first word stays: answers go on to come in, and would tell another story
 		h.unreleased = err
 	}
 	return h.unreleased
+}
+
+// unconfirmed is what the votes of a release prove that no quorum granted in time.
+func (h *hold) unconfirmed(r *round) error {
+	_, votes := r.snapshot()
+	switch proof, _ := votes.released(); proof {
+	case won:
+		return nil // late
+	case lost:
+		return r.error(ErrLost, h.lock.res.names, h.client.nodes, "")
+	default:
+		return r.error(ErrNoQuorum, h.lock.res.names, h.client.nodes, "")
+	}
 }
 
 // cause is why the lease ended, or nil.

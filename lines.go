@@ -12,14 +12,20 @@ type lines struct {
 	mu sync.Mutex // guards the map and the lists in it
 	// byName has the line behind each contender: nil while nobody is. An element is a channel, closed
 	// when its turn has come.
-	byName map[string]*list.List
+	byName map[line]*list.List
+}
+
+// A line is told by what is wanted there. A single name may be spelled as several names are.
+type line struct {
+	names   string
+	several bool
 }
 
 // enter waits until it is the caller's turn to contend. It must be followed by leave unless it fails.
-func (l *lines) enter(ctx context.Context, name string, ending <-chan struct{}) error {
+func (l *lines) enter(ctx context.Context, name line, ending <-chan struct{}) error {
 	l.mu.Lock()
 	if l.byName == nil {
-		l.byName = map[string]*list.List{}
+		l.byName = map[line]*list.List{}
 	}
 	behind, contended := l.byName[name]
 	if !contended {
@@ -57,7 +63,7 @@ func (l *lines) enter(ctx context.Context, name string, ending <-chan struct{}) 
 }
 
 // leave gives the turn to the next in line.
-func (l *lines) leave(name string) {
+func (l *lines) leave(name line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	behind := l.byName[name]

@@ -2,7 +2,7 @@ package redlock
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -15,18 +15,19 @@ type spec struct {
 	client  *Client
 	res     *resource
 	ttl     time.Duration
-	millis  any           // of ttl, boxed once for redigo
+	millis  any           // how long the keys live: ttl, or longer for minHold; boxed once for redigo
 	maxHold time.Duration // 0: none
+	minHold time.Duration // 0: none
 	renew   bool
 	again   bool  // Reentrant
 	err     error // why it cannot be acquired
 }
 
-// Mutex is a lock that one lease at a time can hold. Over several names it is had for all of them or for
-// none, in one round, and two such locks that share a name exclude each other whatever their order.
+// Mutex is a lock that one lease at a time can hold. Several names are acquired in one round, all of them or none,
+// and two such locks that share a name exclude each other, whatever their order.
 //
-// A name is any string of up to 1024 bytes, used as it is. A bad name shows as [ErrInvalid] when the lock is
-// acquired.
+// A name is any string of up to 1024 bytes, used as it is, and a lock has up to 1000 of them. A bad name shows as
+// [ErrInvalid] when the lock is acquired.
 func (c *Client) Mutex(name string, more ...string) Lock {
 	res := newResource(c.cfg.Prefix, name, more)
 	return Lock{&spec{
@@ -52,7 +53,7 @@ func (l Lock) with(change func(*spec)) Lock {
 // WithTTL sets the length of the lock's leases instead of [Config.TTL]: from 10ms to [Config.MaxTTL].
 func (l Lock) WithTTL(ttl time.Duration) Lock {
 	return l.with(func(s *spec) {
-		s.ttl, s.millis = ttl, millis(ttl)
+		s.ttl, s.millis = ttl, millis(max(ttl, s.keptFor()))
 		if err := s.client.cfg.checkTTL("WithTTL", ttl); err != nil && s.err == nil {
 			s.err = err
 		}
@@ -60,7 +61,8 @@ func (l Lock) WithTTL(ttl time.Duration) Lock {
 }
 
 // WithMaxHold ends the lock's leases after this time, however long the work takes: they are not renewed past
-// it, and are then lost as if a renewal had failed.
+// it, and are then lost as if a renewal had failed. A time that is not positive shows as [ErrInvalid] when the
+// lock is acquired.
 func (l Lock) WithMaxHold(d time.Duration) Lock {
 	return l.with(func(s *spec) {
 		s.maxHold = d
@@ -75,81 +77,69 @@ func (l Lock) WithoutRenewal() Lock {
 	return l.with(func(s *spec) { s.renew = false })
 }
 
-// Acquire waits until it has the lock, or until ctx ends. The error is then ctx.Err(), joined with the last
-// [*RoundError], which tells a lock that was held ([ErrHeld]) from nodes that were away ([ErrNoQuorum]).
-// Other errors are [ErrInvalid] and [ErrClosed].
+// Acquire waits until it has the lock, or until ctx ends. Then the error is ctx.Err(). It is joined with a
+// [*RoundError] if it was known by then what was in the way: [ErrHeld] if another had the lock, [ErrNoQuorum] if too few
+// nodes could vote.
 //
-// Those who wait in one process are served in the order in which they came. Acquiring a lock that ctx
-// already holds is an error at once, unless it is [Lock.Reentrant]: it would wait for itself.
+// It does not wait where waiting cannot help: a lock that ctx already holds is [ErrInvalid] at once, unless it is
+// [Lock.Reentrant], because it would wait for itself; and if so many nodes refuse this client's configuration that no
+// quorum is left, the error is a [*RoundError] in which [errors.As] finds the [*ConfigError]. Other errors are
+// [ErrInvalid] and [ErrClosed].
+//
+// Waiters of one process are served in order of arrival.
 func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
-	if lease, err := l.check(ctx); lease != nil || err != nil {
+	s := l.spec
+	if lease, err := l.check(ctx, false); lease != nil || err != nil {
 		return lease, err
 	}
-	c := l.spec.client
-	begun := c.cfg.Clock.Now()
-	if err := c.lines.enter(ctx, l.spec.res.line, c.ending); err != nil {
-		return nil, err
+	c := s.client
+	if !c.begin() {
+		return nil, ErrClosed
 	}
-	defer c.lines.leave(l.spec.res.line)
+	defer c.finish()
+	begun := c.cfg.Clock.Now()
+	if err := c.lines.enter(ctx, s.res.line, c.ending); err != nil {
+		return nil, s.failure(err, nil, nil, true, false)
+	}
+	defer c.lines.leave(s.res.line)
 
 	var w waiting
 	defer w.end(c)
-	w.begin(c, l.spec.res)
+	w.begin(c, s.res)
+	var last *round // that asked all nodes and ran its course
+	denied := false // by some node, in this call
 	for {
-		lease, r, err := c.attempt(ctx, l.spec, w.how)
+		lease, r, err := c.attempt(ctx, s, w.how)
 		w.attempts++
 		if lease != nil {
+			w.won = r
 			if r.deniedBy() != 0 {
-				c.watch.contend(l.spec.res)
+				c.watch.contend(s.res)
 			}
 			c.acquired(lease, begun, w.attempts)
 			return lease, nil
 		}
 		if err == nil {
+			denied = denied || r.deniedBy() != 0
+			if !r.alone() {
+				last = r
+			}
 			c.learn(r)
-			c.refused(l.spec, r, w.how.probe != nil)
-			err = w.wait(ctx, c, l.spec, r)
+			c.refused(s, r)
+			if err := c.unwelcome(s, r); err != nil {
+				return nil, err
+			}
+			err = w.wait(ctx, c, s, r)
 		}
 		if err != nil {
-			return nil, w.failure(err, r, l.spec)
+			return nil, s.failure(err, last, r, false, denied)
 		}
-	}
-}
-
-// maxBallots is how often TryAcquire raises a ballot that some node refused: others may raise it too.
-const maxBallots = 8
-
-// TryAcquire asks for the lock once, without waiting: one round, at most NodeTimeout. The error is a
-// [*RoundError] that is [ErrHeld] or [ErrNoQuorum], or else ctx.Err(), [ErrInvalid] or [ErrClosed].
-//
-// A round is repeated at once where nothing but a ballot was in its way. Two who try at the same moment may
-// both be told ErrHeld.
-func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	if lease, err := l.check(ctx); lease != nil || err != nil {
-		return lease, err
-	}
-	c := l.spec.client
-	begun := c.cfg.Clock.Now()
-	for attempts := 1; ; attempts++ {
-		lease, r, err := c.attempt(ctx, l.spec, approach{claim: ""})
-		if lease != nil {
-			c.acquired(lease, begun, attempts)
-			return lease, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		c.learn(r)
-		if r.onlyStale() && attempts < maxBallots {
-			continue
-		}
-		c.refused(l.spec, r, false)
-		return nil, r.refusal(l.spec.res.names, c.nodes, false)
 	}
 }
 
 // check says whether the lock can be acquired under ctx at all, or returns another lease of one that ctx carries.
-func (l Lock) check(ctx context.Context) (*Lease, error) {
+// To one who tries and does not wait, a lock that ctx holds is held like any other.
+func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 	switch {
 	case l.spec == nil:
 		return nil, invalid("Lock", "it is the zero Lock; get one from Client.Mutex")
@@ -165,6 +155,10 @@ func (l Lock) check(ctx context.Context) (*Lease, error) {
 		name, both := l.spec.shares(held.lock)
 		if !both || held.cause() != nil {
 			continue
+		}
+		if try && !(l.spec.again && l.spec.within(held.lock)) {
+			return nil, &RoundError{Op: "acquire", Names: l.spec.res.names, Need: l.spec.client.need, kind: ErrHeld,
+				note: fmt.Sprintf("ctx itself holds %q", name)}
 		}
 		if !l.spec.again {
 			return nil, invalid("ctx", "it already holds %q, so this would wait for itself for ever; "+
@@ -187,9 +181,9 @@ func (c *Client) acquired(l *Lease, begun Instant, attempts int) {
 	}
 }
 
-func (c *Client) refused(s *spec, r *round, probed bool) {
+func (c *Client) refused(s *spec, r *round) {
 	if hook := c.cfg.Hooks.Refused; hook != nil {
-		hook(s.res.names, r.refusal(s.res.names, c.nodes, probed))
+		hook(s.res.names, r.refusal(s.res.names, c.nodes))
 	}
 }
 
@@ -201,15 +195,4 @@ func (c *Client) learn(r *round) {
 			c.saw(a.denial.highest)
 		}
 	}
-}
-
-// failure is what Acquire returns: the end of ctx comes with what was in the way until then.
-func (w *waiting) failure(err error, r *round, s *spec) error {
-	if r == nil || errors.Is(err, ErrClosed) {
-		return err
-	}
-	if _, t := r.snapshot(); t.verdict() == undecided && w.last != nil {
-		r = w.last // the last round was cut short, and tells less than the one before
-	}
-	return errors.Join(err, r.refusal(s.res.names, s.client.nodes, w.how.probe != nil))
 }

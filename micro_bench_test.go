@@ -47,7 +47,7 @@ func (discarding) Close() error                     { return nil }
 func BenchmarkEncodeAcquire(b *testing.B) {
 	conn := redis.NewConn(discarding{}, 0, 0)
 	res := newResource("", "bench/name", nil)
-	stands := standing{marker: marker("0123456789012345678901234567890123456789", 30_000)}
+	stands := standing{marker: marker("0123456789012345678901234567890123456789", "0123456789abcdef")}
 	var args []any
 	b.ReportAllocs()
 	for b.Loop() {

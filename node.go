@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -24,31 +25,46 @@ type node struct {
 
 	// clock is how far the server's clock is ahead of ours, as last observed; see observe.
 	clock atomic.Pointer[observation]
+	slow  atomic.Bool  // its round trip is far above the others'; see probeFor
+	balks atomic.Int64 // Instant until which it is not asked first, because it refused to grant; 0: it never did
 
 	mu      sync.Mutex // guards the rest; no I/O and no call-back under it
 	tried   bool       // the first attempt to connect is over
 	up      bool
-	why     error     // why it is not up
-	server  facts     // of the server that it is, or was last, connected to
-	unfit   error     // why that server is refused as a voter; nil if it is not
-	looked  Instant   // when its facts were asked for
-	stands  standing  // whether it may grant
-	queue   []request // accepted, not yet written
-	flight  fifo      // written, not yet answered, in the order written
-	owed    []*round  // releases that no server has confirmed
-	closing bool      // quit is closed: run ends once nothing is left to write or to hear
+	why     error    // why it is not up
+	server  facts    // of the server that it is, or was last, connected to
+	unfit   error    // why that server is refused as a voter; nil if it is not
+	looked  Instant  // when its facts were asked for
+	stands  standing // whether it may grant
+	proxied bool     // another server was found behind a connection that went on
+
+	impostor  error     // that it was found just now
+	vouchedAt Instant   // when INFO was asked for that last confirmed that the data set is the one that stands are of
+	renamed   Instant   // when it was found to be another on this connection
+	queue     []request // accepted, not yet written
+	flight    fifo      // written, not yet answered, in the order written
+	owed      []debt    // releases that no server has confirmed, the oldest first but for those that were refused
+	retried   Instant   // when releases were last taken from owed
+	closing   bool      // quit is closed: run ends once nothing is left to write or to hear
+
+	unvouched []heldVote // votes that wait for an INFO behind them; the reader's
 }
 
 const (
 	// maxOutstanding bounds what waits on one node. Beyond it the node's votes are unknown at once, but
 	// releases are still accepted: they are no more than the acquires that were.
 	maxOutstanding = 1 << 14
-	// maxOwed bounds the releases kept for a node that is away. The oldest are dropped beyond it; their
-	// keys expire by themselves.
-	maxOwed = 1 << 17
+
+	// vouchInterval is how long acquires rely on INFO's word on the data set (Q1). With every vote it would cost some
+	// 3 µs of the server's time each. To make a server a replica, have it load a copy of another's data and promote it
+	// again took 14 ms at the least, on one machine without data.
+	vouchInterval = 10 * time.Millisecond
+	// vouchReach is how much younger than INFO's word an answer may be. The network may hold up a request for longer,
+	// which then needs another word.
+	vouchReach = 2 * vouchInterval
+	longAgo    = Instant(math.MinInt64 / 2)
 
 	healthInterval = 5 * time.Second // an idle connection is asked for the time
-	owedInterval   = time.Second     // a release that was refused is tried again
 	backoffMin     = 10 * time.Millisecond
 	backoffMax     = time.Second
 )
@@ -91,14 +107,6 @@ func (n *node) send(r *round, owed bool) bool {
 	return true
 }
 
-// owe keeps a release until a server has answered it. n.mu is held.
-func (n *node) owe(r *round) {
-	if len(n.owed) >= maxOwed {
-		n.owed = n.owed[1:]
-	}
-	n.owed = append(n.owed, r)
-}
-
 func (n *node) nudge() {
 	select {
 	case n.wake <- struct{}{}:
@@ -112,6 +120,9 @@ func (n *node) run(ctx context.Context) {
 	backoff := backoffMin
 	var ghosts ghosts
 	for {
+		n.mu.Lock()
+		n.forgive(n.client.cfg.Clock.Now()) // a node may be gone for good
+		n.mu.Unlock()
 		s, err := n.open(ctx, &ghosts)
 		if err == nil {
 			backoff = backoffMin
@@ -206,9 +217,18 @@ func (n *node) take(reuse []request) (batch []request, stands standing, done boo
 	batch, n.queue = n.queue, reuse[:0]
 	now := n.client.cfg.Clock.Now()
 	batch[0].sampled = true
+	vouch := now.Sub(n.vouchedAt) > vouchInterval && !n.client.protocol.lacks(dataSetVouched)
+	asked := false
 	for i := range batch {
+		if vouch && batch[i].round != nil && batch[i].round.script.grants {
+			batch[i].vouched, asked = true, true
+		}
 		batch[i].sentAt = now
 		n.flight.push(batch[i])
+	}
+	if asked {
+		batch = append(batch, request{own: n.askReplication(n.server.history), sentAt: now})
+		n.flight.push(batch[len(batch)-1])
 	}
 	return batch, n.stands, false
 }
@@ -226,12 +246,12 @@ func (n *node) checkHealth() (time.Duration, error) {
 	if now.Sub(n.looked) >= healthInterval {
 		n.looked = now
 		n.queue = append(n.queue, request{own: askInfo}, request{own: askTime})
-	}
-	if !busy {
-		for _, r := range n.owed {
-			n.queue = append(n.queue, request{round: r})
+		if n.client.cfg.Durable {
+			n.queue = append(n.queue, request{own: askPersistence})
 		}
-		n.owed = nil
+	}
+	if len(n.owed) > 0 && (!busy || now.Sub(n.retried) >= owedInterval) {
+		n.payOff(now, maxRetried)
 	}
 	if !busy && len(n.queue) == 0 {
 		return max(stall, healthInterval-now.Sub(n.looked)), nil
@@ -242,17 +262,17 @@ func (n *node) checkHealth() (time.Duration, error) {
 // rise makes the node a voter: the releases still owed go first.
 func (n *node) rise(s *session) {
 	now := n.client.cfg.Clock.Now()
+	n.clock.Store(nil) // it may be another server, with another clock
 	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
 	n.mu.Lock()
-	n.tried, n.up, n.why, n.looked = true, true, nil, now
-	n.server, n.unfit = s.facts, s.facts.unfit(n.client.cfg.Durable)
-	n.stands = standing{runID: s.facts.runID, marker: marker(s.facts.runID, n.client.cfg.MaxTTL.Milliseconds())}
-	for _, r := range n.owed {
-		n.queue = append(n.queue, request{round: r})
-	}
-	n.owed = nil
+	n.up, n.why, n.looked, n.vouchedAt = true, nil, now, s.askedAt
+	n.server, n.unfit, n.impostor = s.facts, s.facts.unfit(n.client.cfg.Durable), nil
+	n.stands = standing{asking: true}
+	n.identified()
+	n.renamed = longAgo // nothing was sent before
+	n.payOff(now, maxOwed)
 	n.mu.Unlock()
-	n.askReady()
+	n.sendReady()
 	n.client.nodeChanged(n, nil)
 }
 
@@ -261,7 +281,7 @@ func (n *node) down(err error) {
 	n.mu.Lock()
 	wasUp, first := n.up, !n.tried
 	n.tried, n.up, n.why = true, false, err
-	n.stands.stop()
+	told := n.stands.stop()
 	requests := append(n.flight.drain(), n.queue...)
 	n.queue = nil
 	for _, q := range requests {
@@ -271,6 +291,10 @@ func (n *node) down(err error) {
 	}
 	n.mu.Unlock()
 	n.client.release(n)
+	for _, told := range told {
+		told()
+	}
+	n.countUnvouched(err)
 	for _, q := range requests {
 		if q.round != nil {
 			q.round.record(n.index, answer{vote: unknown, err: err})
@@ -298,8 +322,9 @@ func (n *node) isClosing() bool {
 	return n.closing
 }
 
+// state says whether the first attempt is over: to connect, and to hear whether the server may grant.
 func (n *node) state() (tried, up bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.tried, n.up, n.why
+	return n.tried, n.up && n.stands.known, n.why
 }

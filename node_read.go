@@ -25,9 +25,15 @@ func (n *node) read(s *session) error {
 			return fmt.Errorf("it sent %v, which nothing asked for", reply)
 		}
 		q := n.flight.pop()
+		q.overdue = !q.vouched && heard.Sub(n.vouchedAt) > vouchReach
 		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
 		n.mu.Unlock()
 		n.answer(q, reply, err, heard)
+		if q.round == nil {
+			if err := n.impostorNoticed(); err != nil {
+				return err
+			}
+		}
 		if last {
 			n.nudge()
 		}
@@ -47,14 +53,26 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 	}
 	if err != nil {
 		n.repair(q.round, err)
+		n.balk(q.round, err)
 	}
 	a := q.round.script.parse(len(q.round.keys), reply, err)
 	if a.micros != 0 {
 		a.clock = span{low: a.micros - int64(heard)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
 		n.observe(q, a.micros, heard)
 	}
-	if a.err == errUnready {
+	switch {
+	case a.err == errUnready:
 		a.err = n.unready()
+	case a.differs != nil:
+		a.err = n.client.cfg.differences(*a.differs)
+	case a.vote == granted && q.vouched:
+		n.unvouched = append(n.unvouched, heldVote{q.round, a})
+		return
+	case a.vote == granted && q.overdue && q.round.script == n.client.protocol.acquire && !n.client.protocol.lacks(dataSetVouched):
+		n.vouchLate(q, a)
+		return
+	case a.vote != unknown && q.round.script.grants:
+		n.voted()
 	}
 	q.round.record(n.index, a)
 }
@@ -64,6 +82,9 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 func (n *node) repair(r *round, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and its data are about to be another's
+		n.vouchedAt = longAgo
+	}
 	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
 	if forgotten {
 		n.queue = append(n.queue, request{own: r.script.load()})

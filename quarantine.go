@@ -1,22 +1,25 @@
 package redlock
 
 import (
-	"context"
+	"cmp"
+	"errors"
 	"fmt"
-	"strconv"
 	"time"
 )
 
 // A standing is what a node knows of whether its server may grant (Q1). It belongs to one connection.
 type standing struct {
-	runID    any           // boxed, for redigo
-	marker   any           // what the server's marker must be, boxed
-	known    bool          // ready.lua has answered
-	ready    bool          // it said yes
-	maxTTL   time.Duration // that the server grants, if it has told
-	until    Instant       // else: when its quarantine ends, if it is in one
-	why      error         // else: why it is refused, if it is
-	asking   bool          // ready.lua is in flight
+	identity any          // of the server's data set, boxed for redigo
+	marker   any          // what the server's marker must be, boxed
+	known    bool         // ready.lua has answered
+	ready    bool         // it said yes
+	differs  *ConfigError // else: its clients are configured otherwise
+	text     string       // then: how
+	until    Instant      // else: when its quarantine ends, if it is in one
+	unjudged bool         // else: this client hears too few other nodes to judge
+	why      error        // else: why it is refused, if it is
+	asking   bool         // it is being asked
+	told     []func()     // called when it has answered, or its connection broke
 	askAgain *time.Timer
 }
 
@@ -33,39 +36,134 @@ func (e *QuarantineError) Error() string {
 }
 
 // marker is what redlock:node holds on a node that may grant; see scripts/ready.lua.
-func marker(runID string, maxTTLMillis int64) string {
-	return runID + " " + strconv.FormatInt(maxTTLMillis, 10)
+func marker(identity, digest string) string { return identity + " " + digest }
+
+var errUsed = errors.New("it has been used: it has keys, fencing tokens or a marker; enroll it without --only-new, if no lease can be out")
+
+var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
+
+// The words that ready.lua understands; see there.
+const (
+	wordLook    = "look"
+	wordDurable = "durable"
+	wordEnroll  = "enroll"
+	wordNew     = "new"
+	wordChange  = "change"
+)
+
+// readyRound asks nodes whether they may grant, or tells them that they may. fleet is the time by the other
+// nodes' clocks, in µs; 0: there are none.
+func (c *Client) readyRound(s *script, word string, fleet int64) *round {
+	cfg := &c.cfg
+	apart := cfg.NodeTimeout + cfg.MaxClockSkew // the clocks of others are not known better than a round takes
+	return c.newRound(s, readyKeys, []any{c.agreement.digest, c.agreement.text, millis(cfg.MaxTTL),
+		millis(apart), word, fleet, apart.Microseconds(), flag(!cfg.NoFence)}, cfg.Clock.Now())
 }
 
-// readyRound asks nodes whether they may grant, or tells them that they may.
-func (c *Client) readyRound(word string) *round {
-	margin := millis(c.cfg.NodeTimeout + c.cfg.MaxClockSkew)
-	return c.newRound(c.protocol.ready, nil, []any{millis(c.cfg.MaxTTL), margin, word, flag(!c.cfg.NoFence)}, c.cfg.Clock.Now())
-}
+var readyKeys = []any{markerKey, quarantineKey, configKey, fenceKey}
 
-// askReady asks the server whether it may grant, unless it is being asked.
-func (n *node) askReady() {
-	word := ""
-	if n.client.cfg.Durable {
-		word = "durable"
+// word is what the node's server is asked by itself, and the time that goes with it. A client begins and ends
+// quarantines only while it hears a quorum, this node included, that does not object to its configuration: by their
+// clocks it counts. If any node does object, it takes a quorum of nodes that may grant: no client that is configured
+// otherwise than the rest decides for nodes that forgot.
+func (c *Client) word(n *node) (word string, fleet int64) {
+	var array [maxNodes]int64
+	offsets := array[:0]
+	ready, differing := 0, 0
+	for _, other := range c.nodes {
+		if other == n {
+			continue
+		}
+		agrees, votes, differs := other.opinion()
+		if differs {
+			differing++
+		}
+		if votes {
+			ready++
+		}
+		if o := other.clock.Load(); o != nil && agrees {
+			offsets = append(offsets, o.offset)
+		}
 	}
-	r := n.client.readyRound(word)
+	if c.cfg.onlyLook || len(offsets) < c.need-1 || differing > 0 && ready < c.need-1 {
+		return wordLook, 0
+	}
+	if len(offsets) > 0 {
+		fleet = int64(c.cfg.Clock.Now())/1e3 + medianOf(offsets)
+	}
+	if c.protocol.lacks(clocksOfOthers) {
+		fleet = 0
+	}
+	if n.forgetsNothing() {
+		word = wordDurable
+	}
+	return word, fleet
+}
+
+// opinion says whether the node's server is configured as we are, as far as it cares, whether it may grant as well, or
+// whether it is configured otherwise. It says nothing of a server that is away or has not told.
+func (n *node) opinion() (agrees, ready, differs bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := &n.stands
+	if !n.up || !s.known {
+		return false, false, false
+	}
+	return s.differs == nil && (s.why == nil || s.unjudged), s.ready, s.differs != nil
+}
+
+// forgetsNothing reports whether a restart of the server has kept everything: it persists before it answers, and
+// what it has is its own. What a promoted replica has is what had reached it, and what was evicted is persisted as gone.
+func (n *node) forgetsNothing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	promoted := n.server.history != "" && !n.client.protocol.lacks(promotedForgets)
+	return n.client.cfg.Durable && !promoted && !n.server.hasEvicted() && n.unfit == nil
+}
+
+// askReady asks the server whether it may grant, unless it is being asked. INFO goes first: what it says of the
+// server is part of the question.
+func (n *node) askReady() { n.askReadyAndTell(nil) }
+
+// askReadyAndTell calls told, if not nil, when the answer is known, or when a question that is in flight is answered.
+// It reports whether it will.
+func (n *node) askReadyAndTell(told func()) bool {
+	n.mu.Lock()
+	up, ask := n.up, n.up && !n.stands.asking
+	if up && told != nil {
+		n.stands.told = append(n.stands.told, told)
+	}
+	if ask {
+		n.stands.asking = true
+		n.looked = n.client.cfg.Clock.Now()
+		n.queue = append(n.queue, request{own: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
+			n.takeInfo(reply, err)
+			n.sendReady()
+		}}})
+	}
+	n.mu.Unlock()
+	if ask {
+		n.nudge()
+	}
+	return up
+}
+
+// sendReady asks by what INFO has said.
+func (n *node) sendReady() {
+	word, fleet := n.client.word(n)
+	r := n.client.readyRound(n.client.protocol.ready, word, fleet)
 	r.answered = func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
 			n.learnReady(a)
 		}
 	}
 	n.mu.Lock()
-	ask := n.up && !n.stands.asking
-	if ask {
-		n.stands.asking = true
+	if n.stands.asking = n.up; n.up {
 		// Ahead of everything: what is queued behind it is answered as it says.
 		n.queue = append([]request{{round: r}}, n.queue...)
 	}
 	n.mu.Unlock()
-	if ask {
-		n.nudge()
-	}
+	n.nudge()
 }
 
 // learnReady takes what ready.lua answered.
@@ -73,23 +171,26 @@ func (n *node) learnReady(a answer) {
 	cfg := &n.client.cfg
 	n.mu.Lock()
 	s := &n.stands
-	first := !s.known
-	was := s.ready
-	s.asking, s.known, s.ready, s.why = false, true, false, nil
-	s.stop()
+	quarantined := s.known && !s.ready && s.why == nil
+	first, was, agreed := !s.known, s.ready, s.known && s.differs == nil
+	n.tried = true
+	told := s.stop()
+	*s = standing{identity: s.identity, marker: s.marker, known: true}
 	again := time.Duration(0)
 	switch {
-	case a.vote == granted && a.maxTTL < millis(cfg.MaxTTL):
-		s.maxTTL = time.Duration(a.maxTTL) * time.Millisecond
-		s.why = fmt.Errorf("it takes no leases above %v, and MaxTTL is %v here; set the same MaxTTL in every client, and Enroll to change it",
-			s.maxTTL, cfg.MaxTTL)
-		again = healthInterval
 	case a.vote == granted:
-		s.ready, s.maxTTL = true, time.Duration(a.maxTTL)*time.Millisecond
-		s.marker = marker(s.runID.(string), a.maxTTL)
+		s.ready = true
+	case a.differs != nil:
+		s.text = *a.differs
+		s.differs = cfg.differences(s.text)
+		s.why = s.differs
+		again = healthInterval
+	case a.err == errUnjudged:
+		s.unjudged, s.why = true, errUnjudged
+		again = owedInterval
 	case a.denial != nil:
 		s.until = cfg.Clock.Now().Add(a.denial.left)
-		again = a.denial.left
+		again = min(a.denial.left, owedInterval) // somebody may enroll it
 	default:
 		s.why = a.err
 		again = owedInterval
@@ -97,22 +198,65 @@ func (n *node) learnReady(a answer) {
 	if again > 0 && n.up {
 		s.askAgain = time.AfterFunc(again+time.Millisecond, n.askReady)
 	}
-	ready, left := s.ready, again
+	now := *s
 	n.mu.Unlock()
+	defer func() { // if it is asked again by now, the answer to that counts
+		n.mu.Lock()
+		if n.stands.asking {
+			n.stands.told, told = append(n.stands.told, told...), nil
+		}
+		n.mu.Unlock()
+		for _, told := range told {
+			told()
+		}
+	}()
+
 	switch {
-	case ready && !was && !first:
+	case now.ready && !was && !first:
 		cfg.Logger.Info("redlock: node may grant again", "node", n.endpoint.name)
-	case a.denial != nil && (first || was):
-		n.client.logQuarantine(n, left)
+	case a.denial != nil && !quarantined:
+		n.client.logQuarantine(n, a.denial.left)
+	case now.differs != nil && (first || agreed):
+		cfg.Logger.Error("redlock: node refuses this client", "node", n.endpoint.name, "error", now.differs)
+	}
+	n.client.readied(n, first, now.differs == nil && !agreed)
+}
+
+// readied is called when a node has told how it stands. Others may have waited for that: for the first word of
+// all, or for enough nodes to judge by.
+func (c *Client) readied(n *node, first, agrees bool) {
+	if first {
+		c.nodeTried()
+	}
+	if n.waitsForOthers() { // they may have come since it was asked
+		if word, _ := c.word(n); word != wordLook {
+			n.askReady()
+		}
+	}
+	if !agrees {
+		return
+	}
+	for _, other := range c.nodes {
+		if other != n && other.waitsForOthers() {
+			other.askReady()
+		}
 	}
 }
 
-// stop ends the wait to ask again.
-func (s *standing) stop() {
+func (n *node) waitsForOthers() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stands.unjudged
+}
+
+// stop ends the wait to ask again, and returns who is to be told of the answer.
+func (s *standing) stop() (told []func()) {
 	if s.askAgain != nil {
 		s.askAgain.Stop()
 		s.askAgain = nil
 	}
+	told, s.told = s.told, nil
+	return told
 }
 
 // unready is why a server refused to grant. If it is news, the server is asked what to do about it.
@@ -136,6 +280,17 @@ func (n *node) unready() error {
 	}
 }
 
+// voted is called when the server granted or denied, so it is ready: if that is news, because another client
+// enrolled it, the server is asked.
+func (n *node) voted() {
+	n.mu.Lock()
+	news := n.stands.known && !n.stands.ready
+	n.mu.Unlock()
+	if news {
+		n.askReady()
+	}
+}
+
 // logQuarantine says once a client and for all nodes what a newcomer has to know.
 func (c *Client) logQuarantine(n *node, left time.Duration) {
 	c.mu.Lock()
@@ -151,29 +306,37 @@ func (c *Client) logQuarantine(n *node, left time.Duration) {
 		"node", n.endpoint.name, "left", left)
 }
 
-// Enroll is an operator's word that no lease is out on these nodes. It ends every quarantine now, and makes
-// this client's MaxTTL that of the nodes. Use it once on new servers; said wrongly, two clients may hold one
-// lock. The error is a [*RoundError] that is [ErrNoQuorum] and names the nodes that were not reached; the
-// others are enrolled all the same.
-func (c *Client) Enroll(ctx context.Context) error {
-	if c.isClosed() {
-		return ErrClosed
+// agreed is the configuration that the node has, "" if it has none; or why that is not known.
+func (n *node) agreed() (text string, known bool, why error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case !n.up || !n.stands.known:
+		return "", false, cmp.Or(n.why, errConnecting)
+	case n.stands.differs != nil:
+		return n.stands.text, true, nil
+	case n.stands.ready:
+		return n.client.agreement.text, true, nil
+	default: // new, or in a quarantine that a client of our own configuration began
+		return "", true, nil
 	}
-	if err := c.awaitAll(ctx); err != nil {
-		return err
-	}
-	r := c.readyRound("enroll")
-	r.tally.need = len(c.nodes)
-	r.answered = func(_ *round, node int, a answer, _ verdict, _ bool) {
-		if a.vote == granted {
-			c.nodes[node].learnReady(a)
-		}
-	}
-	if err := c.hearAll(ctx, r, c.stallTimeout()); err != nil {
-		return err
-	}
-	if r.result() == won {
+}
+
+// unwelcome is the round's error if so many nodes refuse this client's configuration that no quorum is left: waiting
+// would not help.
+func (c *Client) unwelcome(l *spec, r *round) error {
+	answers, t := r.snapshot()
+	if len(c.nodes)-t.unknown >= c.need {
 		return nil
 	}
-	return r.error(ErrNoQuorum, nil, c.nodes, "not every node was enrolled")
+	refusing := 0
+	for _, a := range answers {
+		if differs := (*ConfigError)(nil); errors.As(a.err, &differs) {
+			refusing++
+		}
+	}
+	if len(c.nodes)-refusing >= c.need {
+		return nil
+	}
+	return r.error(ErrNoQuorum, l.res.names, c.nodes, "")
 }

@@ -107,7 +107,7 @@ func (t *tally) counted() (set nodeSet, slack time.Duration) {
 
 // verdict is won as soon as a quorum has granted within the band, and lost as soon as none can (A3).
 func (t *tally) verdict() verdict {
-	open := len(t.votes) - t.granted - t.denied - t.unknown
+	open := t.open()
 	if t.granted+open < t.need {
 		return lost
 	}
@@ -122,14 +122,55 @@ func (t *tally) verdict() verdict {
 	}
 }
 
+// open is how many nodes have not answered.
+func (t *tally) open() int { return len(t.votes) - t.granted - t.denied - t.unknown }
+
+// A loss is why an acquire is lost. A round may be lost before that is known: two denials of four lose it, and
+// only the third answer tells a lock that is held from nodes that are away.
+type loss uint8
+
+const (
+	lossUnclear loss = iota
+	lossHeld         // a quorum answered: had those who denied been free, it would have been won
+	lossOutage       // no quorum answers
+)
+
+// loss is final once it is not unclear, whatever the silent nodes still say.
+func (t *tally) loss() loss {
+	set, _ := t.counted()
+	switch said := set.len() + t.denied; {
+	case said >= t.need:
+		return lossHeld
+	case said+t.open() < t.need:
+		return lossOutage
+	default:
+		return lossUnclear
+	}
+}
+
+// answered reports whether a quorum of nodes gave an answer that counts, yes or no.
+func (t *tally) answered() bool { return t.loss() == lossHeld }
+
 // refused reports whether so many nodes denied that no quorum is left, whatever the silent ones would say.
 func (t *tally) refused() bool { return len(t.votes)-t.denied < t.need }
 
-// answered reports whether a quorum of nodes gave an answer that counts, yes or no. A round that fails with
-// it met other holders; one that fails without it met an outage.
-func (t *tally) answered() bool {
-	set, _ := t.counted()
-	return set.len()+t.denied >= t.need
+// refusedOrNever reports whether refused is true, or no further answer can make it so.
+func (t *tally) refusedOrNever() bool {
+	return t.refused() || len(t.votes)-t.denied-t.open() >= t.need
+}
+
+// released is what the votes of a release prove (L1): won, that a quorum deleted what was the owner's; lost,
+// that a quorum no longer had it, so another may. Between the two lies a release that proves nothing: it is
+// undecided and final, because no further answer can change that.
+func (t *tally) released() (v verdict, final bool) {
+	switch {
+	case t.granted >= t.need:
+		return won, true
+	case t.denied >= t.need:
+		return lost, true
+	default:
+		return undecided, max(t.granted, t.denied)+t.open() < t.need
+	}
 }
 
 // majority is the smallest number of nodes of which any two sets share a node.

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"slices"
 	"testing"
 	"testing/quick"
 	"time"
@@ -14,15 +15,15 @@ func agree(a, b span, tolerance int64) bool {
 	return a.low-b.high <= tolerance && b.low-a.high <= tolerance
 }
 
-// naive counts again from the whole list of casts each time, and tries every set of nodes.
-func naive(nodes, need int, tolerance time.Duration, casts []cast) (verdict, map[int]cast) {
+// naive counts again from the whole list of casts each time, and tries every set of nodes. best is the size of the
+// largest that counts.
+func naive(nodes, need int, tolerance time.Duration, casts []cast) (v verdict, best int, votes map[int]cast) {
 	first := map[int]cast{}
 	for _, c := range casts {
 		if _, voted := first[c.node]; !voted {
 			first[c.node] = c
 		}
 	}
-	best := 0
 	for set := nodeSet(0); set < 1<<nodes; set++ {
 		ok := true
 		for i := range nodes {
@@ -39,11 +40,45 @@ func naive(nodes, need int, tolerance time.Duration, casts []cast) (verdict, map
 	}
 	switch open := nodes - len(first); {
 	case best >= need:
-		return won, first
+		return won, best, first
 	case best+open < need:
-		return lost, first
+		return lost, best, first
 	}
-	return undecided, first
+	return undecided, best, first
+}
+
+// naiveEnds tries every way in which the open nodes may still answer: what is true in all of them is known.
+func naiveEnds(nodes, need, best int, votes map[int]cast) (why loss, released verdict, final bool) {
+	count := map[vote]int{}
+	for _, c := range votes {
+		count[c.vote]++
+	}
+	open := nodes - len(votes)
+	losses, releases := map[loss]bool{}, map[verdict]bool{}
+	for yes := range open + 1 {
+		for no := range open + 1 - yes {
+			why, released := lossOutage, undecided
+			if best+count[denied]+no >= need { // a yes may count or not, by its clock: at worst it does not
+				why = lossHeld
+			}
+			if count[granted]+yes >= need {
+				released = won
+			}
+			if count[denied]+no >= need {
+				released = lost
+			}
+			losses[why], releases[released] = true, true
+		}
+	}
+	if len(losses) == 1 {
+		for why = range losses {
+		}
+	}
+	if len(releases) == 1 {
+		for released = range releases {
+		}
+	}
+	return why, released, len(releases) == 1
 }
 
 type cast struct {
@@ -70,17 +105,25 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 	need := majority(nodes) + int(more)%(nodes-majority(nodes)+1)
 	tolerance := (time.Duration(tolerated) - 16) * time.Microsecond
 	tally := newTally(nodes, need, tolerance)
-	decided := undecided
+	decided, known := undecided, lossUnclear
 	all := casts(nodes, script)
 	for i, c := range all {
 		tally.cast(c.node, c.vote, c.clock)
-		want, votes := naive(nodes, need, tolerance, all[:i+1])
+		want, best, votes := naive(nodes, need, tolerance, all[:i+1])
+		wantLoss, wantReleased, wantFinal := naiveEnds(nodes, need, best, votes)
 		got := tally.verdict()
+		released, final := tally.released()
 		ok := assert.Equal(t, want, got) &&
+			assert.Equal(t, wantLoss, tally.loss()) &&
+			assert.Equal(t, wantReleased, released) && assert.Equal(t, wantFinal, final) &&
 			assert.Equal(t, len(votes), tally.granted+tally.denied+tally.unknown) && checkSlack(t, &tally, votes)
 		if decided != undecided {
 			ok = assert.Equal(t, decided, got, "a verdict stands") && ok
 		}
+		if known != lossUnclear {
+			ok = assert.Equal(t, known, tally.loss(), "a loss is told once") && ok
+		}
+		known = tally.loss()
 		if tally.refused() {
 			ok = assert.Equal(t, lost, got, "refused is lost") && ok
 		}
@@ -139,6 +182,36 @@ func TestTwoOwnersCannotBothWinWhenEachNodeGrantsOne(t *testing.T) {
 		}
 		return !(a.verdict() == won && b.verdict() == won)
 	}, nil))
+}
+
+// Two denials of four lose an acquire. The third answer tells whether it is held or an outage.
+func TestALossIsClearWhenAQuorumHasAnsweredOrCannot(t *testing.T) {
+	tally := newTally(4, 3, -1)
+	tally.cast(0, denied, span{})
+	tally.cast(1, denied, span{})
+	require.Equal(t, lost, tally.verdict())
+	require.Equal(t, lossUnclear, tally.loss())
+	outage := tally
+	outage.votes = slices.Clone(tally.votes)
+	tally.cast(2, granted, span{})
+	require.Equal(t, lossHeld, tally.loss())
+	outage.cast(2, unknown, span{})
+	require.Equal(t, lossUnclear, outage.loss())
+	outage.cast(3, unknown, span{})
+	require.Equal(t, lossOutage, outage.loss())
+}
+
+func TestAReleaseProvesNothingBetweenAQuorumsYesAndItsNo(t *testing.T) {
+	tally := newTally(3, 2, -1)
+	tally.cast(0, granted, span{})
+	tally.cast(1, denied, span{})
+	v, final := tally.released()
+	require.Equal(t, undecided, v)
+	require.False(t, final)
+	tally.cast(2, unknown, span{})
+	v, final = tally.released()
+	require.Equal(t, undecided, v)
+	require.True(t, final)
 }
 
 func TestMajority(t *testing.T) {

@@ -15,7 +15,9 @@ import (
 type approach struct {
 	probe *node   // ask this one first, and the others only if it has granted (W3)
 	enter nodeSet // where to be entered among those who wait, if refused (W2)
-	claim any     // what a key holds that is kept for this client
+	entry any     // what as; see acquire.lua
+	claim any     // what a key holds that is kept for this client; "": it was never refused
+	try   bool    // for TryAcquire: it does not wait for its turn, so it must not take another's
 }
 
 // attempt tries once to acquire the lock, and leaves nothing behind where it fails. The round tells why it
@@ -28,29 +30,25 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// A1: a token that was never used before, so that nothing sent late for an older attempt can touch this
 	// one (etcd#22082), and a ballot.
 	t0 := c.cfg.Clock.Now()
-	var token any = newToken() // boxed once
+	var token any = c.watch.ownerToken() // boxed once
 	if c.protocol.lacks(freshToken) {
 		token = c.oldToken
 	}
 	var ballot uint64
 	if !c.cfg.NoFence {
-		if ballot = c.ballot(t0); ballot == 0 { // no node was ever reached, so there is nobody to ask
-			r = c.newRound(c.protocol.acquire, l.res.keys, nil, t0)
-			for _, n := range c.nodes {
-				_, _, why := n.state()
-				r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
-			}
-			return nil, r, nil
+		if ballot = c.ballot(t0); ballot == 0 {
+			return nil, c.unreached(l, t0), nil
 		}
 	}
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
 	r = newRound(c.protocol.acquire, l.res.keys, l.res.args(how.claim, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
-	r.enter = how.enter
+	r.enter, r.entry, r.ending = how.enter, how.entry, c.ending
 	timeout := c.cfg.nodeTimeout(l.ttl)
-	reached := c.ask(ctx, r, how.probe, timeout)
+	reached := c.ask(ctx, r, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
+	yields := verdict == won && c.yields(ctx, l.res, r, how)
 	_, slack := r.counted()
 	if wait := bandWait(band, slack); verdict == won && wait > 0 {
 		c.pause(ctx, wait)
@@ -67,15 +65,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		err = ctx.Err()
 	case c.isClosed():
 		err = ErrClosed
-	case verdict == won && validity > c.cfg.MinValidity:
+	case verdict == won && !yields && validity > c.cfg.MinValidity:
 		lease := newLease(ctx, l, token, ballot, reached, now, now.Add(validity))
 		if !c.isClosed() {
 			return lease, r, nil
 		}
-		// Close may have ended all leases just before this one began.
+		// Close may have ended all leases just before this one began. It was nobody's, so no minimum hold is kept.
 		lease.hold.end(ErrClosed)
-		lease.hold.sendRelease()
-		return nil, r, ErrClosed
+		err = ErrClosed
 	}
 
 	// A5: every node that may have granted, or may yet, is told to forget it, whatever ctx says. One that
@@ -87,19 +84,44 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.protocol.lacks(cleanUpAfterCancel) && err != nil:
 		unsure = 0
 	}
-	keep := keepTime // for who waits, if it is over for us; else we go on ourselves
-	if verdict == lost && err == nil {
-		keep = 0
+	c.forget(l.res.keys, token, unsure, keepTime)
+
+	// The loss is classified only now: whoever waits for these keys need not wait for that.
+	if verdict == lost && err == nil && !r.alone() {
+		err = c.classify(ctx, r)
 	}
-	c.forget(l.res.keys, token, unsure, keep)
 	return nil, r, err
+}
+
+// unreached is a round of which no node was ever reached, so there is nobody to ask.
+func (c *Client) unreached(l *spec, t0 Instant) *round {
+	r := c.newRound(c.protocol.acquire, l.res.keys, nil, t0)
+	for _, n := range c.nodes {
+		_, _, why := n.state()
+		r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
+	}
+	return r
+}
+
+// classify waits until a lost round tells a lock that is held from an outage: while too few answers have come to
+// tell, for those that nodes which are up still owe, no longer than NodeTimeout after the round began.
+func (c *Client) classify(ctx context.Context, r *round) error {
+	if c.protocol.lacks(lossClassified) {
+		return nil
+	}
+	return c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.loss() != lossUnclear })
+}
+
+// awaitVotes waits until the votes tell, or until that moment.
+func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, told func(*tally) bool) error {
+	return r.until(ctx, &c.timers, c.ending, until.Sub(c.cfg.Clock.Now()), told)
 }
 
 // renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
 func (c *Client) renew(h *hold) *round {
-	ttl := h.lock.ttl
-	r := newRound(c.protocol.extend, h.lock.res.keys, []any{h.boxed, h.lock.millis}, len(c.nodes), c.need,
-		toleranceOf(c.cfg.band(ttl)), c.cfg.Clock.Now())
+	now := c.cfg.Clock.Now()
+	r := newRound(c.protocol.extend, h.lock.res.keys, []any{h.boxed, h.keyMillis(now)}, len(c.nodes), c.need,
+		toleranceOf(c.cfg.band(h.lock.ttl)), now)
 	r.answered = h.extended
 	return r
 }
@@ -107,8 +129,9 @@ func (c *Client) renew(h *hold) *round {
 // plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
 func (c *Client) plant(h *hold, node int) bool {
-	args := h.lock.res.args(nil, h.lock.millis, h.boxed, h.ballot)[1:]
-	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.keys, args, c.cfg.Clock.Now()), false)
+	now := c.cfg.Clock.Now()
+	args := h.lock.res.args(nil, h.keyMillis(now), h.boxed, h.ballot)[1:]
+	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.keys, args, now), false)
 }
 
 // newRound makes a round of all nodes that no clock has a part in.
@@ -128,14 +151,26 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 }
 
 // ask sends the round to all nodes, or to the probe and, only if that has granted, to the rest. It returns
-// the nodes that were reached.
-func (c *Client) ask(ctx context.Context, r *round, probe *node, timeout time.Duration) (reached nodeSet) {
+// the nodes that were reached. One who tries asks the rest also if the probe is late or away: it has no time to
+// ask again.
+func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.Duration) (reached nodeSet) {
+	probe := how.probe
 	if probe != nil {
 		r.first = make(chan struct{})
 		if probe.send(r, false) {
 			reached.add(probe.index)
 		}
-		if !c.awaitProbe(ctx, r, probe, timeout) {
+		if how.try {
+			timeout = c.patience(probe)
+		}
+		switch c.awaitProbe(ctx, r, probe, timeout) {
+		case granted:
+		case pending, unknown:
+			if how.try && ctx.Err() == nil && !c.isClosed() {
+				break
+			}
+			fallthrough
+		default:
 			r.expire(errNotAsked)
 			return reached
 		}
@@ -148,17 +183,18 @@ func (c *Client) ask(ctx context.Context, r *round, probe *node, timeout time.Du
 	return reached
 }
 
-// awaitProbe reports whether the probe has granted within timeout.
-func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout time.Duration) bool {
+// awaitProbe is the probe's vote, as of when it came or of the timeout.
+func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout time.Duration) vote {
 	timer := c.timers.start(timeout)
 	defer c.timers.stop(timer)
 	select {
 	case <-r.first:
 	case <-timer.C:
 	case <-ctx.Done():
+	case <-c.ending:
 	}
 	answers, _ := r.snapshot()
-	return answers[probe.index].vote == granted
+	return answers[probe.index].vote
 }
 
 // forget sends a release to these nodes alone.

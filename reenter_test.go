@@ -103,12 +103,13 @@ func TestReentryNeedsTheContextAndAllTheNames(t *testing.T) {
 	require.NoError(t, lock.Do(ctx, func(held context.Context, l *redlock.Lease) error {
 		_, err := lock.TryAcquire(ctx)
 		require.ErrorIs(t, err, redlock.ErrHeld, "another goroutine is another contender")
-		_, err = c.Mutex("a").TryAcquire(held)
-		require.ErrorIs(t, err, redlock.ErrInvalid)
-		require.ErrorContains(t, err, "Reentrant")
-		_, err = c.Mutex("b", "a").Reentrant().TryAcquire(held)
-		require.ErrorIs(t, err, redlock.ErrInvalid)
-		require.ErrorContains(t, err, "all names at once")
+		for lock, remedy := range map[redlock.Lock]string{c.Mutex("a"): "Reentrant", c.Mutex("b", "a").Reentrant(): "all names at once"} {
+			_, err = lock.TryAcquire(held)
+			require.ErrorIs(t, err, redlock.ErrHeld, "it does not wait")
+			_, err = lock.Acquire(held)
+			require.ErrorIs(t, err, redlock.ErrInvalid, "it would wait for itself")
+			require.ErrorContains(t, err, remedy)
+		}
 		return c.Mutex("b").Reentrant().Do(held, func(ctx context.Context, b *redlock.Lease) error {
 			require.NotEqual(t, l.Token(), b.Token())
 			return lock.Do(ctx, func(_ context.Context, again *redlock.Lease) error { // two contexts further out

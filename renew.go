@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // The renewals of a hold (R1–R3).
 
@@ -20,9 +23,16 @@ func (h *hold) nextDue() Instant {
 // tick does what is due, and says when it is to be called again. The scheduler calls it.
 func (h *hold) tick(now Instant) {
 	h.mu.Lock()
-	if h.ended != nil {
+	if lost, released := h.ended, h.release != nil; lost != nil {
 		h.mu.Unlock()
-		h.sendRelease() // a lost lease's, once its keys should have expired
+		due := h.dueRelease()
+		switch {
+		case released:
+		case errors.Is(lost, ErrLost) && now < due: // it was lost after this tick was due
+			h.client.scheduler.setAgain(h, due)
+		default:
+			h.sendRelease()
+		}
 		return
 	}
 	if now >= h.last().Add(-h.lead()) {
@@ -127,11 +137,11 @@ func (h *hold) prolong(r *round) {
 	h.failures = 0
 	h.renewAt = r.t0.Add(ttl / 3)
 	due := h.nextDue()
-	h.mu.Unlock()
-	h.client.scheduler.set(h, due)
-	if hook := h.client.cfg.Hooks.Extended; hook != nil {
+	if hook := h.client.cfg.Hooks.Extended; hook != nil { // queued before whatever comes after this renewal
 		hook(h.info(), until.Sub(now), now.Sub(r.t0))
 	}
+	h.mu.Unlock()
+	h.client.scheduler.set(h, due)
 }
 
 // renewalFailed tries again soon, or gives up if so many nodes say that the lease is not ours that no

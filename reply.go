@@ -60,9 +60,16 @@ func parseArray(reply []any) (answer, bool) {
 		*a.denial = denial{reason: stale, highest: highest}
 	case "ready":
 		a.vote, a.denial = granted, nil
-		if a.maxTTL, err = redis.Int64(at(reply, 2)); err != nil {
+	case "differs":
+		text, err := redis.String(at(reply, 2))
+		if err != nil {
 			return answer{}, false
 		}
+		return answer{vote: denied, micros: micros, differs: &text}, true
+	case "used":
+		return answer{vote: denied, micros: micros, err: errUsed}, true
+	case "unjudged":
+		return answer{vote: unknown, micros: micros, err: errUnjudged}, true
 	case "quarantine":
 		left, err := redis.Int64(at(reply, 2))
 		if err != nil {

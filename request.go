@@ -6,6 +6,8 @@ type request struct {
 	own     *command
 	sentAt  Instant
 	sampled bool // the first of its batch: its round-trip time is measured
+	vouched bool // its vote waits for the INFO behind it in the batch
+	overdue bool // it was answered too long after the INFO before it
 }
 
 // A command is one of the node's own, beside the rounds.
@@ -19,6 +21,8 @@ type command struct {
 var (
 	askTime = &command{name: "TIME", done: (*node).learnTime}
 	askInfo = &command{name: "INFO", done: (*node).learnInfo}
+
+	askPersistence = &command{name: "CONFIG", args: []any{"GET", "*appendfsync*"}, done: (*node).learnPersistence}
 )
 
 func (q *request) command() string {

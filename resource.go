@@ -13,13 +13,20 @@ type resource struct {
 	names []string
 	keys  []any  // the lock keys
 	slots []any  // the fence slot of each lock key
-	line  string // where those of this process queue who want the same
+	first string // the smallest lock key, which chooses the node to ask first: the same in every process
+	line  line   // where those of this process queue who want the same
 }
+
+// maxNames bounds the names of one lock: a script that takes so many holds up everybody else on its server.
+const maxNames = 1000
 
 // fenceSlots bounds the fence state of a node (F3).
 const fenceSlots = 4096
 
 func newResource(prefix, name string, more []string) *resource {
+	if len(more) >= maxNames { // refused by checkNames
+		return &resource{names: append([]string{name}, more...)}
+	}
 	res := &resource{}
 	if len(more) == 0 { // most locks: everything in one piece
 		one := &struct {
@@ -40,10 +47,13 @@ func newResource(prefix, name string, more []string) *resource {
 		key := prefix + name
 		res.keys = append(res.keys, key)
 		res.slots = append(res.slots, boxedSlots[fenceSlot(key)])
+		if res.first == "" || key < res.first {
+			res.first = key
+		}
 	}
-	res.line = name
+	res.line = line{names: name}
 	if len(more) > 0 {
-		res.line = quoted(slices.Sorted(slices.Values(res.names)))
+		res.line = line{names: quoted(slices.Sorted(slices.Values(res.names))), several: true}
 	}
 	return res
 }
@@ -57,13 +67,16 @@ var boxedSlots = func() (slots [fenceSlots]any) {
 }()
 
 // fenceSlot is the same in every client of the nodes: FNV-1a of the key, modulo the number of slots.
-func fenceSlot(key string) int {
+func fenceSlot(key string) int { return int(hashOf(key) % fenceSlots) }
+
+// hashOf is FNV-1a.
+func hashOf(text string) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
-	for i := range len(key) {
-		h = (h ^ uint64(key[i])) * prime
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * prime
 	}
-	return int(h % fenceSlots)
+	return h
 }
 
 // millis rounds up, so that the servers never expire a lease before its time.
@@ -77,4 +90,6 @@ type nodeSet uint64
 func (s *nodeSet) add(node int)     { *s |= 1 << node }
 func (s nodeSet) has(node int) bool { return s&(1<<node) != 0 }
 func (s nodeSet) len() int          { return bits.OnesCount64(uint64(s)) }
-func (s nodeSet) first() int        { return bits.TrailingZeros64(uint64(s)) }
+
+// first is the node with the smallest index; there is none in an empty set.
+func (s nodeSet) first() (node int, ok bool) { return bits.TrailingZeros64(uint64(s)), s != 0 }

@@ -3,12 +3,9 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/hashicorp/go-multierror"
 )
 
 // A round is one operation sent to all nodes at once, and their answers. It outlives its verdict: what
@@ -19,6 +16,9 @@ type round struct {
 	args   []any
 	t0     Instant // read before anything was sent
 	enter  nodeSet // where the client is entered among those who wait, if it is refused
+	entry  any     // what it is entered as; see acquire.lua
+	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
+	ending <-chan struct{}
 
 	// answered, if not nil, is told each first answer of a node, and the verdict with it. It is called
 	// without mu, from the node's reader, and must not block.
@@ -27,10 +27,13 @@ type round struct {
 	done  chan struct{} // closed at the verdict
 	first chan struct{} // closed at the first answer, if not nil
 
-	mu      sync.Mutex // guards the rest; nothing is called under it
+	mu      sync.Mutex // guards the rest; nothing but the questions is called under it
 	tally   tally
 	verdict verdict
 	answers []answer
+	late    error // why the nodes that have not answered have no vote; nil: the others' votes decided
+	yielded bool  // it was won, and given up for a waiter whose turn it was
+	asked   []question
 
 	// What the slices above are made of for the usual numbers of nodes: one allocation for all.
 	space struct {
@@ -60,14 +63,14 @@ func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Durat
 
 // An answer is one node's reply to one round.
 type answer struct {
-	vote   vote
-	micros int64    // the server's TIME in µs, where it told
-	clock  span     // where its clock lies against ours, where it told
-	maxTTL int64    // what ready.lua admits, in ms
-	kept   bool     // what release.lua released is kept for somebody who waits
-	denial *denial  // why it was denied
-	found  *finding // what inspect.lua found
-	err    error    // why it is unknown
+	vote    vote
+	micros  int64    // the server's TIME in µs, where it told
+	clock   span     // where its clock lies against ours, where it told
+	differs *string  // the configuration of the node, where ready.lua refuses ours
+	kept    bool     // what release.lua released is kept for somebody who waits
+	denial  *denial  // why it was denied
+	found   *finding // what inspect.lua found
+	err     error    // why it is unknown
 }
 
 // A denial is a node's no.
@@ -88,31 +91,63 @@ const (
 	confined               // the node is in quarantine
 )
 
-func (d *denial) Error() string {
-	switch d.reason {
-	case held:
-		if d.left < 0 {
-			return fmt.Sprintf("held by %.8s…, and never expires", d.owner)
-		}
-		return fmt.Sprintf("held by %.8s… for %v more", d.owner, d.left)
-	case stale:
-		return fmt.Sprintf("granted ballot %d before, not below ours", d.highest)
-	case missing:
-		return "the key is gone"
-	case confined:
-		return fmt.Sprintf("in quarantine for %v more", d.left)
-	default:
-		return "the key was not ours"
-	}
-}
-
 var (
 	errSilent   = errors.New("no answer in time")
-	errUnheeded = errors.New("no answer yet when the others' decided")
+	errUnheeded = errors.New("no answer by the time that the others' decided")
 	errUnready  = errors.New("it may have forgotten what it granted, and is not ready to grant")
 	errClock    = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotAsked = errors.New("not asked, since the node asked first did not grant")
 )
+
+// alone reports whether only one node was asked, and did not grant: its answer tells whether to ask again, and
+// not whether the lock is held or a quorum is away.
+func (r *round) alone() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.late == errNotAsked
+}
+
+// A question is something that the votes may tell beside the verdict.
+type question struct {
+	told   func(*tally) bool // it is true once and for ever
+	answer chan struct{}     // closed when it is
+}
+
+// until waits until the votes tell, no longer than patience: then the round's time is over. It returns an error if
+// ctx or the client ended first; ending may be nil.
+func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{}, patience time.Duration, told func(*tally) bool) error {
+	r.mu.Lock()
+	if told(&r.tally) {
+		r.mu.Unlock()
+		return nil
+	}
+	q := question{told, make(chan struct{})}
+	r.asked = append(r.asked, q)
+	r.mu.Unlock()
+	timer := timers.start(max(patience, 0))
+	defer timers.stop(timer)
+	select {
+	case <-q.answer:
+	case <-timer.C:
+		r.expire(errSilent)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-ending:
+		return ErrClosed
+	}
+	return nil
+}
+
+// reply answers the questions that the votes now tell. r.mu is held.
+func (r *round) reply() {
+	r.asked = slices.DeleteFunc(r.asked, func(q question) bool {
+		told := q.told(&r.tally)
+		if told {
+			close(q.answer)
+		}
+		return told
+	})
+}
 
 // record counts the node's answer. Only the first of a node counts.
 func (r *round) record(node int, a answer) {
@@ -127,6 +162,9 @@ func (r *round) record(node int, a answer) {
 	}
 	decides := r.settle()
 	v := r.verdict
+	if len(r.asked) > 0 {
+		r.reply()
+	}
 	r.mu.Unlock()
 	if decides {
 		close(r.done)
@@ -136,21 +174,18 @@ func (r *round) record(node int, a answer) {
 	}
 }
 
-// expire ends the round's time: if it is undecided, the nodes that have not answered are unknown, for this
-// reason (A3). It reports whether that decided the round.
+// expire ends the round's time: if it is undecided, it is lost (A3). What the nodes that have not answered say
+// later is no longer counted for it, and still tells why it was lost. It reports whether that decided the round.
 func (r *round) expire(why error) bool {
 	r.mu.Lock()
+	if r.late == nil {
+		r.late = why
+	}
 	if r.verdict != undecided {
 		r.mu.Unlock()
 		return false
 	}
-	for i, v := range r.tally.votes {
-		if v == pending {
-			r.tally.cast(i, unknown, span{})
-			r.answers[i] = answer{vote: unknown, err: why}
-		}
-	}
-	r.settle()
+	r.verdict = lost
 	r.mu.Unlock()
 	close(r.done)
 	return true
@@ -165,8 +200,8 @@ func (r *round) settle() bool {
 	return r.verdict != undecided
 }
 
-// await waits for the verdict, no longer than timeout. If ctx ends first it returns undecided: the round
-// goes on without its caller.
+// await waits for the verdict, no longer than timeout. If ctx or the client ends first it returns undecided: the
+// round goes on without its caller.
 func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration) verdict {
 	timer := timers.start(timeout)
 	defer timers.stop(timer)
@@ -175,6 +210,8 @@ func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration
 	case <-timer.C:
 		r.expire(errSilent)
 	case <-ctx.Done():
+		return undecided
+	case <-r.ending:
 		return undecided
 	}
 	return r.result()
@@ -212,46 +249,6 @@ func (r *round) deniedBy() (nodes nodeSet) {
 		}
 	}
 	return nodes
-}
-
-// error describes the round as it stands, as a failure of this kind.
-func (r *round) error(kind error, names []string, nodes []*node, note string) *RoundError {
-	answers, t := r.snapshot()
-	counted, _ := t.counted()
-	e := &RoundError{Op: r.script.name, Names: names, Need: t.need, Granted: counted.len(), Denied: t.denied,
-		Unknown: len(answers) - counted.len() - t.denied, kind: kind, note: note}
-	for i, a := range answers {
-		var err error
-		switch {
-		case a.vote == granted && !counted.has(i):
-			err = errClock
-		case a.denial != nil:
-			err = a.denial
-		case a.err != nil:
-			err = a.err
-		case a.vote == pending:
-			err = errUnheeded
-		default:
-			continue
-		}
-		e.Err = multierror.Append(e.Err, &NodeError{Node: nodes[i].endpoint.name, Err: err})
-	}
-	return e
-}
-
-// refusal describes a failed acquire: held where enough nodes answered, or the one that was asked first did;
-// an outage where too few could vote.
-func (r *round) refusal(names []string, nodes []*node, probed bool) *RoundError {
-	_, t := r.snapshot()
-	counted, _ := t.counted()
-	switch {
-	case counted.len() >= t.need:
-		return r.error(ErrNoQuorum, names, nodes, "granted too late to be of use")
-	case t.answered(), probed && t.denied > 0:
-		return r.error(ErrHeld, names, nodes, "")
-	default:
-		return r.error(ErrNoQuorum, names, nodes, "")
-	}
 }
 
 // timers keeps stopped timers, because every round needs one and few fire. Each client has its own: a timer

@@ -14,8 +14,12 @@ type scheduler struct {
 	wake  chan struct{} // capacity 1: the first in the queue has changed
 	ended chan struct{}
 
-	mu    sync.Mutex // guards the queue and the due and place of each hold in it; no call-back under it
-	queue dueQueue
+	forgetsTicked bool // where ticksDrained is off
+
+	mu      sync.Mutex // guards the rest, and the due and place of each hold in the queue; no call-back under it
+	queue   dueQueue
+	ticked  *hold // the one that run took last, and may be ticking: it is in no queue meanwhile
+	drained bool  // nothing is put any more
 }
 
 func newScheduler(clock Clock) *scheduler {
@@ -31,6 +35,9 @@ func (s *scheduler) setAgain(h *hold, due Instant) { s.put(h, due, true) }
 func (s *scheduler) put(h *hold, due Instant, keepEarlier bool) {
 	s.mu.Lock()
 	switch {
+	case s.drained: // whoever begins a lease now sees that the client is closed, and ends it
+		s.mu.Unlock()
+		return
 	case h.place < 0:
 		h.due = due
 		heap.Push(&s.queue, h)
@@ -57,11 +64,18 @@ func (s *scheduler) drop(h *hold) {
 	s.mu.Unlock()
 }
 
-// drain forgets and returns all holds.
+// drain forgets and returns all holds, also the one that is being ticked, and takes no other after it. A hold that
+// is returned may have ended.
 func (s *scheduler) drain() []*hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holds := []*hold(s.queue)
+	if !s.forgetsTicked {
+		if s.ticked != nil && s.ticked.place < 0 {
+			holds = append(holds, s.ticked)
+		}
+		s.ticked, s.drained = nil, true
+	}
 	s.queue = nil
 	for _, h := range holds {
 		h.place = -1
@@ -95,13 +109,15 @@ func (s *scheduler) run(ctx context.Context) {
 func (s *scheduler) next(now Instant) (*hold, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ticked = nil
 	if len(s.queue) == 0 {
 		return nil, time.Hour
 	}
 	if wait := s.queue[0].due.Sub(now); wait > 0 {
 		return nil, wait
 	}
-	return heap.Pop(&s.queue).(*hold), 0
+	s.ticked = heap.Pop(&s.queue).(*hold)
+	return s.ticked, 0
 }
 
 // A dueQueue is a heap by due; see container/heap.

@@ -14,7 +14,7 @@ type script struct {
 	sha    any // boxed once, for redigo
 	// cleansUp: what it deletes may stay behind if it is not sent, so it is owed until it is answered.
 	cleansUp bool
-	grants   bool // it makes a lease: not sent to a server that is unfit
+	grants   bool // it makes a lease, or a voter: not sent to a server that is unfit
 	// first appends the ARGV that differ from node to node: nil where there are none.
 	first func(args []any, s *standing, r *round, node int) []any
 }
@@ -30,6 +30,8 @@ var (
 	plantSource string
 	//go:embed scripts/release.lua
 	releaseSource string
+	//go:embed scripts/leave.lua
+	leaveSource string
 	//go:embed scripts/inspect.lua
 	inspectSource string
 )

@@ -27,7 +27,7 @@ func BenchmarkServer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	admitted := marker(id, 30_000)
+	admitted := marker(id, "0123456789abcdef")
 	if _, err := conn.Do("SET", markerKey, admitted); err != nil {
 		b.Fatal(err)
 	}

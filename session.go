@@ -1,9 +1,11 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -48,9 +50,10 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"INFO"}, {"TIME"}}
+	// Nobody has the number 0, but a user who may not kill is told so.
+	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
 	if n.client.cfg.Durable {
-		commands = append(commands, []any{"CONFIG", "GET", "appendfsync"})
+		commands = append(commands, append([]any{askPersistence.name}, askPersistence.args...))
 	}
 	for _, script := range n.client.protocol.scripts() {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
@@ -68,6 +71,7 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 			return nil, fmt.Errorf("it refused the login: %w", err)
 		}
 	}
+	var noKill error
 	for i, c := range commands {
 		reply, err := conn.Receive()
 		if conn.Err() != nil {
@@ -78,22 +82,26 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 			err = nil
 		case i == 1:
 			if s.clientID, err = redis.Int64(reply, err); err != nil {
-				s.clientID, err = 0, nil // then a predecessor cannot be killed, and its last write may come late
+				noKill, s.clientID, err = err, 0, nil // then a predecessor cannot be killed, and its last write may come late
 			}
 		case i == 2:
+			if isForbidden(err) {
+				noKill = cmp.Or(noKill, err)
+			}
+			err = nil
+		case i == 3:
 			if err = n.identify(s, reply, err); err != nil {
 				return nil, err
 			}
-		case i == 3:
+			s.facts.noKill = noKill
+		case i == 4:
 			s.micros, err = serverTime(reply, err)
-		case c[0] == "CONFIG": // without the right to it, it is the operator's word alone
-			if pair, err := redis.Strings(reply, err); err == nil && len(pair) == 2 {
-				s.facts.fsync = pair[1]
-			}
+		case c[0] == "CONFIG":
+			s.facts.persistence(reply, err)
 			err = nil
 		}
 		if err != nil {
-			if i > 3 { // SCRIPT LOAD
+			if i > 4 { // SCRIPT LOAD
 				return nil, fmt.Errorf("%s %s: %w", c[0], c[1], err)
 			}
 			return nil, fmt.Errorf("%s: %w", c[0], err)
@@ -193,18 +201,77 @@ func (n *node) learnTime(q request, reply any, err error) {
 	}
 }
 
-// learnInfo looks whether the server is still fit: its configuration may change under a connection.
-func (n *node) learnInfo(_ request, reply any, err error) {
-	text, err := redis.String(reply, err)
+// isForbidden reports whether the server refused because the user may not, or because nobody may (a command that
+// was renamed away).
+func isForbidden(err error) bool {
+	return err != nil && (strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command"))
+}
+
+// persistence takes what CONFIG GET says. Without the right to it, it is the operator's word alone.
+func (f *facts) persistence(reply any, err error) {
+	settings, err := redis.StringMap(reply, err)
 	if err != nil {
 		return
 	}
-	f := readInfo(text)
+	f.fsync, f.onRewrite = settings["appendfsync"], settings["no-appendfsync-on-rewrite"] == "yes"
+}
+
+// learnPersistence looks whether the server still persists as Durable has it.
+func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if f.runID != n.server.runID { // a connection cannot outlive its server, so this cannot be
-		return
+	n.server.persistence(reply, err)
+	n.unfit = n.server.unfit(n.client.cfg.Durable)
+}
+
+// learnInfo looks whether the server is still the same and still fit: both may change under a connection.
+func (n *node) learnInfo(_ request, reply any, err error) {
+	if n.takeInfo(reply, err) {
+		n.askReady()
 	}
-	f.fsync = n.server.fsync
+}
+
+// takeInfo reports whether the data set is another one.
+func (n *node) takeInfo(reply any, err error) bool {
+	text, err := redis.String(reply, err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		if isRefusal(err) {
+			n.server.noInfo = err
+			n.unfit = n.server.unfit(n.client.cfg.Durable)
+		}
+		return false
+	}
+	f := readInfo(text)
+	if f.runID != n.server.runID {
+		n.impostor = fmt.Errorf("behind the connection is another server process now (run id %.8s…, before %.8s…): "+
+			"give the node's own address, not that of a proxy", f.runID, n.server.runID)
+		n.proxied = true
+		n.stands.marker = ""
+		return false
+	}
+	f.fsync, f.onRewrite, f.noKill = n.server.fsync, n.server.onRewrite, n.server.noKill
 	n.server, n.unfit = f, f.unfit(n.client.cfg.Durable)
+	return n.identified()
+}
+
+// identified makes the marker that the server must have, and reports whether it is a new one. n.mu is held.
+func (n *node) identified() bool {
+	id := n.server.identity(n.client.protocol)
+	if n.stands.identity == any(id) {
+		return false
+	}
+	n.stands.identity, n.stands.marker, n.stands.ready = id, marker(id, n.client.agreement.digest), false
+	n.renamed = n.client.cfg.Clock.Now()
+	return true
+}
+
+// impostorNoticed is why the connection is of no more use: another server answers on it.
+func (n *node) impostorNoticed() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := n.impostor
+	n.impostor = nil
+	return err
 }

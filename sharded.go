@@ -92,8 +92,8 @@ func (s *Sharded) Mutex(name string, more ...string) Lock {
 }
 
 // Enroll is [Client.Enroll] of every group.
-func (s *Sharded) Enroll(ctx context.Context) error {
-	return s.each(func(c *Client) error { return c.Enroll(ctx) })
+func (s *Sharded) Enroll(ctx context.Context, options ...EnrollOption) error {
+	return s.each(func(c *Client) error { return c.Enroll(ctx, options...) })
 }
 
 // Status is [Client.Status] of every group, in order.

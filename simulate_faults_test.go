@@ -1,12 +1,18 @@
 package redlock_test
 
 import (
+	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
 // trouble hurts the world for a while, one fault after another, some at the same time.
 func (w *world) trouble() {
+	if w.has.calm {
+		time.Sleep(time.Duration(1+w.random.IntN(3)) * w.ttl)
+		return
+	}
 	var faults sync.WaitGroup
 	end := w.began.Add(time.Duration(2+w.random.IntN(3)) * w.ttl)
 	for time.Now().Before(end) {
@@ -25,41 +31,75 @@ func (w *world) trouble() {
 	faults.Wait()
 }
 
-// fault picks one of what can go wrong, and how long it lasts. It returns what ends it; nil: it is over.
+// A kind of fault begins, and returns what ends it; nil: it is over.
+type kind struct {
+	weight  int
+	lasting time.Duration
+	begin   func() (heal func())
+}
+
+// fault picks one of what can go wrong, and how long it lasts.
 func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
-	s := w.servers[w.random.IntN(len(w.servers))]
+	s := w.servers[w.random.IntN(w.forgetful())]
 	c := w.clients[w.random.IntN(len(w.clients))]
-	lasting = time.Duration(w.random.Int64N(int64(2 * w.ttl)))
-	switch kind := w.random.IntN(100); {
-	case kind < 30: // each client sees another part of the fleet
-		return w.divide, lasting
-	case kind < 45:
-		return func() func() { return w.silence(s, c, w.random.IntN(3)) }, lasting
-	case kind < 53:
+	long := time.Duration(w.random.Int64N(int64(2 * w.ttl)))
+	soon := time.Duration(w.random.Int64N(int64(w.ttl / 4)))
+	how := w.random.IntN(3)
+	once := func(what string, do func()) func() func() {
 		return func() func() {
-			w.trace("link of client %d to node-%d is reset", c.id+1, s.index+1)
-			s.links[c.id].reset()
+			w.trace("node-%d %s", s.index+1, what)
+			do()
 			return nil
-		}, 0
-	case kind < 70:
-		return func() func() { return w.restart(s, w.random.IntN(3)) }, time.Duration(w.random.Int64N(int64(w.ttl / 4)))
-	case kind < 76:
-		return func() func() {
-			w.trace("node-%d is flushed", s.index+1)
-			s.flush()
-			return nil
-		}, 0
-	case kind < 80:
-		return func() func() { s.save(); return nil }, 0
-	case kind < 90:
-		return w.stepClock, 0
-	default:
-		return func() func() {
-			w.trace("client %d is suspended for %v", c.id+1, lasting)
+		}
+	}
+	kinds := []kind{
+		{30, long, w.divide}, // each client sees another part of the fleet
+		{15, long, func() func() { return w.silence(s, c, how) }},
+		{8, 0, once("resets a link", func() { s.links[c.id].reset() })},
+		{17, soon, func() func() { return w.restart(s, how) }},
+		{6, 0, once("is flushed", s.flush)},
+		{4, 0, func() func() { s.save(); return nil }},
+		{10, 0, w.stepClock},
+		{10, long, func() func() {
+			w.trace("client %d is suspended for %v", c.id+1, long)
 			c.suspend()
 			return c.resume
-		}, lasting
+		}},
 	}
+	add := func(wanted bool, weight int, lasting time.Duration, begin func() func()) {
+		if wanted {
+			kinds = append(kinds, kind{weight, lasting, begin})
+		}
+	}
+	add(true, 3, 0, once("forgets its scripts", s.forgetScripts))
+	add(true, 4, 0, once("loses those who subscribe", s.deafen))
+	add(!w.has.durable, 4, w.ttl/4+3*soon, func() func() { return w.promote(s) })
+	add(w.has.durable, 20, w.ttl/4+3*soon, func() func() { return w.promote(s) })
+	add(w.has.forces, 10, 0, func() func() { return w.force(c) })
+	add(w.has.wrongClock, 25, w.ttl/4+2*soon, w.bootWrong)
+	add(w.has.failsBack, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBack) })
+	add(w.has.failsBackUnseen, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBackUnseen) })
+
+	all := 0
+	for _, k := range kinds {
+		all += k.weight
+	}
+	pick := w.random.IntN(all)
+	for _, k := range kinds {
+		if pick -= k.weight; pick < 0 {
+			return k.begin, k.lasting
+		}
+	}
+	panic("not reached")
+}
+
+// forgetful is how many servers may forget, the first ones: where a client differs, a minority. If most of the nodes
+// have forgotten what was agreed, whoever comes first decides anew.
+func (w *world) forgetful() int {
+	if w.has.differs != 0 {
+		return (len(w.servers) - 1) / 2
+	}
+	return len(w.servers)
 }
 
 // divide cuts each client off from a minority of its own.
@@ -71,15 +111,35 @@ func (w *world) divide() func() {
 			cut = append(cut, s.links[c.id])
 		}
 	}
-	for _, l := range cut {
-		l.hold(requests, +1)
-		l.hold(replies, +1)
-	}
-	return func() {
-		for _, l := range cut {
-			l.hold(requests, -1)
-			l.hold(replies, -1)
+	hold(cut, +1)
+	return func() { hold(cut, -1) }
+}
+
+// divideAround leaves the clients this server and little else in common, until some time after it is told to end.
+func (w *world) divideAround(s *server) (unite func()) {
+	others := slices.DeleteFunc(slices.Clone(w.servers), func(o *server) bool { return o == s })
+	w.random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	minority := (len(w.servers) - 1) / 2
+	var cut []*link
+	for _, c := range w.clients {
+		for i := range minority {
+			cut = append(cut, others[i+c.id%2*minority].links[c.id])
 		}
+	}
+	lasting := time.Duration(w.random.Int64N(int64(w.ttl)))
+	w.trace("the clients have node-%d in common", s.index+1)
+	hold(cut, +1)
+	return func() {
+		time.Sleep(lasting)
+		hold(cut, -1)
+	}
+}
+
+// hold holds both directions of links, or lets them go.
+func hold(links []*link, by int) {
+	for _, l := range links {
+		l.hold(requests, by)
+		l.hold(replies, by)
 	}
 }
 
@@ -100,19 +160,104 @@ func (w *world) silence(s *server, c *caller, which int) func() {
 
 // restart ends a server's process; another begins with nothing, with what was saved, or elsewhere at once.
 func (w *world) restart(s *server, how int) func() {
-	s.mu.Lock()
-	down := s.commands == nil
-	s.mu.Unlock()
-	if down {
+	if !s.end() {
 		return nil
 	}
 	w.trace("node-%d ends, %d", s.index+1, how)
-	s.stop()
 	if how == 2 {
 		s.start(false)
 		return nil
 	}
 	return func() { s.start(how == 1) }
+}
+
+// promote makes a replica of a server that stays behind, and later puts it in the server's place.
+func (w *world) promote(s *server) func() {
+	s.save()
+	unite := w.divideAround(s)
+	s.mu.Lock()
+	saved, at, of := s.saved, s.savedAt, s.savedOf
+	s.mu.Unlock()
+	return func() {
+		if of == "" || !s.end() {
+			unite()
+			return
+		}
+		w.trace("node-%d ends, and a stale replica is promoted", s.index+1)
+		s.mu.Lock()
+		s.saved, s.savedAt, s.savedOf = saved, at, of // what a durable server knew at its end is newer
+		s.startLocked(true, s.promoted(s.newRun()))
+		s.mu.Unlock()
+		unite()
+	}
+}
+
+// failBack makes a copy of a server, which stays behind, and later makes the server go on from the copy.
+func (w *world) failBack(s *server, back func()) func() {
+	s.save()
+	unite := w.divideAround(s)
+	return func() {
+		w.trace("node-%d fails back to a copy", s.index+1)
+		back()
+		unite()
+	}
+}
+
+// force is an operator who takes a lock away.
+func (w *world) force(c *caller) func() {
+	name := w.names[w.random.IntN(len(w.names))]
+	done := w.oracle.forces(name)
+	ctx, cancel := context.WithTimeout(context.Background(), w.ttl)
+	defer cancel()
+	err := c.current().ForceRelease(ctx, name)
+	w.trace("client %d takes %s away: %v", c.id+1, name, err)
+	done()
+	return nil
+}
+
+// bootWrong restarts the one server whose clock may be wrong with a wrong clock, which is set right later.
+func (w *world) bootWrong() func() {
+	s := w.servers[w.clock]
+	by := time.Duration(w.random.Int64N(int64(maxStep)))
+	// Without a battery it is behind. Ahead, it would end the leases that a durable server still has: a step that
+	// nobody can notice once it is undone.
+	if w.random.IntN(4) > 0 || w.has.durable {
+		by = -by
+	}
+	saved := w.random.IntN(2) == 0
+	s.mu.Lock()
+	idle := s.commands != nil && time.Since(s.steppedAt) > 3*w.ttl && s.stepped == 0
+	s.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	unite := w.divideAround(s)
+	steps := time.Duration(w.random.Int64N(int64(w.ttl / 4)))
+	return func() {
+		s.mu.Lock()
+		idle := s.stepped == 0 && time.Since(s.steppedAt) > 3*w.ttl
+		s.mu.Unlock()
+		if !idle || !s.end() {
+			unite()
+			return
+		}
+		s.mu.Lock()
+		s.ahead += by
+		s.stepped, s.steppedAt = by, time.Now()
+		s.startLocked(saved || w.has.durable, s.newRun())
+		s.mu.Unlock()
+		w.trace("node-%d restarts with its clock set by %v, with old data: %v", s.index+1, by, saved)
+		time.Sleep(steps)
+		s.mu.Lock()
+		away := s.stepped
+		s.mu.Unlock()
+		w.trace("clock of node-%d is set right", s.index+1)
+		s.step(-away)
+		for _, l := range s.links { // whoever makes a connection asks how the node is
+			l.reset()
+		}
+		unite()
+	}
 }
 
 // stepClock sets the one server's clock. It comes back only when what expired too early would have expired

@@ -1,9 +1,12 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,21 +32,15 @@ type server struct {
 	saved     []savedKey      // as of the last save
 	revived   map[string]bool // tokens that came back with what was saved: their owners are long gone
 	savedAt   time.Time       // by its clock
+	savedOf   string          // the history that it was of
+	runs      int             // processes and histories so far, so that each has a name of its own
+	deaf      map[*timed]bool // connections that have subscribed
 }
 
-type savedKey struct {
-	name, text string
-	fields     map[string]string // of a hash
-	left       time.Duration     // 0: without expiry
-}
+// An existence is what a server's INFO says that it is.
+type existence = fleet.Identity
 
-// now is what the server's clock says.
-func (s *server) now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.nowLocked()
-}
-
+// nowLocked is what the server's clock says. s.mu is held.
 func (s *server) nowLocked() time.Time {
 	elapsed := time.Since(s.world.began)
 	return s.world.began.Add(s.ahead + time.Duration(float64(elapsed)*s.rate))
@@ -53,72 +50,70 @@ func (s *server) nowLocked() time.Time {
 func (s *server) start(saved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.startLocked(saved)
+	s.startLocked(saved, s.newRun())
 }
 
-func (s *server) startLocked(saved bool) {
+// newRun is a process that began just now. s.mu is held.
+func (s *server) newRun() existence {
+	e := existence{RunID: s.newID("1"), History: s.newID("2")}
+	if s.world.has.durable {
+		e.Fsync = "always"
+	}
+	return e
+}
+
+// newID is one that no other process or history of the world has. s.mu is held.
+func (s *server) newID(kind string) string {
+	s.runs++
+	return kind + fmt.Sprintf("%039x", uint64(s.index)<<32|uint64(s.runs))
+}
+
+// promoted is the existence of a replica that was promoted. s.mu is held.
+func (s *server) promoted(e existence) existence {
+	e.Before, e.BeforeOffset, e.History = s.savedOf, 1000, s.newID("2")
+	return e
+}
+
+func (s *server) startLocked(saved bool, as existence) {
 	s.redis = miniredis.NewMiniRedis()
 	s.redis.ClockTTL(true)
 	s.redis.SetTime(s.nowLocked())
+	s.deaf = map[*timed]bool{}
 	if saved {
 		age := s.nowLocked().Sub(s.savedAt)
 		for _, k := range s.saved {
 			k.restore(s.redis, age)
-			s.revived[k.text] = true
+			if !s.world.has.durable || as.Before != "" { // what a promoted replica has is old, also where restarts forget nothing
+				s.revived[k.text] = true
+			}
 		}
 	}
-	s.commands = fleet.AnswerServerCommands(s.redis, fleet.Identity{})
+	s.commands = fleet.AnswerServerCommands(s.redis, as)
 }
 
-// stop ends the process, and every connection with it.
-func (s *server) stop() {
+func (s *server) stop() { s.end() }
+
+// end ends the process, and every connection with it. Where it is durable, what it knew is kept. It reports whether
+// there was one: whoever ended it starts the next.
+func (s *server) end() bool {
 	s.mu.Lock()
 	was := s.redis
-	running := s.commands != nil
+	running := s.commands
 	s.commands = nil
 	s.mu.Unlock()
-	if running {
-		for _, l := range s.links {
-			l.reset()
-		}
-		was.Close()
+	if running == nil {
+		return false
 	}
-}
-
-// save keeps what there is, as an RDB does.
-func (s *server) save() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.saved, s.savedAt = nil, s.nowLocked()
-	s.redis.SetTime(s.savedAt)
-	for _, name := range s.redis.Keys() {
-		k := savedKey{name: name, left: s.redis.TTL(name)}
-		if s.redis.Type(name) == "hash" {
-			k.fields = map[string]string{}
-			names, _ := s.redis.HKeys(name)
-			for _, f := range names {
-				k.fields[f] = s.redis.HGet(name, f)
-			}
-		} else {
-			k.text, _ = s.redis.Get(name)
-		}
-		s.saved = append(s.saved, k)
+	for _, l := range s.links {
+		l.reset()
 	}
-}
-
-func (k savedKey) restore(m *miniredis.Miniredis, age time.Duration) {
-	if k.left > 0 && k.left <= age {
-		return
+	was.Close()
+	if s.world.has.durable {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.saveLocked(running)
 	}
-	for f, v := range k.fields {
-		m.HSet(k.name, f, v)
-	}
-	if k.fields == nil {
-		_ = m.Set(k.name, k.text)
-	}
-	if k.left > 0 {
-		m.SetTTL(k.name, k.left-age)
-	}
+	return true
 }
 
 func (s *server) flush() {
@@ -146,14 +141,14 @@ func (s *server) step(by time.Duration) {
 	s.redis.SetTime(s.nowLocked())
 }
 
-// locks are the lock keys there, with their owners' tokens, but for those of old data.
-func (s *server) locks() map[string]string {
+// locks are the lock keys there, with their owners' tokens; those of old data only if wanted.
+func (s *server) locks(old bool) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.redis.SetTime(s.nowLocked())
 	locks := map[string]string{}
 	for _, name := range s.world.names {
-		if token, err := s.redis.Get(name); err == nil && !s.revived[token] {
+		if token, err := s.redis.Get(name); err == nil && (old || !s.revived[token]) && !strings.HasPrefix(token, "next:") {
 			locks[name] = token
 		}
 	}
@@ -169,7 +164,11 @@ func (s *server) dial(client int) (redis.Conn, error) {
 		return nil, errors.New("connection refused")
 	}
 	ours, theirs := s.links[client].connect()
-	commands.Serve(&timed{Conn: theirs, server: s, redis: m})
+	var refused []string
+	if client+1 == s.world.has.mute {
+		refused = []string{"SUBSCRIBE", "PUBLISH"}
+	}
+	commands.Serve(&timed{Conn: theirs, server: s, redis: m}, refused...)
 	return redis.NewConn(ours, 0, 0), nil
 }
 
@@ -187,6 +186,41 @@ type timed struct {
 
 func (t *timed) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
-	t.redis.SetTime(t.server.now())
+	t.server.mu.Lock()
+	now := t.server.nowLocked()
+	if bytes.Contains(p[:n], []byte("SUBSCRIBE")) {
+		t.server.deaf[t] = true
+	}
+	t.server.mu.Unlock()
+	t.redis.SetTime(now)
 	return n, err
+}
+
+// deafen breaks the connections that subscribe, and no other.
+func (s *server) deafen() {
+	s.mu.Lock()
+	lost := s.deaf
+	s.deaf = map[*timed]bool{}
+	s.mu.Unlock()
+	for t := range lost {
+		_ = t.Close()
+	}
+}
+
+// forgetScripts is a SCRIPT FLUSH.
+func (s *server) forgetScripts() { s.tell("SCRIPT", "FLUSH") }
+
+// tell sends a command over a connection that has no troubles.
+func (s *server) tell(command string, args ...any) {
+	s.mu.Lock()
+	commands := s.commands
+	s.mu.Unlock()
+	if commands == nil {
+		return
+	}
+	if conn, err := commands.Dial(); err == nil {
+		c := redis.NewConn(conn, 0, 0)
+		_, _ = c.Do(command, args...)
+		_ = c.Close()
+	}
 }

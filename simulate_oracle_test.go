@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +20,14 @@ const (
 	orphaned     = "no orphan"
 	stuck        = "everyone gets in after healing"
 	poisoned     = "fences keep to the servers' clocks"
+	outlived     = "no context outlives its lease"
+	closes       = "Close ends every lease"
+	refused      = "a client that differs gets nothing"
+	wrongKind    = "errors tell the truth"
+	nobodyWon    = "somebody wins a try"
+	leftFree     = "no lock stays free while somebody waits"
+	outOfTurn    = "nobody is overtaken without bound"
+	neverBack    = "every node votes again"
 )
 
 // An oracle sees all that the clients are told, and says what must not be.
@@ -25,15 +35,32 @@ type oracle struct {
 	world *world
 
 	mu         sync.Mutex // guards the rest; of the library, only Valid is called under it
-	leases     map[*redlock.Lease]*grant
+	leases     map[*redlock.Lease]*call
+	calls      map[*call]bool    // that have not ended, and those whose lease has not
 	highest    map[string]uint64 // by name: the largest fence returned
+	fences     map[string]string // by name and fence: the token
+	forcing    map[string]int    // by name: how many are taking it away
+	quiet      bool              // nothing is wrong, and nothing has been for long
+	past       []*call           // that ended while it was quiet
 	granted    int
 	violations []violation
 }
 
-type grant struct {
-	client int
-	name   string
+// A call is one attempt to have names, and the lease if it had them.
+type call struct {
+	worker *worker
+	client *redlock.Client
+	names  []string
+	floor  map[string]uint64 // the largest fences that were returned before it
+	trying bool
+	quiet  bool // when it began
+	forced bool // somebody may have taken a lock of its own away: nothing is promised to it any more
+
+	began, ended time.Time
+	lease        context.Context // ends with the lease; nil: it was never asked for
+	free         time.Time       // since when nobody has had any of its names
+	overtaken    int             // leases that others got who came later
+	granted      bool            // it has had its lease: what it does now is release it
 }
 
 type violation struct {
@@ -44,13 +71,15 @@ type violation struct {
 func (v violation) String() string { return fmt.Sprintf("%v: %s: %s", v.at, v.invariant, v.detail) }
 
 func newOracle(w *world) *oracle {
-	return &oracle{world: w, leases: map[*redlock.Lease]*grant{}, highest: map[string]uint64{}}
+	return &oracle{world: w, leases: map[*redlock.Lease]*call{}, calls: map[*call]bool{}, highest: map[string]uint64{},
+		fences: map[string]string{}, forcing: map[string]int{}}
 }
 
 // violate is called with o.mu held.
 func (o *oracle) violate(invariant, format string, args ...any) {
 	if len(o.violations) < 10 {
 		o.violations = append(o.violations, violation{invariant, fmt.Sprintf(format, args...), time.Since(o.world.began)})
+		o.world.trace("VIOLATION %s", o.violations[len(o.violations)-1])
 	}
 }
 
@@ -60,35 +89,94 @@ func (o *oracle) report(invariant, format string, args ...any) {
 	o.violate(invariant, format, args...)
 }
 
-// begins returns the largest fence of the name that has been returned: one acquired from now on is larger.
-func (o *oracle) begins(name string) uint64 {
+// begins notes that somebody asks. Fences acquired from now on are larger than all that were returned.
+func (o *oracle) begins(k *worker, client *redlock.Client, names []string, trying bool) *call {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.highest[name]
+	now := time.Now()
+	a := &call{worker: k, client: client, names: names, floor: map[string]uint64{}, trying: trying, quiet: o.quiet, began: now, free: now}
+	for _, name := range names {
+		a.floor[name] = o.highest[name]
+		a.forced = a.forced || o.forcing[name] > 0
+	}
+	o.calls[a] = true
+	return a
 }
 
 // grants notes a lease at the moment that its holder has it.
-func (o *oracle) grants(client int, name string, l *redlock.Lease, floor uint64) {
+func (o *oracle) grants(a *call, l *redlock.Lease, wantsContext bool) {
+	if wantsContext {
+		a.lease = l.Context()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.granted++
-	if f := l.Fence(); f <= floor {
-		o.violate(fenceOrder, "client %d got %s with fence %d, and %d was returned before it asked", client, name, f, floor)
+	a.granted = true
+	client := a.worker.id + 1
+	if a.worker.id+1 == o.world.has.differs {
+		o.violate(refused, "client %d has another configuration, and got %s", client, a.names)
 	}
-	o.highest[name] = max(o.highest[name], l.Fence())
+	for _, name := range a.names {
+		if f := l.Fence(); f <= a.floor[name] {
+			o.violate(fenceOrder, "client %d got %s with fence %d, and %d was returned before it asked", client, name, f, a.floor[name])
+		}
+		o.highest[name] = max(o.highest[name], l.Fence())
+		id := fmt.Sprint(name, " ", l.Fence())
+		if of := o.fences[id]; of != "" && of != l.Token() {
+			o.violate(fenceOrder, "client %d got %s with fence %d, which another lease had", client, name, l.Fence())
+		}
+		o.fences[id] = l.Token()
+	}
 	if now := uint64(time.Now().UnixMicro()); l.Fence() > now+uint64(2*maxStep.Microseconds()) {
-		o.violate(poisoned, "client %d got %s with a fence %v ahead of true time", client, name, time.Duration(l.Fence()-now)*time.Microsecond)
+		o.violate(poisoned, "client %d got %s with a fence %v ahead of true time", client, a.names, time.Duration(l.Fence()-now)*time.Microsecond)
 	}
-	o.leases[l] = &grant{client, name}
+	o.passes(a)
+	o.leases[l] = a
 	o.lookLocked()
 }
 
-// ends notes that the holder is about to release the lease, or has dropped it.
-func (o *oracle) ends(l *redlock.Lease) {
+// ends notes that the holder is about to release the lease, or has dropped it. It reports whether it was valid.
+func (o *oracle) ends(l *redlock.Lease) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lookLocked()
+	a := o.leases[l]
 	delete(o.leases, l)
+	o.frees(a)
+	return l.Valid() && !a.forced
+}
+
+// writes reports whether the holder may write where no fence guards.
+func (o *oracle) writes(a *call, l *redlock.Lease) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return l.Valid() && !a.forced
+}
+
+// forces notes that a lock is being taken away, and returns what is called when that is over. Whoever has it, or is
+// taking it meanwhile, may lose it without being told.
+func (o *oracle) forces(name string) (done func()) {
+	mark := func(by int) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.forcing[name] += by
+		for a := range o.calls {
+			a.forced = a.forced || slices.Contains(a.names, name)
+		}
+	}
+	mark(+1)
+	return func() { mark(-1) }
+}
+
+// closed notes that Close of a client has returned.
+func (o *oracle) closed(client *redlock.Client) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for l, a := range o.leases {
+		if a.client == client && (l.Valid() || a.lease != nil && a.lease.Err() == nil) {
+			o.violate(closes, "client %d: Close has returned, and a lease of %s goes on: valid %v", a.worker.id+1, a.names, l.Valid())
+		}
+	}
 }
 
 // look holds every lease against every other.
@@ -100,16 +188,37 @@ func (o *oracle) look() {
 
 func (o *oracle) lookLocked() {
 	believers := map[string]*redlock.Lease{}
-	for l, g := range o.leases {
-		if !l.Valid() {
+	for l, a := range o.leases {
+		if a.forced || !l.Valid() {
 			continue
 		}
-		if other := believers[g.name]; other != nil {
-			o.violate(twoHolders, "clients %d and %d both hold %s, with fences %d and %d",
-				g.client, o.leases[other].client, g.name, l.Fence(), other.Fence())
+		for _, name := range a.names {
+			if other := believers[name]; other != nil {
+				o.violate(twoHolders, "clients %d and %d both hold %s, with fences %d and %d",
+					a.worker.id+1, o.leases[other].worker.id+1, name, l.Fence(), other.Fence())
+			}
+			believers[name] = l
 		}
-		believers[g.name] = l
 	}
+	for l, a := range o.leases {
+		if a.forced || a.lease == nil || a.lease.Err() != nil {
+			continue
+		}
+		for _, name := range a.names {
+			if other := believers[name]; other != nil && other != l {
+				o.violate(outlived, "client %d has %s with fence %d, and the context of client %d's lease with fence %d has not ended; it is valid: %v",
+					o.leases[other].worker.id+1, name, other.Fence(), a.worker.id+1, l.Fence(), l.Valid())
+			}
+		}
+	}
+}
+
+// isForced reports whether the lease may have been taken away.
+func (o *oracle) isForced(l *redlock.Lease) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := o.leases[l]
+	return a == nil || a.forced
 }
 
 // A register is what a lock guards: a counter that is read, and written back one higher.
@@ -161,7 +270,7 @@ func (r *register) admit(l *redlock.Lease) bool {
 		return true
 	}
 	if l.Fence() < r.fence {
-		if l.Valid() {
+		if l.Valid() && !r.oracle.isForced(l) {
 			r.oracle.report(validRefused, "%s: a valid lease with fence %d was refused, after %d", r.name, l.Fence(), r.fence)
 		}
 		return false

@@ -12,6 +12,19 @@ import (
 // suspendAware is the switch that is not the library's: the clock is given to it.
 const suspendAware = "suspend-aware clock"
 
+// shownBy is, by defence, what worlds must have that show what it is for. The others show in any.
+var shownBy = map[string]string{
+	"quarantine by the others' clocks": wrongClock,
+	"data set vouched for":             failingUnseen,
+	"data set named":                   failingBack,
+	"Durable distrusts the promoted":   staleDurable,
+	"agreed configuration":             differing,
+	"Close ends the renewing":          closing,
+	"Close awaits calls":               closingAtWork,
+	"hooks apart":                      blocking,
+	"leaving the queue":                impatience,
+}
+
 // switchOff runs the world without one of the defences.
 func switchOff(t *testing.T, w *world, name string) {
 	if name == "" {

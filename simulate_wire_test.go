@@ -11,11 +11,14 @@ import (
 
 // A link is the way between one client and one node. All connections on it share its troubles.
 type link struct {
-	mu     sync.Mutex // guards the rest; nothing but the random source is called under it
-	random *rand.Rand
-	slow   time.Duration // the most that one delivery takes
-	held   [2]int        // by direction: how many reasons there are to deliver nothing
-	lanes  map[*lane]struct{}
+	seed   uint64
+	random *rand.Rand // of all lanes; nil: each has its own
+
+	mu    sync.Mutex    // guards the rest
+	made  uint64        // lanes, so that each has a random source of its own
+	slow  time.Duration // the most that one delivery takes
+	held  [2]int        // by direction: how many reasons there are to deliver nothing
+	lanes map[*lane]struct{}
 }
 
 // The two directions of a link.
@@ -25,7 +28,7 @@ const (
 )
 
 func newLink(seed uint64, slow time.Duration) *link {
-	return &link{random: rand.New(rand.NewPCG(seed, 1)), slow: slow, lanes: map[*lane]struct{}{}}
+	return &link{seed: seed, slow: slow, lanes: map[*lane]struct{}{}}
 }
 
 // hold stops one direction, or lets it go on; what was written meanwhile is then delivered, late.
@@ -51,14 +54,6 @@ func (l *link) reset() {
 	}
 }
 
-func (l *link) delay() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	// Mostly quick, now and then as slow as it gets.
-	d := l.random.Float64()
-	return time.Duration(d * d * d * float64(l.slow))
-}
-
 func (l *link) isHeld(direction int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +73,8 @@ type lane struct {
 	direction int
 	changed   chan struct{} // capacity 1
 
-	mu      sync.Mutex // guards the rest; nothing is called under it
+	mu      sync.Mutex // guards the rest; nothing but the random source is called under it
+	random  *rand.Rand
 	parcels []parcel
 	closed  bool // no more is written; what was is still delivered
 	broken  bool // nothing more is delivered
@@ -92,6 +88,10 @@ type parcel struct {
 func newLane(l *link, direction int) *lane {
 	lane := &lane{link: l, direction: direction, changed: make(chan struct{}, 1)}
 	l.mu.Lock()
+	l.made++
+	if lane.random = l.random; lane.random == nil {
+		lane.random = rand.New(rand.NewPCG(l.seed, l.made))
+	}
 	l.lanes[lane] = struct{}{}
 	l.mu.Unlock()
 	return lane
@@ -113,9 +113,11 @@ func (l *lane) end(broken bool) {
 }
 
 func (l *lane) Write(p []byte) (int, error) {
-	at := time.Now().Add(l.link.delay())
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Mostly quick, now and then as slow as it gets.
+	late := l.random.Float64()
+	at := time.Now().Add(time.Duration(late * late * late * float64(l.link.slow)))
 	if l.closed {
 		return 0, net.ErrClosed
 	}
@@ -127,9 +129,7 @@ func (l *lane) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (l *lane) Read(p []byte) (int, error) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+func (l *lane) Read(p []byte) (int, error) { // by one goroutine
 	for {
 		n, wait, err := l.take(p)
 		if err != nil {
@@ -138,15 +138,20 @@ func (l *lane) Read(p []byte) (int, error) {
 		if n > 0 || err != nil {
 			return n, err
 		}
-		timer.Reset(wait)
+		if wait == 0 { // until something changes
+			<-l.changed
+			continue
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-l.changed:
 		case <-timer.C:
 		}
+		timer.Stop()
 	}
 }
 
-// take returns what is due, or how long until something may be.
+// take returns what is due, or how long until something is; 0: nobody knows.
 func (l *lane) take(p []byte) (n int, wait time.Duration, err error) {
 	held := l.link.isHeld(l.direction)
 	l.mu.Lock()
@@ -155,11 +160,11 @@ func (l *lane) take(p []byte) (n int, wait time.Duration, err error) {
 	case l.broken:
 		return 0, 0, errors.New("connection reset")
 	case held:
-		return 0, time.Hour, nil
+		return 0, 0, nil
 	case len(l.parcels) == 0 && l.closed:
 		return 0, 0, io.EOF
 	case len(l.parcels) == 0:
-		return 0, time.Hour, nil
+		return 0, 0, nil
 	}
 	first := &l.parcels[0]
 	if wait := time.Until(first.at); wait > 0 {

@@ -10,8 +10,8 @@ import (
 type NodeStatus struct {
 	Name      string
 	Connected bool
-	// Err is why the node has no vote: not connected, in quarantine (a [*QuarantineError]), or unfit, with
-	// the remedy. nil: it votes.
+	// Err is why the node has no vote: not connected, in quarantine (a [*QuarantineError]), unfit, its clock out of
+	// step, or refusing this client's configuration (a [*ConfigError]). It has the remedy. nil: it votes.
 	Err     error
 	RunID   string // of the server process
 	Role    string // master or slave, as the server calls it
@@ -25,13 +25,14 @@ type NodeStatus struct {
 	Quarantine time.Duration
 	// MaxTTL is the longest lease that the node grants. 0: not known yet.
 	MaxTTL time.Duration
-	// Warnings are what does not take the node's vote, but is worth a look.
+	// Warnings are what does not cost the node its vote but is worth a look: a memory limit, an old version, CLIENT
+	// KILL forbidden, a proxy in between. Each has the remedy.
 	Warnings []string
 }
 
 // Status asks every node how it is, once each had its first chance to connect, and waits for their answers no
-// longer than NodeTimeout. It returns earlier, with what is known, if ctx ends. It is in the order of Config.Nodes. It takes no locks and may be called at any time; after Close it tells what was
-// last known.
+// longer than NodeTimeout. It returns earlier, with what is known, if ctx ends. The result is in the order of
+// Config.Nodes. Status takes no locks and may be called at any time; after Close it tells what was last known.
 func (c *Client) Status(ctx context.Context) []NodeStatus {
 	if err := c.awaitAll(ctx); err == nil {
 		c.lookAround(ctx)
@@ -39,6 +40,9 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 	nodes := make([]NodeStatus, len(c.nodes))
 	for i, n := range c.nodes {
 		nodes[i] = n.status()
+		if why := c.watch.refusal(i); why != nil && nodes[i].Connected {
+			nodes[i].Warnings = append(nodes[i].Warnings, why.Error())
+		}
 	}
 	c.compareClocks(nodes)
 	return nodes
@@ -46,7 +50,7 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 
 // lookAround has every node that is connected asked afresh, and waits for the answers.
 func (c *Client) lookAround(ctx context.Context) {
-	answers := make(chan struct{}, 2*len(c.nodes))
+	answers := make(chan struct{}, 5*len(c.nodes)) // never blocks a reader: no node is asked more
 	asked := 0
 	for _, n := range c.nodes {
 		asked += n.look(func() { answers <- struct{}{} })
@@ -66,7 +70,8 @@ func (c *Client) lookAround(ctx context.Context) {
 	}
 }
 
-// look asks the server for its facts and its time, and calls told after each. It returns how often that will be.
+// look asks the server for its facts, its time and whether waiters can be told of releases, and calls told after each.
+// It returns how often that will be.
 func (n *node) look(told func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
@@ -74,18 +79,26 @@ func (n *node) look(told func()) int {
 			told()
 		}}
 	}
+	commands := []*command{askInfo, askTime, n.client.watch.subscribers[n.index].askPublish()}
+	if n.client.cfg.Durable {
+		commands = append(commands, askPersistence)
+	}
 	n.mu.Lock()
 	up := n.up
 	if up {
-		n.queue = append(n.queue, request{own: own(askInfo)}, request{own: own(askTime)})
+		for _, c := range commands {
+			n.queue = append(n.queue, request{own: own(c)})
+		}
 	}
 	n.mu.Unlock()
 	if !up {
 		return 0
 	}
-	n.askReady()
 	n.nudge()
-	return 2
+	if n.askReadyAndTell(told) {
+		return len(commands) + 1
+	}
+	return len(commands)
 }
 
 // status is what is known of the node by itself.
@@ -93,13 +106,22 @@ func (n *node) status() NodeStatus {
 	cfg := &n.client.cfg
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.why, MaxTTL: n.stands.maxTTL,
+	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.why,
 		RunID: n.server.runID, Role: n.server.role, Version: n.server.version, Warnings: n.server.warnings()}
 	if o := n.clock.Load(); o != nil {
 		s.Latency = o.rtt
 	}
 	if !n.up {
 		return s
+	}
+	if n.proxied {
+		s.Warnings = append(s.Warnings, "its address has led to another server on a connection that went on, as a proxy does, which hides restarts; give the server's own address")
+	}
+	switch text := n.stands.text; {
+	case n.stands.differs != nil:
+		s.MaxTTL, _ = time.ParseDuration(readAgreement(text)[agreedMaxTTL])
+	case n.stands.ready:
+		s.MaxTTL = cfg.MaxTTL
 	}
 	if !n.stands.ready {
 		s.Quarantine = max(0, n.stands.until.Sub(cfg.Clock.Now()))

@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +18,23 @@ type subscriber struct {
 	node       *node
 	goroutines sync.WaitGroup
 
-	mu      sync.Mutex // guards running
+	mu      sync.Mutex // guards the rest; nothing is called under it
 	running bool
+	stood   bool  // the subscription was confirmed, on the connection there is or was last
+	why     error // why there was no subscription the last times; nil since one was confirmed
+	mute    error // why this client may not tell others of its releases; nil if it may
+	misses  int   // connections in a row without one
 }
 
-// tidyInterval is how often a subscriber looks whether it is still wanted, and alive.
-const tidyInterval = time.Second
+const (
+	// tidyInterval is how often a subscriber looks whether it is still wanted, and alive.
+	tidyInterval = time.Second
+	// refusedMax is how long a subscriber waits, at most, before it asks again a server that refused it: an
+	// operator has to act first.
+	refusedMax = 30 * time.Second
+	// missesTold is how many connections in a row fail, of a node that is up, before anybody is told.
+	missesTold = 3
+)
 
 func newSubscriber(c *Client, n *node) *subscriber {
 	return &subscriber{client: c, node: n}
@@ -54,14 +67,15 @@ func (s *subscriber) run() {
 	}()
 	backoff := backoffMin
 	for ctx.Err() == nil {
-		if conn, err := s.open(ctx); err == nil {
-			s.listen(ctx, conn)
-			conn.Close()
-			backoff = backoffMin
-		}
+		err := s.once(ctx)
 		s.client.watch.confirm(s.node.index, false)
 		if s.idle() {
 			return
+		}
+		if s.isHeard() {
+			backoff = backoffMin
+		} else if err != nil && ctx.Err() == nil {
+			s.missed(err)
 		}
 		timer := time.NewTimer(s.client.jitter(backoff))
 		select {
@@ -69,8 +83,25 @@ func (s *subscriber) run() {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		backoff = min(2*backoff, backoffMax)
+		longest := backoffMax
+		if isRefusal(err) {
+			longest = refusedMax
+		}
+		backoff = min(2*backoff, longest)
 	}
+}
+
+// once subscribes on a new connection, and returns why that ended.
+func (s *subscriber) once(ctx context.Context) error {
+	s.mu.Lock()
+	s.stood = false
+	s.mu.Unlock()
+	conn, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return s.listen(ctx, conn)
 }
 
 // idle ends the subscriber if nothing is wanted.
@@ -79,6 +110,88 @@ func (s *subscriber) idle() bool {
 	defer s.mu.Unlock()
 	s.running = s.client.watch.wanted()
 	return !s.running
+}
+
+func (s *subscriber) isHeard() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stood
+}
+
+// heard notes that the subscription stands.
+func (s *subscriber) heard() {
+	s.mu.Lock()
+	s.stood, s.why, s.misses = true, nil, 0
+	s.mu.Unlock()
+	s.client.watch.confirm(s.node.index, true)
+}
+
+// missed notes that a connection came to no subscription, and says so once.
+func (s *subscriber) missed(err error) {
+	_, up, _ := s.node.state()
+	s.mu.Lock()
+	s.misses++
+	told := s.why != nil
+	if isRefusal(err) || up && s.misses >= missesTold { // else the node itself is away, and says so
+		s.why = err
+	}
+	begins := s.why != nil && !told
+	tell := begins && s.mute == nil // else the same was said just now
+	s.mu.Unlock()
+	if tell {
+		s.warn(s.refusal())
+	}
+	if begins {
+		s.client.watch.nudge() // those who hoped to hear poll from now on
+	}
+}
+
+// mayPublish notes whether this client may tell others of its releases, and says so once if it may not.
+func (s *subscriber) mayPublish(err error) {
+	s.mu.Lock()
+	tell := err != nil && s.mute == nil && s.why == nil
+	s.mute = err
+	s.mu.Unlock()
+	s.client.watch.setMute(s.node.index, err != nil)
+	if tell {
+		s.warn(s.refusal())
+	}
+}
+
+// askPublish asks the same on the node's own connection, where nobody waits and so there is no other.
+func (s *subscriber) askPublish() *command {
+	return &command{name: "PUBLISH", args: []any{channelPrefix + s.client.watch.me, ""}, done: func(_ *node, _ request, _ any, err error) {
+		if err == nil || isRefusal(err) {
+			s.mayPublish(err)
+		}
+	}}
+}
+
+func (s *subscriber) warn(why error) {
+	s.client.cfg.Logger.Warn("redlock: waiters of a node poll", "node", s.node.endpoint.name, "error", why)
+}
+
+const channelRemedy = "allow the user SUBSCRIBE and PUBLISH on redlock:released:* (ACL: &redlock:released:* +subscribe +publish), and the client one connection more"
+
+// refusal is why waiters have to poll the node, with the remedy; nil if they need not, or nobody has waited lately.
+func (s *subscriber) refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.why != nil:
+		return fmt.Errorf("it does not tell this client of releases, so its waiters poll: %w; %s", s.why, channelRemedy)
+	case s.mute != nil:
+		return fmt.Errorf("it does not tell others of this client's releases, so they poll: %w; %s", s.mute, channelRemedy)
+	default:
+		return nil
+	}
+}
+
+// isDeaf reports whether there is a reason why no subscription is to be expected soon.
+func (s *subscriber) isDeaf() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why != nil
 }
 
 func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
@@ -92,11 +205,21 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	defer stop()
 	replies, err := s.node.endpoint.login(conn)
 	if err == nil {
+		err = conn.Send("PUBLISH", channelPrefix+s.client.watch.me, "") // to nobody: to learn whether it may
+	}
+	if err == nil {
 		err = conn.Flush()
 	}
 	for range replies {
 		if err == nil {
 			_, err = conn.Receive()
+		}
+	}
+	if err == nil {
+		_, err = conn.Receive()
+		if err == nil || isRefusal(err) {
+			s.mayPublish(err)
+			err = nil
 		}
 	}
 	if err != nil {
@@ -106,17 +229,18 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	return conn, nil
 }
 
-// listen keeps the connection subscribed until it breaks, nothing is wanted, or ctx ends.
-func (s *subscriber) listen(ctx context.Context, conn redis.Conn) {
+// listen keeps the connection subscribed until it breaks, nothing is wanted, or ctx ends. It returns why it broke.
+func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
-	if pubsub.Subscribe(channelPrefix+s.client.watch.me) != nil {
-		return
+	if err := pubsub.Subscribe(channelPrefix + s.client.watch.me); err != nil {
+		return err
 	}
+	var why error // why the reader ended; read once broken is closed
 	broken := make(chan struct{})
 	var heard atomic.Bool // since the last tick
 	go func() {
 		defer close(broken)
-		s.read(pubsub, &heard)
+		why = s.read(pubsub, &heard)
 	}()
 	defer func() {
 		conn.Close()
@@ -131,24 +255,32 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) {
 			if silent++; heard.Swap(false) {
 				silent = 0
 			}
-			if time.Duration(silent)*tidyInterval > healthInterval || pubsub.Ping("") != nil {
-				return
+			if time.Duration(silent)*tidyInterval > healthInterval {
+				return errStalled
+			}
+			if err := pubsub.Ping(""); err != nil {
+				return err
 			}
 		case <-broken:
-			return
+			return why
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
-func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) {
+// read hears messages until the connection breaks, or the server refuses.
+func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 	for {
 		switch m := pubsub.Receive().(type) {
 		case error:
-			return
+			return m
 		case redis.Subscription:
-			s.client.watch.confirm(s.node.index, m.Kind == "subscribe")
+			if m.Kind != "subscribe" {
+				return errors.New("it ended the subscription")
+			}
+			s.heard()
 		case redis.Message:
 			s.client.watch.told(string(m.Data), s.node.index)
 		}

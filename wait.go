@@ -1,23 +1,32 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
-	"math"
-	"slices"
 	"strings"
 	"time"
 )
 
 // A waiting is one contender's wait for a lock, from refusal to refusal (W2, W3).
 type waiting struct {
+	res      *resource
 	attempts int
 	how      approach // of the next attempt
 	ear      *ear     // hears of releases; nil until it is worth it
-	last     *round   // the last round that ran its course
+	since    Instant  // when the ear began to listen
 	outages  int      // rounds without a quorum, one after another
 	splits   int      // rounds that nobody won, one after another
 	kept     nodeSet  // nodes that kept a key for this client, for the attempt that is being made
+	favoured bool     // this process has released a key, and told nobody else, for the attempt that is being made
+	won      *round   // by which it has the lock; nil: it has not
+
+	// What is to be undone when it gives up.
+	entered nodeSet // nodes that entered this client among those who wait
+	loose   nodeSet // nodes where a key may have become free and nobody was told, because this waiter would take it
+
+	arrival int64   // when a node first entered it, by that node's clock, in µs: its place in every queue; 0: none did
+	polls   bool    // it was last presented as one that hears no messages
+	looking Instant // until then it polls too: the lock went to one who may be dead, or may not tell of its release
+	cut     bool    // too few nodes for a quorum answered when all were last asked
 }
 
 const (
@@ -27,60 +36,78 @@ const (
 
 // begin is called before the first attempt.
 func (w *waiting) begin(c *Client, res *resource) {
-	w.how.claim = ""
+	w.res, w.how.claim = res, ""
 	if c.watch.isContended(res) {
-		w.ear = c.watch.listen(res)
-		w.how.probe = c.firstLive()
+		w.listen(c)
+		w.how.probe = c.probeFor(res)
 		w.present(c, w.how.probe)
 	}
 }
 
-// present lets the next attempt enter this client among those who wait, on the node that is asked first, if it
-// would hear of it.
-func (w *waiting) present(c *Client, n *node) {
-	w.how.claim, w.how.enter = c.watch.me, 0
-	if n != nil {
-		w.how.enter = c.watch.hearing(1 << n.index)
-	}
-}
-
-func (w *waiting) end(c *Client) {
-	if w.ear != nil {
-		c.watch.forget(w.ear)
-	}
+func (w *waiting) listen(c *Client) {
+	w.ear, w.since = c.watch.listen(w.res), c.cfg.Clock.Now()
 }
 
 // wait sleeps after a refused round until the next one is worth its while. It returns an error when ctx or
 // the client has ended.
 func (w *waiting) wait(ctx context.Context, c *Client, s *spec, r *round) error {
 	entered := r.enter
-	probed := w.how.probe != nil
-	w.last = r
-	if w.kept != 0 && len(s.res.keys) > 1 { // another of the keys is held: whoever waits for this one may have it
-		for _, key := range s.res.keys {
-			c.watch.passOn(key, w.kept)
+	asked := w.how.probe
+	probed := asked != nil
+	answers, t := r.snapshot()
+	w.note(answers, t, entered)
+	switch {
+	case probed && answers[asked.index].vote != granted: // what is kept elsewhere was not asked for
+		c.watch.leave(s.res.keys, w.kept&^entered, w.ear)
+		if len(s.res.keys) > 1 { // it may keep one of the keys for us, and was refused for another
+			c.watch.passOn(s.res.keys, w.kept&entered, w.ear)
 		}
+	case len(s.res.keys) > 1: // another of the keys is held: whoever waits for this one may have it
+		c.watch.passOn(s.res.keys, w.kept, w.ear)
 	}
-	w.kept = 0
+	favoured := w.favoured && len(s.res.keys) > 1
+	w.kept, w.favoured = 0, false
 	if r.onlyStale() {
 		return nil // nothing but a ballot was in the way: try again above it
 	}
-	w.how.probe = c.firstLive()
-	defer func() { w.present(c, cmp.Or(w.how.probe, c.firstLive())) }()
-	answers, t := r.snapshot()
+	w.how.probe = c.probeFor(s.res)
+	if w.cut {
+		w.how.probe = nil // the node asked first may be what is wrong
+	}
+	defer func() {
+		n := w.how.probe
+		if n == nil {
+			n = c.probeFor(s.res)
+		}
+		w.present(c, n)
+	}()
 	if t.denied > 0 {
 		c.watch.contend(s.res)
 	}
 	if w.ear == nil {
 		// A node keeps a key only for those who would hear of it, so ask once more when it is heard.
-		w.ear = c.watch.listen(s.res)
+		w.listen(c)
 		return w.awaitSubscription(ctx, c)
 	}
 	p := prospectOf(answers, t.need, probed)
+	var post *node
+	if isOurs(p.owner) && p.at&entered == 0 {
+		post = w.post(c, p.at)
+	}
 	switch {
-	case p.owner != "" && isOurs(p.owner) && p.at&entered == 0 && c.watch.hearing(p.at) != 0:
-		// No node where it is in the way knows that we wait: ask one of them to.
-		w.how.probe = c.nodes[c.watch.hearing(p.at).first()]
+	case favoured && (t.answered() || probed && t.denied > 0):
+		// Another of the keys is held, or this one by now. Whoever waits for what was released may have it; we then
+		// enter the queues again.
+		w.how.probe = c.probeFor(s.res)
+		c.watch.leave(s.res.keys, w.loose, w.ear)
+		w.entered, w.loose = w.entered&^w.loose, 0
+		return w.sleep(ctx, c, prospect{}, 0, c.protocol.random(c.roundTrip()))
+	case post != nil:
+		// No node where it is in the way knows that we wait: ask one of them to. Those who wait where it is not in
+		// the way wait for a key that this attempt has just freed: they must move, too.
+		w.how.probe = post
+		c.watch.leave(s.res.keys, w.loose, w.ear)
+		w.entered, w.loose = w.entered&^w.loose, 0
 		return w.sleep(ctx, c, prospect{}, 0, c.protocol.random(c.roundTrip()))
 	case p.owner != "":
 		w.outages, w.splits = 0, 0
@@ -90,105 +117,78 @@ func (w *waiting) wait(ctx context.Context, c *Client, s *spec, r *round) error 
 		w.outages = 0
 		w.splits++
 		return w.sleep(ctx, c, prospect{}, 0, c.protocol.random(c.roundTrip()*time.Duration(2<<min(w.splits, 5))))
+	case probed && w.how.probe != nil && w.how.probe != asked && asked.balks.Load() != 0:
+		return nil // it refused: there is another to ask
 	default:
 		w.how.probe = nil // the node asked first may be what is wrong
 		w.splits = 0
 		w.outages++
+		// It could not use its turn: let others have theirs, and queue again when a quorum answers.
+		c.watch.leave(s.res.keys, w.entered|w.loose, w.ear)
+		w.entered, w.loose, w.arrival = 0, 0, 0
 		return w.sleep(ctx, c, prospect{}, 0, c.jitter(min(outageMin<<min(w.outages, 6), outageMax)))
 	}
 }
 
-// A prospect is what a refused round tells about the next.
-type prospect struct {
-	owner string        // who is in the way, if it is one
-	at    nodeSet       // the nodes that said so
-	free  time.Duration // how long after the round began the way could be free by expiry, at the earliest
-}
-
-// prospectOf reads the answers. An owner is in the way who has so many nodes that no quorum is left without
-// them, or the one node that was asked first. Nodes that granted are free; the silent are not counted on.
-func prospectOf(answers []answer, need int, probed bool) prospect {
-	left := make([]time.Duration, 0, len(answers))
-	owners := map[string]nodeSet{}
-	for i, a := range answers {
-		switch {
-		case a.denial != nil && a.denial.reason == held:
-			at := owners[a.denial.owner]
-			at.add(i)
-			owners[a.denial.owner] = at
-			if a.denial.left < 0 {
-				left = append(left, math.MaxInt64)
-			} else {
-				left = append(left, a.denial.left)
-			}
-		case a.vote == granted || a.denial != nil:
-			left = append(left, 0)
-		}
-	}
-	var p prospect
-	for owner, at := range owners {
-		if len(answers)-at.len() < need || probed && len(left) == 1 {
-			p.owner, p.at = owner, at
-		}
-	}
-	slices.Sort(left)
-	switch {
-	case probed && len(left) == 1:
-		p.free = left[0]
-	case len(left) < need:
-		p.free = math.MaxInt64
-	default:
-		p.free = left[need-1]
-	}
-	return p
-}
-
-const (
-	// foreignPoll is how often a lock is asked for that another library holds.
-	foreignPoll = 10 * time.Millisecond
-	// lostPoll is how often it is asked for by those who should hear of it: a message may be lost.
-	lostPoll = time.Second
-)
-
-// isOurs reports whether it could be what this library writes: an owner token, 32 hexadecimal digits, or that
-// the key is kept for somebody.
-func isOurs(owner string) bool {
-	owner = strings.TrimPrefix(owner, keptPrefix)
-	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
-}
-
 // sleep waits until d has passed, until a node keeps a key for us, or until this process has released it.
 func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, entered nodeSet, d time.Duration) error {
+	lost := c.lostPoll()
 	switch {
 	case p.owner == "":
 	case !isOurs(p.owner):
 		d = min(d, c.jitter(foreignPoll)) // another library's lock: its release is told to nobody
 	case p.at&entered == 0:
 		d = min(d, c.jitter(c.cfg.NodeTimeout)) // nobody will tell us
+	case w.polls:
+		d = min(d, c.jitter(c.deafPoll()))
 	case strings.HasPrefix(p.owner, keptPrefix):
-		d = c.jitter(lostPoll) // kept for another, who holds it next
+		// Kept for another, who holds it next. If that one has gone, nobody will tell: look once it should have it.
+		d = min(d+c.jitter(keepTime), c.jitter(lost))
 	default:
-		d = min(d, c.jitter(lostPoll))
+		d = min(d, c.jitter(lost))
 	}
-	timer := c.timers.start(max(d, 0) + time.Millisecond/4)
+	if c.cfg.Clock.Now() < w.looking {
+		d = min(d, c.jitter(c.deafPoll()))
+	}
+	d = max(d, 0) + time.Millisecond/4
+	end := c.cfg.Clock.Now().Add(d)
+	timer := c.timers.start(d)
 	defer c.timers.stop(timer)
+	sooner := func(in time.Duration) {
+		if at := c.cfg.Clock.Now().Add(in); at < end {
+			d, end = in, at
+			timer.Reset(in)
+		}
+	}
 	for {
-		kept, local := c.watch.take(w.ear)
+		h := c.watch.take(w.ear)
+		if h.local {
+			w.loose, w.favoured = c.allNodes(), true
+		}
 		switch {
-		case kept != 0:
-			w.kept, w.how.probe = kept, nil // our turn: all at once
-			return nil
-		case local:
+		case h.kept != 0:
+			w.kept, w.how.probe = h.kept, c.probeFor(w.res)
+			if n := w.how.probe; n != nil && h.kept.has(n.index) && !c.isTight() {
+				w.how.probe = nil // our turn: all at once
+			}
+			return nil // else it may be another's turn, too, where all should ask: the queues become one
+		case h.local:
 			w.how.probe = nil // the release went ahead on the same connections
 			return nil
+		case p.owner != "" && p.at&entered == 0 && isOurs(p.owner) && w.post(c, p.at) != nil:
+			return nil // now somebody would tell us
+		}
+		if h.look {
+			w.looking = c.cfg.Clock.Now().Add(2*keepTime + 2*c.deafPoll() + c.roundTrip())
+			sooner(c.jitter(c.deafPoll()))
+		}
+		if h.anew&entered != 0 {
+			sooner(c.jitter(lost / 10)) // what was told meanwhile, nobody heard
 		}
 		select {
 		case <-w.ear.signal:
-			if p.owner != "" && p.at&entered == 0 && c.watch.hearing(p.at) != 0 {
-				return nil // now somebody would
-			}
 		case <-timer.C:
-			if d >= lostPoll/2 { // it told nothing for long, and may know nothing: ask all
+			if d >= lost/2 { // it told nothing for long, and may know nothing: ask all
 				w.how.probe = nil
 			}
 			return nil
@@ -200,11 +200,12 @@ func (w *waiting) sleep(ctx context.Context, c *Client, p prospect, entered node
 	}
 }
 
-// awaitSubscription waits until the node to be asked first sends its messages here; no longer than a round.
+// awaitSubscription waits until the node to be asked first sends its messages here, or is known not to; no longer
+// than a round.
 func (w *waiting) awaitSubscription(ctx context.Context, c *Client) error {
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
-	for w.how.probe != nil && c.watch.hearing(1<<w.how.probe.index) == 0 {
+	for n := w.how.probe; n != nil && c.watch.hearing(1<<n.index) == 0 && !w.isDeafTo(c, n); {
 		select {
 		case <-w.ear.signal:
 		case <-timer.C:
@@ -218,22 +219,8 @@ func (w *waiting) awaitSubscription(ctx context.Context, c *Client) error {
 	return nil
 }
 
-// firstLive is the first node that answers and whose vote counts: every client that sees the same nodes picks
-// the same, so that one node decides between those who wait. Asking it alone costs a round trip more than
-// asking all at once, where of eight who do, one in eight times anybody wins (docs/protocol.md, W3).
-func (c *Client) firstLive() *node {
-	now := c.cfg.Clock.Now()
-	median, known := c.medianClock()
-	tolerance := toleranceOf(c.cfg.ClockBand)
-	for _, n := range c.nodes {
-		o := n.clock.Load()
-		outOfStep := known && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
-		if !outOfStep && n.responsive(now) && n.isVoter() {
-			return n
-		}
-	}
-	return nil
-}
+// allNodes is the set of all nodes.
+func (c *Client) allNodes() nodeSet { return nodeSet(1)<<len(c.nodes) - 1 }
 
 // onlyStale reports whether a ballot was all that stood between this round and a quorum: no key was held, and
 // enough nodes answered.

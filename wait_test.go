@@ -91,7 +91,7 @@ func TestAWaiterSleepsUntilTheExpiryOfADeadHolder(t *testing.T) {
 
 // A node keeps one of two keys for a client that cannot have the other: whoever waits for that key alone is next.
 func TestAKeyThatIsKeptInVainIsPassedOn(t *testing.T) {
-	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1}), soon(t)
 	c, first := open(t, f), f.Nodes()[0]
 	a, err := c.Mutex("a").Acquire(ctx)
 	require.NoError(t, err)

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,12 +14,15 @@ type watch struct {
 	client      *Client
 	me          string // what a node's key holds that is kept for this client, and the end of its channel
 	subscribers []*subscriber
-	listening   atomic.Int32 // ears, so that a release without any costs next to nothing
+	listening   atomic.Int32  // ears, so that a release without any costs next to nothing
+	mute        atomic.Uint64 // a nodeSet: where this client may not publish
 
 	mu         sync.Mutex // guards the rest and what the ears heard; no call-back under it
 	keys       map[string]*watched
 	subscribed nodeSet // nodes that send their messages here
 	quietSince Instant // when the last ear left
+	pruneAt    int     // how many keys there are when those that are old are next looked for
+	prunedAt   Instant // when that was done last
 }
 
 // A watched is one key that somebody here waits for, or that was contended a short while ago.
@@ -31,8 +36,15 @@ type watched struct {
 type ear struct {
 	keys   []any
 	signal chan struct{} // capacity 1: something was heard, or a subscription stands
-	kept   nodeSet       // nodes that keep a key for this client
-	local  bool          // this process has released one
+	heard  heard
+}
+
+// Heard is what an ear heard since it was last asked.
+type heard struct {
+	kept  nodeSet // nodes that keep a key for this client
+	local bool    // this process has released one
+	look  bool    // a key is kept for one who polls, for a while: if it has gone, nobody will tell
+	anew  nodeSet // nodes that send their messages here as of now, or no longer: what they sent may be lost
 }
 
 const (
@@ -46,15 +58,15 @@ const (
 	lingering = 10 * time.Second
 	// contendedTime is how long a lock counts as contended after it was seen to be.
 	contendedTime = time.Second
-	// maxRemembered is from how many keys on those that are old are looked for and dropped.
-	maxRemembered = 1024
+	// minPruned is from how many keys on those that are old are looked for, at each doubling.
+	minPruned = 1024
 	// maxFavoured is how often in a row a lock goes to the next in this process while other processes wait.
 	maxFavoured = 8
 )
 
 func (w *watch) init(c *Client) {
 	w.client = c
-	w.keys = map[string]*watched{}
+	w.keys, w.pruneAt = map[string]*watched{}, minPruned
 	w.me = keptPrefix + newToken()
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
@@ -94,36 +106,19 @@ func (w *watch) listen(res *resource) *ear {
 	return e
 }
 
-// forget ends listening. What nodes keep for this client and was not used is passed on.
-func (w *watch) forget(e *ear) {
+// forget ends listening, and returns what was heard and not used.
+func (w *watch) forget(e *ear) heard {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, key := range e.keys {
-		k := w.key(key)
-		for i := range k.ears {
-			if k.ears[i] == e {
-				k.ears = append(k.ears[:i], k.ears[i+1:]...)
-				break
-			}
-		}
-		if len(k.ears) > 0 {
-			e.kept = 0 // another waiter has heard of it too
+		if k := w.keys[key.(string)]; k != nil {
+			k.ears = slices.DeleteFunc(k.ears, func(other *ear) bool { return other == e })
 		}
 	}
 	if w.listening.Add(-1) == 0 {
 		w.quietSince = w.client.cfg.Clock.Now()
 	}
-	kept := e.kept
-	w.mu.Unlock()
-	for _, key := range e.keys {
-		w.passOn(key, kept)
-	}
-}
-
-// passOn gives up what these nodes keep for this client.
-func (w *watch) passOn(key any, nodes nodeSet) {
-	if nodes != 0 {
-		w.client.forget([]any{key}, w.me, nodes, keepTime)
-	}
+	return e.heard
 }
 
 // contend notes that others want the lock too, or had it.
@@ -131,7 +126,7 @@ func (w *watch) contend(res *resource) {
 	now := w.client.cfg.Clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.keys) >= maxRemembered {
+	if len(w.keys) >= w.pruneAt {
 		w.prune(now)
 	}
 	for _, key := range res.keys {
@@ -146,6 +141,7 @@ func (w *watch) prune(now Instant) {
 			delete(w.keys, key)
 		}
 	}
+	w.pruneAt, w.prunedAt = max(minPruned, 2*len(w.keys)), now
 }
 
 // isContended reports whether somebody wanted the lock, or had it, a short while ago.
@@ -184,47 +180,47 @@ func (w *watch) favours(res *resource) bool {
 	return true
 }
 
-// released tells this process's waiters that the release was sent to all nodes. What they send now follows it
-// on the same connections, so they need not wait for any node's word.
+// released tells this process's waiters that the release was sent to all nodes, and that nobody else was told. What
+// they send now follows it on the same connections, so they need not wait for any node's word. A waiter that gives
+// up instead tells the others (see waiting.end); if there is none any more, that is done here.
 func (w *watch) released(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range res.keys {
 		if k := w.keys[key.(string)]; k != nil {
 			for _, e := range k.ears {
-				e.local = true
+				e.heard.local = true
 				e.nudge()
 			}
 		}
 	}
+	w.leaveLocked(res.keys, w.client.allNodes(), nil)
 }
 
-// told passes on that the node keeps the key for this client.
-func (w *watch) told(key string, node int) {
-	w.mu.Lock()
-	k := w.keys[key]
-	wanted := k != nil && len(k.ears) > 0
-	if wanted {
-		for _, e := range k.ears {
-			e.kept.add(node)
-			e.nudge()
-		}
-	}
-	w.mu.Unlock()
-	if !wanted {
-		w.passOn(key, 1<<node)
-	}
-}
-
-// confirm notes that a node sends its messages here, or no longer does.
+// confirm notes that a node sends its messages here, or no longer does. At either moment some may have been lost, and
+// a node that has died tells nothing more: its waiters ask, and enter another's queue.
 func (w *watch) confirm(node int, subscribed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !subscribed {
+	was := w.subscribed
+	if w.subscribed.add(node); !subscribed {
 		w.subscribed &^= 1 << node
-		return
 	}
-	w.subscribed.add(node)
+	if !subscribed && w.subscribed == was {
+		return // there was no subscription
+	}
+	for _, k := range w.keys {
+		for _, e := range k.ears {
+			e.heard.anew.add(node)
+			e.nudge()
+		}
+	}
+}
+
+// nudge has all waiters look at how they wait.
+func (w *watch) nudge() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, k := range w.keys {
 		for _, e := range k.ears {
 			e.nudge()
@@ -232,12 +228,36 @@ func (w *watch) confirm(node int, subscribed bool) {
 	}
 }
 
+// setMute notes whether this client may not publish on the node.
+func (w *watch) setMute(node int, mute bool) {
+	if mute {
+		w.mute.Or(1 << node)
+	} else {
+		w.mute.And(^(uint64(1) << node))
+	}
+}
+
+// ownerToken is a new token. It is in capitals where this client's releases can be told to nobody: whoever meets it
+// polls.
+func (w *watch) ownerToken() string {
+	token := newToken()
+	if w.mute.Load() != 0 {
+		token = strings.ToUpper(token)
+	}
+	return token
+}
+
+// refusal is why the waiters of that node poll, with the remedy; nil if they need not, or nobody has waited lately.
+func (w *watch) refusal(node int) error { return w.subscribers[node].refusal() }
+
 // wanted reports whether messages are: somebody waits, or did a short while ago.
 func (w *watch) wanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.client.cfg.Clock.Now()
-	w.prune(now)
+	if now.Sub(w.prunedAt) >= tidyInterval {
+		w.prune(now)
+	}
 	return w.listening.Load() > 0 || now.Sub(w.quietSince) <= lingering
 }
 
@@ -249,12 +269,12 @@ func (w *watch) hearing(nodes nodeSet) nodeSet {
 }
 
 // take returns what the ear heard since it was last asked.
-func (w *watch) take(e *ear) (kept nodeSet, local bool) {
+func (w *watch) take(e *ear) heard {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	kept, local = e.kept, e.local
-	e.kept, e.local = 0, false
-	return kept, local
+	h := e.heard
+	e.heard = heard{}
+	return h
 }
 
 func (e *ear) nudge() {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/check"
@@ -74,7 +75,10 @@ const (
 	maxLength      = time.Hour
 )
 
-func (o Options) validate() (Options, scenario.Scenario, error) {
+// ErrInvalid is wrapped by errors that say which of the Options is wrong.
+var ErrInvalid = errors.New("invalid options")
+
+func (o Options) withDefaults() Options {
 	if o.Scenario == "" {
 		o.Scenario = "control"
 	}
@@ -96,11 +100,22 @@ func (o Options) validate() (Options, scenario.Scenario, error) {
 	if o.Seed == 0 {
 		o.Seed = 1
 	}
-	play, err := scenario.ByName(o.Scenario)
+	return o
+}
+
+// Validate says what is wrong with the options, wherever they are to be used: an error that is ErrInvalid.
+// Whether this machine can do the scenario is for Run to say.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	_, err := scenario.ByName(o.Scenario)
 	switch {
 	case err != nil:
 	case o.Subject == nil:
 		err = errors.New("there is no Subject")
+	case !slices.Contains(fleet.Kinds(), fleet.Kind(o.Fleet)):
+		err = fmt.Errorf("%q is no kind of fleet; there are embedded, process and docker", o.Fleet)
+	case o.Image != "" && o.Fleet != string(fleet.Docker):
+		err = fmt.Errorf("an image is for a docker fleet, not for %s", o.Fleet)
 	case o.Nodes < 1 || o.Nodes > maxNodes:
 		err = fmt.Errorf("%d nodes; give 1 to %d", o.Nodes, maxNodes)
 	case o.Clients < 1 || o.Clients > maxClients:
@@ -108,13 +123,28 @@ func (o Options) validate() (Options, scenario.Scenario, error) {
 	case o.Length < time.Second || o.Length > maxLength:
 		err = fmt.Errorf("a length of %v; give %v to %v", o.Length, time.Second, maxLength)
 	case o.TTL < minTTL || o.TTL > o.Length*10:
-		err = fmt.Errorf("a TTL of %v; give %v or more", o.TTL, minTTL)
-	default:
+		err = fmt.Errorf("a TTL of %v; give %v to %v, which is ten times the length", o.TTL, minTTL, o.Length*10)
+	}
+	if err != nil {
+		return fmt.Errorf("chaos: %w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// validate also says whether it can be done here.
+func (o Options) validate() (Options, scenario.Scenario, error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return o, scenario.Scenario{}, err
+	}
+	play, err := scenario.ByName(o.Scenario)
+	if err == nil {
 		err = play.Able(fleet.Kind(o.Fleet), o.Nodes, o.Clients, o.Child)
 	}
 	if err != nil {
 		return o, play, fmt.Errorf("chaos: %w", err)
 	}
+	o.TTL = max(o.TTL, play.MinTTL)
 	return o, play, nil
 }
 
@@ -153,6 +183,6 @@ func (r *run) header(nodes []string) history.Run {
 	return history.Run{
 		Scenario: r.play.Name, Subject: r.Subject.Name(), Fleet: r.Fleet, Nodes: nodes, Clients: r.Clients,
 		Seed: r.Seed, Seconds: math.Round(r.Length.Seconds()*1000) / 1000, TTL: int64(r.TTL),
-		Quorum: subject.Quorum(r.Subject, len(nodes)), Replay: r.Replay, Proves: r.play.Proves,
+		Orphan: int64(float64(r.TTL) * r.play.Orphan), Quorum: subject.Quorum(r.Subject, len(nodes)), Replay: r.Replay, Proves: r.play.Proves,
 	}
 }

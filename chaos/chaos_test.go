@@ -56,10 +56,14 @@ func short(t *testing.T, kind fleet.Kind, play, name string) chaos.Options {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	ttl := 500 * time.Millisecond
-	// An engine with much to do may take that long for one fault; and plain-redlock, which has little patience
-	// with its nodes, for the tries that it needs before the first lease is over.
-	if kind == fleet.Docker || name == "plain-redlock" {
+	// A baseline is seen unsafe only if the second client has the lock before the first one's lease is over by its
+	// clock, however busy the machine. An engine with much to do may take long for one fault; and plain-redlock,
+	// which has little patience with its nodes, for its tries.
+	switch {
+	case kind == fleet.Docker || name == "plain-redlock":
 		ttl = 2 * time.Second
+	case name != "redlock":
+		ttl = time.Second
 	}
 	return chaos.Options{
 		Scenario: play, Subject: s, Fleet: string(kind), Clients: 5, Length: time.Second, TTL: ttl,
@@ -164,6 +168,7 @@ func TestThisLibraryServesAgainSoonAfterAnOutage(t *testing.T) {
 
 func TestADefenceOfThisLibraryThatIsSwitchedOffIsMissed(t *testing.T) {
 	o := short(t, fleet.Process, "clock-ahead", "redlock")
+	o.TTL = 2 * time.Second // long enough for a busy machine to let the second client in
 	o.Subject = subject.Redlock{Configure: func(cfg *redlock.Config) { cfg.ClockBand = -1 }}
 	outcome := run(t, o)
 	assert.Equal(t, check.Unsafe, outcome.Verdict)
@@ -183,6 +188,7 @@ func TestEveryBaselineHasAScenarioThatShowsItsWeakness(t *testing.T) {
 			assert.NoError(t, err)
 		}
 		assert.NotEmpty(t, play.Proves)
+		assert.NotEmpty(t, play.Fleets())
 		assert.NotEmpty(t, play.Costs)
 	}
 }
@@ -206,7 +212,7 @@ func TestTheHistoryIsTheSameForTheWriterAndTheJudge(t *testing.T) {
 }
 
 func TestAFleetThatCannotDoAScenarioSaysSo(t *testing.T) {
-	for _, name := range []string{"failover", "stale-replica", "clock-ahead"} {
+	for _, name := range []string{"failover", "stale-replica", "clock-ahead", "durable-stale-replica", "subscriptions-killed"} {
 		o := short(t, fleet.Embedded, name, "redlock")
 		_, err := chaos.Run(t.Context(), o)
 		require.ErrorIs(t, err, chaos.ErrUnable)
@@ -227,12 +233,17 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"length":      func(o *chaos.Options) { o.Length = time.Millisecond },
 		"TTL":         func(o *chaos.Options) { o.TTL = time.Millisecond },
 		"no kind":     func(o *chaos.Options) { o.Fleet = "armada" },
+		"an image":    func(o *chaos.Options) { o.Image = "redis:7" },
 		"are too few": func(o *chaos.Options) { o.Scenario, o.Clients = "late-release", 2 },
 	} {
 		o := short(t, fleet.Embedded, "control", "redlock")
 		wrong(&o)
 		_, err := chaos.Run(t.Context(), o)
 		require.ErrorContains(t, err, want)
+		if want != "are too few" { // which depends on the scenario
+			require.ErrorIs(t, err, chaos.ErrInvalid)
+			require.EqualError(t, o.Validate(), err.Error())
+		}
 	}
 }
 
@@ -282,7 +293,7 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	began := time.Now()
 	_, err := chaos.Run(ctx, o)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Less(t, time.Since(began), 20*time.Second)
+	assert.Less(t, time.Since(began), o.Length, "it did not play on")
 }
 
 type writer func([]byte) (int, error)

@@ -43,8 +43,9 @@ type run struct {
 	log    *traffic.Log
 	stage  *scenario.Stage
 	actors []*traffic.Actor
-	others *traffic.Guarded // what the traffic contends for
-	broken error            // why the scenario was not played to its end
+	opened map[int]subject.Options // of each client, for those that are opened anew
+	others *traffic.Guarded        // what the traffic contends for
+	broken error                   // why the scenario was not played to its end
 }
 
 func (r *run) say(format string, args ...any) {
@@ -59,7 +60,7 @@ func (r *run) whole(ctx context.Context) (err error) {
 	starting, started := context.WithTimeout(ctx, startPatience)
 	defer started()
 	r.fleet, err = fleet.Start(starting, fleet.Kind(r.Fleet), fleet.Options{
-		Nodes: r.Nodes + r.play.Spares(r.Nodes), Clocks: r.play.Needs.Clocks, Image: r.Image,
+		Nodes: r.Nodes + r.play.Spares(r.Nodes), Clocks: r.play.Needs.Clocks, Image: r.Image, Args: r.play.Needs.Args(),
 	})
 	if err != nil {
 		return err
@@ -87,8 +88,9 @@ func (r *run) prepare(ctx context.Context) error {
 	r.stage = &scenario.Stage{
 		Site: r.site, Log: r.log, TTL: r.TTL, Length: r.Length, Renews: subject.Renews(r.Subject),
 		Rand: rand.New(rand.NewPCG(r.Seed, 0)), Lock: traffic.NewGuarded(scriptLock), Gap: new(scenario.Gap),
-		Child: r.child,
+		Child: r.child, Close: r.closeClient, Reopen: r.reopen,
 	}
+	r.opened = map[int]subject.Options{}
 	return r.open(ctx)
 }
 
@@ -117,6 +119,8 @@ func (r *run) open(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(fmt.Errorf("%s: open of client %d: %w", r.Subject.Name(), id, err), r.closeClients())
 		}
+		options.Fresh = false
+		r.opened[id] = options
 		r.actors = append(r.actors, traffic.NewActor(id, client, r.log))
 	}
 	for i, role := range []**traffic.Actor{&r.stage.A, &r.stage.B, &r.stage.C} {
@@ -140,6 +144,37 @@ func (r *run) open(ctx context.Context) error {
 	return nil
 }
 
+// closeClient ends a client as a process does that ends in order, and records it.
+func (r *run) closeClient(a *traffic.Actor) error {
+	r.tellClient(a, "close")
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close() }() // ends with the subject
+	select {
+	case <-closed: // what the subject says to it is of no interest
+		return nil
+	case <-time.After(endPatience):
+		return fmt.Errorf("client %d did not close within %v", a.ID, endPatience)
+	}
+}
+
+// reopen gives an actor whose client was closed a new one, at the same addresses.
+func (r *run) reopen(ctx context.Context, a *traffic.Actor) error {
+	ctx, done := context.WithTimeout(ctx, openPatience)
+	defer done()
+	client, err := r.openClient(ctx, r.opened[a.ID])
+	if err != nil {
+		return fmt.Errorf("%s: open of client %d: %w", r.Subject.Name(), a.ID, err)
+	}
+	r.tellClient(a, "reopen")
+	a.Replace(client)
+	return nil
+}
+
+func (r *run) tellClient(a *traffic.Actor, what string) {
+	r.log.Add(history.Event{Kind: history.Fault, Client: a.ID, Fault: what})
+	r.say("  %6.2fs  %s(client-%d)", r.log.Since().Seconds(), what, a.ID)
+}
+
 // openClient takes a panic for an error: nothing can be said of a lock that cannot be opened.
 func (r *run) openClient(ctx context.Context, o subject.Options) (client subject.Client, err error) {
 	defer func() {
@@ -159,7 +194,7 @@ func (r *run) options(id int) (subject.Options, error) {
 	if err != nil {
 		return subject.Options{}, err
 	}
-	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Clock: r.site.Clock(id)}
+	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id)}
 	if id == 1 && r.play.Actors > 0 {
 		o.Step = r.stage.Gap.Step
 	}
@@ -172,7 +207,7 @@ func (r *run) child() (*traffic.ChildActor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return traffic.StartChild(1, r.log, traffic.ChildSpec{Command: r.Child, Subject: r.Subject.Name(), URLs: urls, TTL: r.TTL})
+	return traffic.StartChild(1, r.log, traffic.ChildSpec{Command: r.Child, Subject: r.Subject.Name(), URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable})
 }
 
 // perform plays the scenario among the traffic, and lets everything calm down after it.

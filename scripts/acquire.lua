@@ -3,8 +3,9 @@
 -- KEYS       the lock keys. Beside them it reads redlock:node, the marker of a node that may grant (ready.lua), and
 --            redlock:fence, a hash: fence slot -> highest ballot granted there. These are the same for every lock, and
 --            an argument costs a server as much as half a command.
--- ARGV[1]    the marker as the client knows it: the run id of this connection's server, and MaxTTL
--- ARGV[2]    "1": enter the client among those who wait for the key in the way (W2)
+-- ARGV[1]    the marker as the client knows it: the server's data set, and the digest of the client's configuration
+-- ARGV[2]    if refused, enter the client among those who wait for the key in the way (W2): since when it has waited, in
+--            microseconds of a server's TIME, or "1": since now. Negative: it hears no messages, and polls. "0": do not
 -- ARGV[3]    what a key holds that was kept for this client by release.lua: "next:" and the client's id; or ""
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
@@ -51,14 +52,20 @@ end
 
 if held then
   if type(owner) ~= 'string' then owner = '' end -- never a lock of anybody's: something else is there
-  if ARGV[2] == '1' then
-    local waiting = 'redlock:wait:' .. held
-    redis.call('ZADD', waiting, 'NX', now, me)
+  if ARGV[2] ~= '0' then
+    local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
+    if since < 0 then since, member = -since, me .. ':poll' end
+    if since == 1 then since = now end
+    redis.pcall('ZADD', waiting, 'NX', since, member)
     redis.call('PEXPIRE', waiting, 10000)
   end
   return {'held', now, redis.call('PTTL', held), owner, highest}
 end
 if stale then return {'ballot', now, highest} end
+
+if ARGV[2] ~= '0' then -- it waits no longer: what it entered before is taken out
+  for i = 1, #KEYS do redis.pcall('ZREM', 'redlock:wait:' .. KEYS[i], me, me .. ':poll') end
+end
 
 if ballot ~= '0' then
   for i = 7, #ARGV do redis.call('HSET', 'redlock:fence', ARGV[i], ballot) end

@@ -26,5 +26,9 @@ for i = 1, #KEYS do
 end
 if missing then return {'missing', now} end
 
-for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+-- Never made shorter: where this server's clock has been set back, the time that is left looks long, and is right again
+-- once the clock is. A shorter one, counted by the wrong clock, would then be over at once, though others count on it.
+for i = 1, #KEYS do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+end
 return now

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -35,11 +36,12 @@ type judge struct {
 
 	res    Result
 	listed map[ViolationKind]int
+	unsure bool // a check of ours did not come to its end
 }
 
 func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
 	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
-	j.res.Violations, j.res.Faults = []Violation{}, []FaultResult{} // lists in JSON, also when empty
+	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // lists in JSON, also when empty
 	for e, err := range events {
 		if err != nil {
 			return Result{}, err
@@ -86,17 +88,33 @@ func (j *judge) finish() error {
 		j.checkLateLoss(l)
 		j.checkOrphans(l)
 	}
+	deadline := time.Now().Add(confirmTime)
+	var errs []error
+	for _, l := range j.locks.all {
+		errs = append(errs, j.confirmFences(l, deadline))
+	}
 	for _, r := range j.regs.all {
-		j.checkRegister(r)
+		errs = append(errs, j.checkRegister(r, deadline))
+	}
+	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
+		j.leaveOut("orphans and late losses", "", "nobody looked at the keys on the nodes")
 	}
 	j.phases()
-	err := j.confirm()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
-	j.res.Verdict = Safe
-	if j.res.ViolationsFound > 0 {
+	switch {
+	case j.res.ViolationsFound > 0:
 		j.res.Verdict = Unsafe
+	case j.unsure:
+		j.res.Verdict = Unsure
+	default:
+		j.res.Verdict = Safe
 	}
-	return err
+	return errors.Join(errs...)
+}
+
+// leaveOut names a check that was not made, or not to its end.
+func (j *judge) leaveOut(check, resource, reason string) {
+	j.res.LeftOut = append(j.res.LeftOut, LeftOut{Check: check, Resource: resource, Reason: reason})
 }
 
 func (j *judge) header() {

@@ -1,16 +1,18 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
 
 const (
-	// confirmOps is how many calls a history may have for porcupine. Its memory grows with their square.
+	// confirmOps is how many calls porcupine is given at once. Its memory grows with their square.
 	confirmOps = 2000
 	// confirmTime is how long porcupine may take for all histories of a run. It takes for ever on some.
 	confirmTime = 10 * time.Second
@@ -42,21 +44,12 @@ const (
 	writes
 )
 
-// call records a call by the lines at which it began and returned. Lines tell a call that began when another
-// returned from one that began before, which times might not.
-func (r *register) call(from, to int, in input, out result) {
-	r.all++
-	if r.calls == nil || len(r.calls) == confirmOps {
-		r.calls = nil
-		return
-	}
-	r.calls = append(r.calls, porcupine.Operation{Call: int64(from), Return: int64(to), Input: in, Output: out})
-}
-
 // growingCounter is the model of fences: each is larger than all before it. Numbers may be left out.
-var growingCounter = porcupine.Model{
-	Init: func() any { return uint64(0) },
-	Step: func(state, _, output any) (bool, any) { return output.(uint64) > state.(uint64), output },
+func growingCounter(before uint64) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return before },
+		Step: func(state, _, output any) (bool, any) { return output.(uint64) > state.(uint64), output },
+	}
 }
 
 // A content is the state of a guarded register.
@@ -67,23 +60,34 @@ type content struct {
 }
 
 // registerModel is a register that refuses writes with a smaller fence than it has seen. Without fences it is
-// any register.
-func registerModel(fenced bool) porcupine.Model {
+// any register. What has no known result and took effect before is not to do so again.
+func registerModel(fenced bool, before possible) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return content{} },
-		Step: func(state, input_, output any) (bool, any) {
-			return state.(content).step(input_.(input), output.(result), fenced)
+		Init: func() any { return before },
+		Step: func(state_, input_, output any) (bool, any) {
+			state, in := state_.(possible), input_.(slotted)
+			if state.done&in.bit != 0 {
+				return true, state
+			}
+			after, ok := state.step(in.input, output.(result), fenced)
+			return ok, possible{after, state.done | in.bit}
 		},
 	}
 }
 
-func (c content) step(in input, out result, fenced bool) (bool, any) {
+// A slotted input is one with the bit of its slot, if it may outlast a window.
+type slotted struct {
+	input
+	bit uint64
+}
+
+func (c content) step(in input, out result, fenced bool) (after content, ok bool) {
 	if out == denied {
-		return in.fence < c.fence || !fenced, c // what has no fences may refuse for reasons of its own
+		return c, in.fence < c.fence || !fenced // what has no fences may refuse for reasons of its own
 	}
 	compares := fenced && in.fence > 0
 	if in.kind == writes && compares && in.fence < c.fence {
-		return out == unknown, c
+		return c, out == unknown
 	}
 	next := c
 	if compares {
@@ -93,76 +97,114 @@ func (c content) step(in input, out result, fenced bool) (bool, any) {
 	case in.kind == writes:
 		next.known, next.value = true, in.value
 	case out == known && c.known && c.value != in.value:
-		return false, c
+		return c, false
 	case out == known:
 		next.known, next.value = true, in.value
 	}
-	return true, next
+	return next, true
 }
 
-// confirm asks porcupine about the fences and the guarded registers.
-func (j *judge) confirm() error {
-	deadline := time.Now().Add(confirmTime)
-	var errs []error
-	for _, l := range j.locks.all {
-		calls, n := j.fenceCalls(l)
-		if n == 0 {
-			continue
-		}
-		got := j.porcupine(growingCounter, calls, deadline)
-		if got != porcupine.Unknown && (got == porcupine.Ok) != (len(l.badFences) == 0) {
-			errs = append(errs, fmt.Errorf("check: fences of %q: porcupine says %s, but %d bad ones were found", l.name, got, len(l.badFences)))
-		}
-	}
-	for _, r := range j.regs.all {
-		if r.all == 0 {
-			continue
-		}
-		got := j.porcupine(registerModel(r.fenced), r.calls, deadline)
-		switch found := len(r.accepted) + r.unjustified; {
-		case got == porcupine.Ok && found > 0:
-			errs = append(errs, fmt.Errorf("check: resource %q: porcupine says %s, but %d wrong answers were found", r.name, got, found))
-		case got == porcupine.Illegal && found == 0:
-			j.violate(Register, r.lock, nil, 0, 0, func() string {
-				return fmt.Sprintf("the answers of the resource %q (fenced: %t) are not those of a register behind a fence in any order", r.name, r.fenced)
-			})
-		}
-	}
-	return errors.Join(errs...)
+// A second is the second opinion, porcupine's, on one history of a run. It is asked about parts of it, as its
+// memory grows with the square of what it is given at once.
+type second struct {
+	j        *judge
+	what     string
+	resource string
+	deadline time.Time
+
+	errs             []error
+	asked            bool
+	tooLong, expired bool
+	left             string // why a part was left out
 }
 
-// fenceCalls returns the calls that got a fence, nil if they are too many, and how many there are. A call
-// without a known result may have taken a number, which nobody saw: since numbers may be left out, so can it.
-func (j *judge) fenceCalls(l *lock) (calls []porcupine.Operation, n int) {
+// opinion is porcupine's: what it says of the first model that allows the calls.
+func (s *second) opinion(calls []porcupine.Operation, models ...porcupine.Model) porcupine.CheckResult {
+	answer := porcupine.Illegal
+	for _, m := range models {
+		left := time.Until(s.deadline)
+		if left <= 0 {
+			return porcupine.Unknown
+		}
+		if answer = porcupine.CheckOperationsTimeout(m, calls, left); answer != porcupine.Illegal {
+			break
+		}
+	}
+	return answer
+}
+
+// compare holds an opinion against what the own checks found.
+func (s *second) compare(answer porcupine.CheckResult, right bool, where string) {
+	s.asked = true
+	switch {
+	case answer == porcupine.Unknown:
+		s.expired = true
+		s.leave(fmt.Sprintf("all of them together took longer than %v", confirmTime))
+	case (answer == porcupine.Ok) != right:
+		s.errs = append(s.errs, fmt.Errorf("check: %s of %q%s: porcupine says %s, the own check says right: %t",
+			s.what, s.resource, where, answer, right))
+	}
+}
+
+// leave says why a part has no second opinion. The first reason counts.
+func (s *second) leave(why string) {
+	s.asked, s.left = true, cmp.Or(s.left, why)
+}
+
+// end counts the history, and names it if it was not confirmed as a whole.
+func (s *second) end() error {
+	c := &s.j.res.Confirmed
+	switch {
+	case !s.asked:
+	case s.tooLong:
+		c.TooLong++
+	case s.expired:
+		c.Expired++
+	default:
+		c.Agreed++
+	}
+	if s.left != "" {
+		s.j.leaveOut("second opinion on the "+s.what, s.resource, s.left)
+	}
+	return errors.Join(s.errs...)
+}
+
+// confirmFences asks porcupine about the fences of a lock. Numbers that grow are in no order but their own. So
+// it is asked about parts of them by their size; and no call of a part may have begun after one of a later
+// part had returned.
+func (j *judge) confirmFences(l *lock, deadline time.Time) error {
+	s := &second{j: j, what: "fences", resource: l.name, deadline: deadline}
+	var ops []int32
 	for _, i := range l.ops {
-		o := &j.ops[i]
-		if o.fence == 0 {
-			continue
+		if j.ops[i].fence > 0 {
+			ops = append(ops, i)
 		}
-		if n++; n > confirmOps {
-			return nil, n
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(ops, func(a, b int32) int { return cmp.Compare(j.ops[a].fence, j.ops[b].fence) })
+	returned := make([]int, len(ops)+1) // the first of those from here on
+	returned[len(ops)] = infinity
+	for i, op := range slices.Backward(ops) {
+		returned[i] = min(returned[i+1], j.ops[op].grantLine)
+	}
+	answer, before := porcupine.Ok, uint64(0)
+	for from := 0; from < len(ops) && answer == porcupine.Ok; from += confirmOps {
+		to := min(from+confirmOps, len(ops))
+		var calls []porcupine.Operation
+		for _, i := range ops[from:to] {
+			o := &j.ops[i]
+			if o.askedLine > returned[to] {
+				answer = porcupine.Illegal
+			}
+			calls = append(calls, porcupine.Operation{Call: int64(o.askedLine), Return: int64(o.grantLine), Output: o.fence})
 		}
-		calls = append(calls, porcupine.Operation{Call: int64(o.askedLine), Return: int64(o.grantLine), Output: o.fence})
+		if answer == porcupine.Ok {
+			answer = s.opinion(calls, growingCounter(before))
+		}
+		before = j.ops[ops[to-1]].fence
 	}
-	return calls, n
-}
-
-// porcupine judges calls, unless there are too many or no time is left.
-func (j *judge) porcupine(m porcupine.Model, calls []porcupine.Operation, deadline time.Time) porcupine.CheckResult {
-	if calls == nil {
-		j.res.Confirmed.TooLong++
-		return porcupine.Unknown
-	}
-	left := time.Until(deadline)
-	if left <= 0 {
-		j.res.Confirmed.Expired++
-		return porcupine.Unknown
-	}
-	got := porcupine.CheckOperationsTimeout(m, calls, left)
-	if got == porcupine.Unknown {
-		j.res.Confirmed.Expired++
-	} else {
-		j.res.Confirmed.Agreed++
-	}
-	return got
+	s.compare(answer, len(l.badFences) == 0, "")
+	return s.end()
 }

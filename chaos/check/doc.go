@@ -11,28 +11,32 @@
 //
 // # What is a violation
 //
-// A subject is unsafe if there is a violation, whatever its kind, and else safe. These are violations:
+// A subject is unsafe if there is a violation, whatever its kind. Without one it is safe if all checks came to
+// their end, and else the verdict is unsure. What was left out is named, with the reason, in [Result.LeftOut].
+// These are violations:
 //
 //   - overlap: two ops believed that they held the same resource at the same time.
 //   - fence_duplicate: two ops were granted the same resource with the same fence.
 //   - fence_inversion: an op has a smaller fence than one that was granted before it was asked for.
 //   - late_loss: another op's token took the lock on a quorum of nodes while the holder still believed. An
 //     overlap is then a matter of luck, even where none is seen.
-//   - lost_update on the fenced resource; and on the unfenced one between two ops whose beliefs overlapped.
+//   - lost_update on the fenced resource; and on the unfenced one, if the beliefs of the two ops overlapped or
+//     if no stopped client explains it, which is one whose write came after another had been granted the lock.
 //   - stale_write_accepted on the fenced resource: a write with a smaller fence than one that the resource
 //     had seen. It is taken to note the fences of reads too: if it did not, a stale write could come between
 //     another's read and write.
 //   - valid_write_refused: the fenced resource refused a write though it can have seen no larger fence.
-//   - register: the guarded resource did not behave as a register behind a fence. Either it is broken, or the
-//     history of it is.
-//   - orphan: a key outlived its owner's release, failure or loss by more than the TTL and [OrphanMargin].
-//     It keeps everybody out of a lock that nobody has.
+//   - register: an answer of the guarded resource fits no order of what was read and written. Its holder read
+//     what another had written over, or the resource is broken, or the history of it is.
+//   - orphan: a key outlived its owner's release, failure or loss by more than the TTL and [OrphanMargin], or
+//     than the run allows, where every owner could clean up. It keeps everybody out of a lock that nobody has.
 //
 // # What is counted, and is no violation
 //
 // A client may be stopped after it looked at its lease and before its write arrives. No lock can prevent
 // that; a fence can. So a stale write to the unfenced resource, and the update that is lost by it, are in
 // the numbers of the report, and do not make a subject unsafe unless the beliefs of the two overlapped. A write
+// that was answered before anybody else was granted the lock explains nothing. A write
 // without a fence is judged so also where the resource would compare it. A stale write to the unfenced
 // resource is one by a holder after which another was granted, and which no longer believed or whose
 // successor had written already.
@@ -59,7 +63,14 @@
 //
 // # Cost
 //
-// All checks are exact, and take O(n log n) time. Those of fences and of the guarded resource are
-// confirmed by the linearizability checker porcupine where the history is small enough for that; if the two
-// were to disagree, there is no verdict but an error. What was confirmed is in [Result.Confirmed].
+// All checks are exact. Those of beliefs, fences and owners take O(n log n) time. A guarded resource is
+// followed call by call with every state that it may be in, so what is in flight at once counts, and not how
+// long the history is. Where more than 64 calls are in flight at once, or allow for too many orders, nothing
+// is judged until none is in flight; these lines are left out, and named.
+//
+// The checks of fences and of the guarded resource have a second opinion, that of the linearizability checker
+// porcupine. It is asked about one window after another, cut where no call is in flight; what the resource may
+// contain is carried over the cut. If the two were to disagree, there is no verdict but an error. What was
+// confirmed is in [Result.Confirmed]; where there is no such cut for long, or no time is left, the first
+// opinion stands alone, and that is named too.
 package check

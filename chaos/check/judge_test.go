@@ -54,12 +54,13 @@ func TestTheReportHasItsFields(t *testing.T) {
 	for _, name := range []string{
 		"scenario", "subject", "fleet", "nodes", "clients", "seed", "seconds", "faults", "acquired", "refused", "errors",
 		"overlaps", "overlap_millis", "fence_duplicates", "fence_inversions", "lost_updates", "stale_writes_refused",
-		"stale_writes_accepted", "orphans", "first_acquire_after_fault_millis", "latency", "verdict",
+		"stale_writes_accepted", "orphans", "first_acquire_after_fault_millis", "latency", "verdict", "checks_left_out",
 	} {
 		require.Contains(t, fields, name)
 	}
 	require.Equal(t, []any{}, fields["faults"], "an empty list, not null")
 	require.Equal(t, []any{}, fields["violations"])
+	require.Equal(t, []any{}, fields["checks_left_out"])
 	require.Nil(t, fields["first_acquire_after_fault_millis"])
 	require.Equal(t, "safe", fields["verdict"])
 	for _, phase := range []string{"before", "during", "after"} {
@@ -107,7 +108,7 @@ func TestViolationsAreAllCountedAndSomeListed(t *testing.T) {
 		require.GreaterOrEqual(t, v.At, last, "in the order of time")
 		last = v.At
 	}
-	require.Equal(t, Confirmation{TooLong: 1}, res.Confirmed)
+	require.Equal(t, Confirmation{Agreed: 1}, res.Confirmed)
 }
 
 func TestASentenceTellsWhoWhenAndWhere(t *testing.T) {

@@ -33,12 +33,21 @@ func (j *judge) checkOrphans(l *lock) {
 				j.res.Orphans++
 				j.res.OrphanLongest = max(j.res.OrphanLongest, millis(int64(s.length())))
 			}
-			if s := longest(parts, hurt); s.length() > time.Duration(j.run.TTL)+OrphanMargin {
+			if s := longest(parts, hurt); s.length() > j.orphanBound() {
 				j.res.OrphansPast++
 				j.violateOrphan(l, k.node, s)
 			}
 		}
 	}
+}
+
+// orphanBound is how long a key may outlive its owner. A scenario that lets every owner clean up asks for more
+// than that it goes by its TTL.
+func (j *judge) orphanBound() time.Duration {
+	if j.run.Orphan > 0 {
+		return time.Duration(j.run.Orphan)
+	}
+	return time.Duration(j.run.TTL) + OrphanMargin
 }
 
 func (s stretch) length() time.Duration { return time.Duration(s.to - s.from) }
@@ -62,8 +71,8 @@ func (j *judge) violateOrphan(l *lock, node string, s stretch) {
 		whose = "the token of " + j.name(s.after)
 	}
 	v := j.violate(Orphan, l, ops, s.from, int64(s.length()), func() string {
-		return fmt.Sprintf("the key of %q on %s had %s for %s after its owner was done with it, from %s to %s; the TTL is %s",
-			l.name, node, whose, s.length(), clock(s.from), clock(s.to), time.Duration(j.run.TTL))
+		return fmt.Sprintf("the key of %q on %s had %s for %s after its owner was done with it, from %s to %s; the TTL is %s, and it was to be gone within %s",
+			l.name, node, whose, s.length(), clock(s.from), clock(s.to), time.Duration(j.run.TTL), j.orphanBound())
 	})
 	if v != nil {
 		v.Nodes = []string{node}

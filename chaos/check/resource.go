@@ -2,12 +2,12 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
+	"time"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
@@ -24,7 +24,7 @@ type register struct {
 
 	pending map[int32]write // that await their answer, by op
 	touched map[int32]int   // the line of an op's last access
-	writers map[int64]int32 // by value, the op whose write of it was taken last
+	writers map[int64]write // by value, the write of it that was taken last
 	tail    []write         // taken, and maybe the last to take effect
 	newest  int             // the grant line of the newest lease whose write was taken
 
@@ -36,9 +36,11 @@ type register struct {
 	accepted []stalePair
 	lost     []lostPair
 
-	unjustified int                   // refusals
-	calls       []porcupine.Operation // nil once there are too many
-	all         int                   // how many there were
+	wrong    map[int]bool // the lines of answers that these say are wrong
+	calls    []call
+	unclear  []write // they had no answer
+	late     []write // they were taken, and answered after another had been granted the lock; by that line
+	lateFrom []int   // of late, from each on, the smallest line of a begin
 }
 
 // A write is one that was sent.
@@ -73,6 +75,7 @@ type lostPair struct {
 	value, wrote  int64
 	at            int64
 	fenced        bool
+	from, to      int // lines: from the begin of the first write to the answer of the second
 }
 
 func (j *judge) register(e *history.Event, l *lock) *register {
@@ -80,7 +83,7 @@ func (j *judge) register(e *history.Event, l *lock) *register {
 	return j.regs.get(key, func() *register {
 		return &register{
 			registerKey: key, lock: l, pending: map[int32]write{}, touched: map[int32]int{},
-			writers: map[int64]int32{}, calls: []porcupine.Operation{},
+			writers: map[int64]write{}, wrong: map[int]bool{},
 		}
 	})
 }
@@ -121,7 +124,7 @@ func (j *judge) read(r *register, i int32, value int64, fence uint64) {
 	}
 	r.see(since, fence)
 	r.surelySeen(fence, i)
-	r.call(since, j.line, input{kind: reads, fence: fence, value: value}, known)
+	r.call(j, since, j.line, i, input{kind: reads, fence: fence, value: value}, known)
 }
 
 func (r *register) see(line int, fence uint64) {
@@ -141,16 +144,17 @@ func (j *judge) written(r *register, w write, e *history.Event) {
 	in := input{kind: writes, fence: w.fence, value: w.value}
 	switch {
 	case e.Error != "":
-		r.call(w.line, infinity, in, unknown)
+		r.call(j, w.line, infinity, w.op, in, unknown)
+		r.unclear = append(r.unclear, w)
 		return
 	case !e.OK:
-		r.call(w.line, j.line, in, denied)
+		r.call(j, w.line, j.line, w.op, in, denied)
 		if r.fenced {
 			r.refused = append(r.refused, w)
 		}
 		return
 	}
-	r.call(w.line, j.line, in, known)
+	r.call(j, w.line, j.line, w.op, in, known)
 	if r.fenced && w.fence > 0 {
 		if w.fence < w.surely {
 			r.accepted = append(r.accepted, stalePair{w, w.surelyOp})
@@ -161,20 +165,26 @@ func (j *judge) written(r *register, w write, e *history.Event) {
 	if first, taken := r.writers[w.value]; taken {
 		r.lose(j, first, w, w.value, e.At)
 	}
-	r.writers[w.value] = w.op
+	r.writers[w.value] = w
+	if o := &j.ops[w.op]; o.lock.ops[len(o.lock.ops)-1] != w.op {
+		r.late = append(r.late, w)
+	}
 	r.tail = append(slices.DeleteFunc(r.tail, func(t write) bool { return t.answerLine < w.line }), w)
 	r.newest = max(r.newest, j.ops[w.op].grantLine)
 	r.surelySeen(w.fence, w.op)
 }
 
-// checkRegister judges what had to wait until all was known.
-func (j *judge) checkRegister(r *register) {
+// checkRegister judges what had to wait until all was known. An error says that two checks contradict each
+// other.
+func (j *judge) checkRegister(r *register, deadline time.Time) error {
 	j.phantoms(r)
 	for _, w := range r.pending {
-		r.call(w.line, infinity, input{kind: writes, fence: w.fence, value: w.value}, unknown)
+		r.call(j, w.line, infinity, w.op, input{kind: writes, fence: w.fence, value: w.value}, unknown)
+		r.unclear = append(r.unclear, w)
 	}
 	j.checkRefused(r)
 	for _, s := range r.accepted {
+		r.wrong[s.w.answerLine] = true
 		j.res.StaleWritesAccepted++
 		j.res.FencedStaleAccepted++
 		j.violate(StaleWriteAccepted, r.lock, []int32{s.w.op, s.newer}, s.w.at, 0, func() string {
@@ -188,6 +198,36 @@ func (j *judge) checkRegister(r *register) {
 		}
 	}
 	j.checkLost(r)
+	return j.checkOrder(r, deadline)
+}
+
+// checkOrder finds the answers that no order of the calls allows. What checkRefused and the fences have told
+// of already is among them.
+func (j *judge) checkOrder(r *register, deadline time.Time) error {
+	w, err := j.confirmed(r, deadline)
+	found := map[int]bool{}
+	for _, i := range w.wrong {
+		c := &w.calls[i]
+		found[c.to] = true
+		if r.wrong[c.to] {
+			continue
+		}
+		j.violate(Register, r.lock, []int32{c.op}, c.at, 0, func() string {
+			did := "read %d from"
+			if c.in.kind == writes {
+				did = "wrote %d to"
+			}
+			return fmt.Sprintf("%s "+did+" the %s resource %q at %s, which fits no order of all that was read and written",
+				j.name(c.op), c.in.value, fencedOrNot(r.fenced), r.name, clock(c.at))
+		})
+	}
+	for line := range r.wrong {
+		if !found[line] && !slices.ContainsFunc(w.skipped, func(s skip) bool { return s.from <= line && line <= s.to }) {
+			err = errors.Join(err, fmt.Errorf("check: %s resource %q: the answer in line %d is wrong, and fits an order all the same",
+				fencedOrNot(r.fenced), r.name, line))
+		}
+	}
+	return err
 }
 
 // phantoms are reads of holders that nothing more is known of: they may have been stopped after a read, and
@@ -199,7 +239,7 @@ func (j *judge) phantoms(r *register) {
 	for _, i := range r.lock.ops {
 		if o := &j.ops[i]; !o.accessed && !o.ended && o.fence > 0 {
 			r.see(o.grantLine, o.fence)
-			r.call(o.grantLine, infinity, input{kind: reads, fence: o.fence}, unknown)
+			r.call(j, o.grantLine, infinity, i, input{kind: reads, fence: o.fence}, unknown)
 		}
 	}
 }
@@ -220,52 +260,11 @@ func (j *judge) checkRefused(r *register) {
 			j.res.StaleWritesRefused++
 			continue
 		}
-		r.unjustified++
+		r.wrong[w.answerLine] = true
 		j.res.ValidWritesRefused++
 		j.violate(ValidWriteRefused, r.lock, []int32{w.op}, w.at, 0, func() string {
 			return fmt.Sprintf("the fenced resource %q refused a write of %s with fence %d at %s, though it can have seen no larger one than %d",
 				r.name, j.name(w.op), w.fence, clock(w.at), largest)
 		})
-	}
-}
-
-// checkLost counts the updates that were lost. Each write is what was read and one more, so if two ops wrote
-// the same value, they had read the same, and one update is lost; and if a stale write takes the counter
-// back, the values that it has twice from there on are as many as the updates that were lost. So it need not
-// be known in which order the writes took effect, but for the last one: what is above it in the end is lost
-// too. Where several may be the last one, the largest counts.
-func (j *judge) checkLost(r *register) {
-	if len(r.tail) > 0 {
-		last := slices.MaxFunc(r.tail, func(a, b write) int { return cmp.Compare(a.value, b.value) })
-		values := slices.Sorted(maps.Keys(r.writers))
-		n, _ := slices.BinarySearch(values, last.value+1)
-		for _, value := range values[n:] {
-			r.lose(j, r.writers[value], last, value, j.at)
-		}
-	}
-	for _, p := range r.lost {
-		j.res.LostUpdates++
-		if p.fenced {
-			j.res.FencedLostUpdates++
-		}
-		if !p.fenced && !overlap(j.belief(p.first), j.belief(p.second)) {
-			continue // no lock can prevent that
-		}
-		j.violate(LostUpdate, r.lock, []int32{p.first, p.second}, p.at, 0, func() string {
-			if p.value != p.wrote {
-				return fmt.Sprintf("%s wrote %d to %q, and %s took it back to %d: the update is lost",
-					j.name(p.first), p.value, r.name, j.name(p.second), p.wrote)
-			}
-			return fmt.Sprintf("%s and %s both wrote %d to %q, the latter by %s: one update is lost",
-				j.name(p.first), j.name(p.second), p.value, r.name, clock(p.at))
-		})
-	}
-}
-
-// lose notes that the update by which an op wrote value is lost to w, if w is another's.
-func (r *register) lose(j *judge, first int32, w write, value, at int64) {
-	if first != w.op {
-		fenced := r.fenced && w.fence > 0 && j.ops[first].fence > 0
-		r.lost = append(r.lost, lostPair{first, w.op, value, w.value, at, fenced})
 	}
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -11,6 +12,8 @@ type Verdict string
 const (
 	Safe   Verdict = "safe"
 	Unsafe Verdict = "unsafe"
+	// Unsure is for a history without a violation which could not be judged to its end: see Result.LeftOut.
+	Unsure Verdict = "unsure"
 )
 
 // A ViolationKind is what a violation breaks. See the package's documentation.
@@ -88,11 +91,27 @@ type FaultResult struct {
 	Errors   int `json:"errors"`
 }
 
-// Confirmation is what porcupine had to say. Each of fences and guarded resources is one history to it.
+// Confirmation is what porcupine had to say. The fences of a lock, and each of its guarded registers, are one
+// history to it.
 type Confirmation struct {
 	Agreed  int `json:"agreed"`
-	TooLong int `json:"too_long"` // left out for its length
+	TooLong int `json:"too_long"` // a part of it could not be cut into windows that are small enough
 	Expired int `json:"expired"`  // given up for the time it took
+}
+
+// LeftOut is a check that was not made, or not to its end, so that "no violation" is not said without a word.
+type LeftOut struct {
+	Check    string `json:"check"`
+	Resource string `json:"resource,omitempty"`
+	Reason   string `json:"reason"`
+}
+
+func (l LeftOut) String() string {
+	of := ""
+	if l.Resource != "" {
+		of = fmt.Sprintf(" of %q", l.Resource)
+	}
+	return fmt.Sprintf("%s%s: %s", l.Check, of, l.Reason)
 }
 
 // A Result is a judged history: what report.json says of it.
@@ -141,6 +160,7 @@ type Result struct {
 	OrphansPast   int     `json:"orphans_past_ttl"`      // of these, violations
 
 	Confirmed       Confirmation `json:"confirmed"`
+	LeftOut         []LeftOut    `json:"checks_left_out"`
 	ViolationsFound int          `json:"violations_found"`
 	Violations      []Violation  `json:"violations"` // in the order of time, at most MaxListed of a kind
 	Verdict         Verdict      `json:"verdict"`

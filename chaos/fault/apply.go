@@ -46,6 +46,12 @@ func (s *Site) change(ctx context.Context, f Fault, begin bool) error {
 		return p.lag()
 	case Promote:
 		return s.promote(ctx, p)
+	case Detach:
+		return p.detach(ctx)
+	case Failback:
+		return s.failback(ctx, p)
+	case Unsubscribe:
+		return p.unsubscribe(ctx, begin)
 	}
 	return f.server(ctx, p.server.Load(), begin)
 }

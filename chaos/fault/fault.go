@@ -31,6 +31,9 @@ const (
 	Replace       Verb = "replace"         // replace(node-1): another, long-running server takes over the address
 	Follow        Verb = "follow"          // follow(node-1): a spare server becomes its replica, and is in step
 	Promote       Verb = "promote"         // promote(node-1): it is killed, its replica takes over the address
+	Detach        Verb = "detach"          // detach(node-1): its replica is made a master of its own, and hears no more
+	Failback      Verb = "failback"        // failback(node-1): it follows that replica until it is in step, and is a master again
+	Unsubscribe   Verb = "unsubscribe"     // unsubscribe(node-1): CLIENT KILL TYPE pubsub, again and again. Heals
 )
 
 // A shape says what a verb is said of.
@@ -43,7 +46,8 @@ var shapes = map[Verb]shape{
 	Clock:        {node: true, by: true, lasts: true},
 	ClientClock:  {client: true, by: true, lasts: true},
 	RestartEmpty: {node: true}, Save: {node: true}, RestartOldRDB: {node: true}, FlushAll: {node: true},
-	Replace: {node: true}, Follow: {node: true}, Lag: {node: true}, Promote: {node: true},
+	Replace: {node: true}, Follow: {node: true}, Lag: {node: true}, Promote: {node: true}, Detach: {node: true}, Failback: {node: true},
+	Unsubscribe: {node: true, lasts: true},
 }
 
 // A Fault is one thing done to one node, to one client, or to the way between the two.

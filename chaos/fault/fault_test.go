@@ -26,6 +26,7 @@ var examples = []fault.Fault{
 	fault.On(fault.RestartEmpty, "node-1"), fault.On(fault.Save, "node-1"), fault.On(fault.RestartOldRDB, "node-1"),
 	fault.On(fault.FlushAll, "node-1"), fault.On(fault.Replace, "node-1"), fault.On(fault.Follow, "node-1"),
 	fault.On(fault.Lag, "node-1"), fault.On(fault.Promote, "node-1"),
+	fault.On(fault.Detach, "node-1"), fault.On(fault.Failback, "node-1"), fault.On(fault.Unsubscribe, "node-1"),
 }
 
 func TestAFaultPrintsAsItParses(t *testing.T) {

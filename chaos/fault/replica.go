@@ -74,15 +74,47 @@ func (s *Site) follow(ctx context.Context, p *place) error {
 			return err
 		}
 	}
+	p.replica = r
+	return s.replicate(ctx, primary, n, host, port)
+}
+
+// replicate makes a server the replica of another one at that address, and waits until it is in step.
+func (s *Site) replicate(ctx context.Context, primary, replica *fleet.Node, host, port string) error {
 	// By default a primary waits five seconds for more replicas before it sends its data.
 	if err := command(ctx, primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0"); err != nil {
 		return err
 	}
-	if err := command(ctx, n, "REPLICAOF", host, port); err != nil {
+	if err := command(ctx, replica, "REPLICAOF", host, port); err != nil {
 		return fmt.Errorf("%w: replicas on a %s fleet: %w", fleet.ErrUnsupported, s.fleet.Kind(), err)
 	}
-	p.replica = r
-	return awaitInStep(ctx, n)
+	return awaitInStep(ctx, replica)
+}
+
+// detach makes the replica a master of its own, as a failover does that its clients never follow.
+func (p *place) detach(ctx context.Context) error {
+	if p.replica == nil {
+		return errors.New("it has no replica")
+	}
+	return command(ctx, p.replica.node, "REPLICAOF", "NO", "ONE")
+}
+
+// failback makes the server at the place a replica of what was its own replica, and then a master again. It is
+// the same process all the while, with the same run id, and it has the data that the other one had.
+func (s *Site) failback(ctx context.Context, p *place) error {
+	r := p.replica
+	if r == nil {
+		return errors.New("it has no replica")
+	}
+	host, port, err := r.node.PeerAddress()
+	if err != nil {
+		return err
+	}
+	server := p.server.Load()
+	if err := s.replicate(ctx, r.node, server, host, port); err != nil {
+		return err
+	}
+	p.replica = nil
+	return command(ctx, server, "REPLICAOF", "NO", "ONE")
 }
 
 func awaitInStep(ctx context.Context, n *fleet.Node) error {

@@ -34,6 +34,7 @@ type place struct {
 	mode    mode                       // of the way for all clients
 	delay   time.Duration
 	ways    []*way
+	killing *killing // of its subscriptions; nil: they live
 }
 
 // A way leads one client to one place.

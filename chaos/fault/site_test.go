@@ -4,6 +4,8 @@ package fault_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -42,9 +44,14 @@ func newSite(t *testing.T, kind fleet.Kind, nodes, spares int) (*fault.Site, *re
 	return s, r
 }
 
-// answers says whether the node answers a client that has little time.
-func answers(url string) bool {
-	conn, err := redis.DialURL(url, redis.DialReadTimeout(100*time.Millisecond))
+// answers says whether the node answers a client that has all the time there is.
+func answers(url string) bool { return answersWithin(url, 30*time.Second) }
+
+// mute is the opposite, as far as one can tell.
+func mute(url string) bool { return !answersWithin(url, 100*time.Millisecond) }
+
+func answersWithin(url string, patience time.Duration) bool {
+	conn, err := redis.DialURL(url, redis.DialReadTimeout(patience))
 	if err != nil {
 		return false
 	}
@@ -62,12 +69,12 @@ func TestACutOfANodeAndOneOfAClientEndApart(t *testing.T) {
 	forAll, forOne := fault.On(fault.Cut, "node-1"), fault.On(fault.Cut, "node-1").For(1)
 
 	require.NoError(t, s.Begin(t.Context(), forOne))
-	assert.False(t, answers(one[0]))
+	assert.True(t, mute(one[0]))
 	assert.True(t, answers(two[0]))
 	require.NoError(t, s.Begin(t.Context(), forAll))
-	assert.False(t, answers(two[0]))
+	assert.True(t, mute(two[0]))
 	require.NoError(t, s.Heal(t.Context(), forAll))
-	assert.False(t, answers(one[0]), "its own cut goes on")
+	assert.True(t, mute(one[0]), "its own cut goes on")
 	assert.True(t, answers(two[0]))
 	require.NoError(t, s.HealAll(t.Context()))
 	assert.True(t, answers(one[0]))
@@ -114,6 +121,8 @@ func TestEachWayToForgetForgets(t *testing.T) {
 		"replace":               {fleet.Embedded, nil, []fault.Verb{fault.Replace}, ""},
 		"old RDB":               {fleet.Process, []fault.Verb{fault.Save}, []fault.Verb{fault.RestartOldRDB}, "before"},
 		"stale replica":         {fleet.Process, []fault.Verb{fault.Follow, fault.Lag}, []fault.Verb{fault.Promote}, "before"},
+		"failback":              {fleet.Process, []fault.Verb{fault.Follow, fault.Detach}, []fault.Verb{fault.Failback}, "before"},
+		"failback, docker":      {fleet.Docker, []fault.Verb{fault.Follow, fault.Detach}, []fault.Verb{fault.Failback}, "before"},
 		"stale replica, docker": {fleet.Docker, []fault.Verb{fault.Follow, fault.Lag}, []fault.Verb{fault.Promote}, "before"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +142,7 @@ func TestEachWayToForgetForgets(t *testing.T) {
 			assert.Equal(t, c.finds, who(t, urls[0]))
 			n, err := s.Server("node-1")
 			require.NoError(t, err)
-			conn, err := n.DialDirect(t.Context(), time.Second)
+			conn, err := n.DialDirect(t.Context(), 30*time.Second)
 			require.NoError(t, err)
 			defer conn.Close()
 			value, _ := redis.String(conn.Do("GET", "who"))
@@ -142,10 +151,69 @@ func TestEachWayToForgetForgets(t *testing.T) {
 	}
 }
 
+// runID asks who answers.
+func runID(t *testing.T, s *fault.Site) string {
+	t.Helper()
+	n, err := s.Server("node-1")
+	require.NoError(t, err)
+	id, err := n.RunID(t.Context())
+	require.NoError(t, err)
+	return id
+}
+
+func TestAFailbackLeavesTheProcessWhatItWas(t *testing.T) {
+	s, _ := newSite(t, fleet.Process, 1, 1)
+	before := runID(t, s)
+	for _, verb := range []fault.Verb{fault.Follow, fault.Detach, fault.Failback} {
+		require.NoError(t, s.Begin(t.Context(), fault.On(verb, "node-1")))
+	}
+	assert.Equal(t, before, runID(t, s))
+	require.Error(t, s.Begin(t.Context(), fault.On(fault.Failback, "node-1")), "it has no replica any more")
+}
+
+func TestSubscriptionsEndUntilTheirKillingHeals(t *testing.T) {
+	s, _ := newSite(t, fleet.Process, 1, 0)
+	urls, err := s.URLs(1)
+	require.NoError(t, err)
+	subscribe := func() *redis.PubSubConn {
+		conn, err := redis.DialURL(urls[0])
+		require.NoError(t, err)
+		p := &redis.PubSubConn{Conn: conn}
+		require.NoError(t, p.Subscribe("news"))
+		return p
+	}
+	// hears is what a subscriber hears next.
+	hears := func(p *redis.PubSubConn) any { return p.ReceiveWithTimeout(30 * time.Second) }
+	kill := fault.On(fault.Unsubscribe, "node-1")
+	for range 2 { // it ends, and can begin anew
+		require.NoError(t, s.Begin(t.Context(), kill))
+		for range 3 {
+			p := subscribe()
+			heard := hears(p)
+			if _, subscribed := heard.(redis.Subscription); subscribed { // else it was killed before that was told
+				heard = hears(p)
+			}
+			err, failed := heard.(error)
+			require.True(t, failed, "%v", heard)
+			var timeout net.Error
+			assert.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the server hung up")
+			_ = p.Close()
+		}
+		require.NoError(t, s.Heal(t.Context(), kill))
+	}
+	p := subscribe()
+	defer p.Close()
+	assert.IsType(t, redis.Subscription{}, hears(p))
+	time.Sleep(100 * time.Millisecond) // in which it would have been killed five times
+	require.NoError(t, p.Ping("still there"))
+	assert.IsType(t, redis.Pong{}, hears(p))
+}
+
 func TestWhatCannotBeDoneIsAnError(t *testing.T) {
 	s, _ := newSite(t, fleet.Embedded, 1, 1)
 	for _, f := range []fault.Fault{
 		fault.On(fault.Follow, "node-1"), fault.On(fault.Promote, "node-1"), fault.On(fault.Lag, "node-1"),
+		fault.On(fault.Detach, "node-1"), fault.On(fault.Failback, "node-1"), fault.On(fault.Unsubscribe, "node-1"),
 		fault.On(fault.Kill, "node-2"), {Verb: fault.Clock, Node: "node-1", By: time.Second}, {Verb: "explode", Node: "node-1"},
 	} {
 		require.Error(t, s.Begin(t.Context(), f), f.String())

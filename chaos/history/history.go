@@ -56,6 +56,7 @@ type Run struct {
 	Seed     uint64   `json:"seed"`
 	Seconds  float64  `json:"seconds"`
 	TTL      int64    `json:"ttl"`              // nanoseconds
+	Orphan   int64    `json:"orphan,omitempty"` // nanoseconds that a key may outlive its owner; 0: the TTL and a margin
 	Quorum   int      `json:"quorum,omitempty"` // on how many nodes a token owns the lock; 0: on most of them
 	Replay   string   `json:"replay,omitempty"` // the command that runs it again
 	Proves   string   `json:"proves,omitempty"` // the sentence

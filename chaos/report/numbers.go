@@ -121,7 +121,7 @@ func confirms(c *check.Confirmation) string {
 	if c.Agreed+c.TooLong+c.Expired == 0 {
 		return ""
 	}
-	return fmt.Sprintf("porcupine, a checker by others, agreed on %s; %d were too long for it and %d took it too much time.",
+	return fmt.Sprintf("porcupine, a checker by others, agreed on %s; %d had parts too long for it and %d took it too much time.",
 		historyCount(c.Agreed), c.TooLong, c.Expired)
 }
 

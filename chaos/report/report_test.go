@@ -150,6 +150,20 @@ func TestTheTableTellsEveryViolation(t *testing.T) {
 	assert.NotEqual(t, text, coloured.String())
 }
 
+func TestWhatWasNotCheckedIsSaidBesideTheVerdict(t *testing.T) {
+	run := report.Run{Result: check.Result{
+		Scenario: "control", Verdict: check.Safe,
+		LeftOut: []check.LeftOut{{Check: "orphans and late losses", Reason: "nobody looked at the keys on the nodes"}},
+	}}
+	var table, whole bytes.Buffer
+	require.NoError(t, report.Table(&table, []report.Run{run}, false))
+	assert.Contains(t, table.String(), "safe*")
+	assert.Contains(t, table.String(), "* NOT CHECKED: orphans and late losses: nobody looked at the keys on the nodes\n")
+	require.NoError(t, report.HTML(&whole, run))
+	assert.Contains(t, whole.String(), "1 not checked")
+	assert.Contains(t, whole.String(), "orphans and late losses: nobody looked at the keys on the nodes")
+}
+
 func TestThePageNeedsNothingBesideItself(t *testing.T) {
 	html := page(t, unsafeRun(t, 2*time.Second))
 	for _, outside := range []string{"http:", "https:", "@import", "url(", "<link", "src=", "ZgotmplZ"} {

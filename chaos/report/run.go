@@ -40,7 +40,7 @@ func (r Run) MarshalJSON() ([]byte, error) {
 
 // listed has empty lists in place of null ones, which readers would have to treat apart.
 func listed(r check.Result) check.Result {
-	r.Faults, r.Violations = orEmpty(r.Faults), orEmpty(r.Violations)
+	r.Faults, r.Violations, r.LeftOut = orEmpty(r.Faults), orEmpty(r.Violations), orEmpty(r.LeftOut)
 	return r
 }
 

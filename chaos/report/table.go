@@ -63,7 +63,11 @@ func rows(out *bytes.Buffer, runs []Run, colour bool) {
 
 // row writes one result, and returns the colour of its line.
 func row(tab io.Writer, name string, r *check.Result) string {
-	fmt.Fprintf(tab, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", name, plain(r.Subject), r.Verdict, r.Acquired,
+	verdict := string(r.Verdict)
+	if len(r.LeftOut) > 0 {
+		verdict += "*" // see below
+	}
+	fmt.Fprintf(tab, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", name, plain(r.Subject), verdict, r.Acquired,
 		r.Refused, r.Errors, r.Overlaps, r.LostUpdates, r.StaleWritesAccepted, r.FenceDuplicates+r.FenceInversions, r.LateLosses,
 		r.Orphans, lasting(1000*max(r.Latency.Before.P99, r.Latency.During.P99, r.Latency.After.P99)))
 	if r.Verdict == check.Safe {
@@ -75,7 +79,7 @@ func row(tab io.Writer, name string, r *check.Result) string {
 // complaints writes what was wrong with a run, and how to see it again.
 func complaints(out *bytes.Buffer, r *Run, colour bool) {
 	res := &r.Result
-	if len(res.Violations)+len(r.Unmet)+len(r.Panics) == 0 && r.Error == "" {
+	if len(res.Violations)+len(r.Unmet)+len(r.Panics)+len(res.LeftOut) == 0 && r.Error == "" {
 		return
 	}
 	on, off := "", ""
@@ -93,6 +97,9 @@ func complaints(out *bytes.Buffer, r *Run, colour bool) {
 	}
 	if more := res.ViolationsFound - len(res.Violations); more > 0 {
 		fmt.Fprintf(out, "      and %d more, which are counted and not listed\n", more)
+	}
+	for _, l := range res.LeftOut {
+		fmt.Fprintf(out, "%s* NOT CHECKED:%s %s\n", on, off, plain(l.String()))
 	}
 	for _, text := range r.Unmet {
 		fmt.Fprintf(out, "%sNOT SO:%s %s\n", on, off, plain(text))

@@ -2,9 +2,11 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
 // clocks are those in which somebody's wall clock steps.
@@ -27,6 +29,19 @@ func clocks() []Scenario {
 			Costs:  "the vote of that node, until its clock is right",
 			Actors: 2, Needs: Needs{Clocks: true, Nodes: 3},
 			Play: clockBehind,
+		},
+		{
+			Name:   "clock-behind-at-boot",
+			Proves: "A node that boots empty with its clock behind, which is then set right, does not give its vote a second time.",
+			Faults: []string{
+				"cut A and B off, so that their quorums share as few nodes as can be", "kill the shared nodes while A holds",
+				"start them empty with their clocks 30s behind", "set their clocks right", "open B's client anew",
+			},
+			Costs:  "no grants for a quarantine",
+			Fails:  quorumless,
+			Actors: 2, Needs: Needs{Clocks: true},
+			MinTTL: 2 * time.Second, // for A to believe while all of that is done
+			Play:   clockBehindAtBoot,
 		},
 		{
 			Name:   "clock-swings",
@@ -96,6 +111,34 @@ func clockBehind(ctx context.Context, s *Stage) error {
 	}
 	s.Done(ctx, a)
 	return err
+}
+
+func clockBehindAtBoot(ctx context.Context, s *Stage) error {
+	shared, _, _ := s.nodes()
+	split := s.split()
+	if err := s.Begin(ctx, split...); err != nil {
+		return err
+	}
+	killed, behind := each(fault.Kill, shared), stepped(each(fault.Clock, shared), -30*time.Second)
+	got, err := s.loseWith(ctx, func(ctx context.Context) (*traffic.Held, error) {
+		err := errors.Join(s.Begin(ctx, append(killed, behind...)...), s.Heal(ctx, killed...))
+		if err != nil {
+			return nil, err
+		}
+		// Long enough to be refused: the node sits out what it has to, by a clock that is behind.
+		if b := s.Try(ctx, s.B, s.TTL/4); b != nil {
+			return b, s.Heal(ctx, behind...)
+		}
+		if err := errors.Join(s.Heal(ctx, behind...), s.restart(ctx, s.B)); err != nil {
+			return nil, err
+		}
+		return s.Try(ctx, s.B, s.Patience()), nil
+	})
+	if err != nil {
+		return err
+	}
+	s.Expect(got, "the other client gets the lock within %v of the fault", s.Patience())
+	return s.Heal(ctx, split...)
 }
 
 func clockSwings(ctx context.Context, s *Stage) error {

@@ -38,6 +38,12 @@ func forgetting() []Scenario {
 		forget("stale-replica", "a shared node dies before the lock has reached its replica, which takes over the address",
 			"A stale replica at a node's address does not give the node's vote a second time.",
 			Needs{Replica: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
+		forget("failback", "a shared node follows its own stale, detached replica, and is a master again: the same process, the same run id",
+			"A node that took over the data of its own stale replica does not give its vote a second time.",
+			Needs{Replica: true}, []fault.Verb{fault.Follow, fault.Detach}, fault.Failback),
+		forget("durable-stale-replica", "the same as stale-replica, where every server persists each write before it answers, and the lock is told so",
+			"A stale replica at a node's address does not give the node's vote a second time, also where a restart would forget nothing.",
+			Needs{Replica: true, Durable: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
 	}
 }
 
@@ -68,14 +74,21 @@ func (s *Stage) forget(ctx context.Context, before []fault.Verb, verbs ...fault.
 // lose has A take the lock, makes the nodes lose it, and has B try. Both work on what the lock guards: A
 // reads before B and writes after it, so that an update is lost if both may.
 func (s *Stage) lose(ctx context.Context, patience time.Duration, faults ...fault.Fault) (got bool, err error) {
+	return s.loseWith(ctx, func(ctx context.Context) (*traffic.Held, error) {
+		if err := s.Begin(ctx, faults...); err != nil {
+			return nil, err
+		}
+		return s.Try(ctx, s.B, patience), nil
+	})
+}
+
+// loseWith is lose for what is more than faults: then does them, and has B try.
+func (s *Stage) loseWith(ctx context.Context, then func(context.Context) (*traffic.Held, error)) (got bool, err error) {
 	a, err := s.Take(ctx, s.A)
 	if err != nil {
 		return false, err
 	}
-	var b *traffic.Held
-	if err = s.Begin(ctx, faults...); err == nil {
-		b = s.Try(ctx, s.B, patience)
-	}
+	b, err := then(ctx)
 	if b != nil {
 		// Long enough for a renewal of A's: a library that tells its holder of a loss then has.
 		_ = s.Sleep(ctx, s.TTL/2)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/quorumlock/redlock/chaos/traffic"
 	"github.com/quorumlock/redlock/internal/fleet"
@@ -23,6 +24,10 @@ type Scenario struct {
 	Actors int   `json:"actors"`
 	Needs  Needs `json:"-"`
 
+	MinTTL time.Duration `json:"-"` // leases are no shorter than that in it
+	// Orphan is the part of the TTL that a key may outlive its owner; 0: all of it, and some more.
+	Orphan float64 `json:"-"`
+
 	Play func(ctx context.Context, s *Stage) error `json:"-"`
 }
 
@@ -32,13 +37,15 @@ type Needs struct {
 	Spares  bool // a server for each node that two quorums share, which no address leads to
 	Replica bool // servers that replicate; the spares are to be their replicas
 	Clocks  bool // servers whose wall clock can be set
+	Server  bool // real servers, for commands that embedded ones have not
+	Durable bool // servers that persist every write before they answer; the subject is told
 	Child   bool // a client in a process of its own
 }
 
 // All lists the scenarios, in the order in which they run.
 func All() []Scenario {
 	var all []Scenario
-	for _, some := range [][]Scenario{outages(), forgetting(), clocks(), holders(), networks(), others()} {
+	for _, some := range [][]Scenario{outages(), forgetting(), clocks(), holders(), networks(), clients(), others()} {
 		all = append(all, some...)
 	}
 	return all
@@ -60,12 +67,23 @@ func ByName(name string) (Scenario, error) {
 func (s Scenario) Fleets() []fleet.Kind {
 	var kinds []fleet.Kind
 	for _, kind := range fleet.Kinds() {
-		if kind == fleet.Embedded && (s.Needs.Replica || s.Needs.Clocks) {
+		if kind == fleet.Embedded && s.Needs.servers() {
 			continue
 		}
 		kinds = append(kinds, kind)
 	}
 	return kinds
+}
+
+// servers says whether nothing but real servers will do.
+func (n Needs) servers() bool { return n.Replica || n.Clocks || n.Server || n.Durable }
+
+// Args are those that the servers need.
+func (n Needs) Args() []string {
+	if !n.Durable {
+		return nil
+	}
+	return []string{"--appendonly", "yes", "--appendfsync", "always"}
 }
 
 // ErrUnable is wrapped by errors that say why a scenario cannot be done here: it was left out, which is not
@@ -88,6 +106,8 @@ func (s Scenario) Able(kind fleet.Kind, nodes, clients int, child []string) erro
 		return no("%d clients are too few; its script has %d", clients, max(1, s.Actors))
 	case s.Needs.Replica && kind == fleet.Embedded:
 		return no("embedded nodes have no replicas; use --fleet process or docker")
+	case (s.Needs.Server || s.Needs.Durable) && kind == fleet.Embedded:
+		return no("embedded nodes are no real servers; use --fleet process or docker")
 	}
 	if s.Needs.Clocks {
 		if err := fleet.ClocksAvailable(kind); err != nil {

@@ -24,6 +24,9 @@ type Stage struct {
 	Lock    *traffic.Guarded // what they contend for
 	Gap     *Gap             // where A can be held up
 	Child   func() (*traffic.ChildActor, error)
+	// Close closes an actor's client, as a process does that ends in order, and Reopen gives it a new one.
+	Close  func(*traffic.Actor) error
+	Reopen func(context.Context, *traffic.Actor) error
 
 	mu    sync.Mutex // guards unmet
 	unmet []string

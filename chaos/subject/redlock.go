@@ -32,7 +32,7 @@ const (
 // Open makes a client. Where o.Fresh says that no lease can be out, it says so to the nodes.
 func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
 	// The servers of a fleet share one machine's clock, so a quarantine need not wait long for skew.
-	cfg := redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, MaxTTL: o.TTL, MaxClockSkew: min(maxSkew, o.TTL/2)}
+	cfg := redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, MaxTTL: o.TTL, MaxClockSkew: min(maxSkew, o.TTL/2), Durable: o.Durable}
 	if s.Configure != nil {
 		s.Configure(&cfg)
 	}

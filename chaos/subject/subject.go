@@ -19,10 +19,11 @@ type Subject interface {
 
 // Options are what a client is to work with.
 type Options struct {
-	Client int           // from 1
-	URLs   []string      // of the nodes, redis:// or unix://
-	TTL    time.Duration // how long a lease lasts if its holder dies
-	Fresh  bool          // no lease of anybody can be out on these nodes: a library that waits for proof need not
+	Client  int           // from 1
+	URLs    []string      // of the nodes, redis:// or unix://
+	TTL     time.Duration // how long a lease lasts if its holder dies
+	Durable bool          // the servers persist every write before they answer: a library may trust them after a restart
+	Fresh   bool          // no lease of anybody can be out on these nodes: a library that waits for proof need not
 	// Clock is how far the client's wall clock is ahead of true time, for locks that send it to the servers.
 	Clock func() time.Duration
 	// Step, where it is not nil, is called by a lock that needs two commands where one would be safe, between

@@ -13,15 +13,32 @@ import (
 
 // An Actor is one client of a run. Its methods may be called concurrently.
 type Actor struct {
-	ID     int
+	ID    int
+	log   *Log
+	grace time.Duration
+
+	mu     sync.Mutex // guards client; nothing is called under it
 	client subject.Client
-	log    *Log
-	grace  time.Duration
 }
 
 // NewActor makes a client's deeds recorded ones.
 func NewActor(id int, client subject.Client, log *Log) *Actor {
 	return &Actor{ID: id, client: client, log: log, grace: grace}
+}
+
+// Replace makes another client the actor's, as a process that is deployed anew has. What the former one is
+// still at goes on. The caller closes it.
+func (a *Actor) Replace(client subject.Client) (former subject.Client) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	former, a.client = a.client, client
+	return former
+}
+
+func (a *Actor) current() subject.Client {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.client
 }
 
 // guard calls the subject, and takes a panic for an error.
@@ -60,9 +77,10 @@ func (a *Actor) call(ctx context.Context, doing string, call func() error) error
 // tries until ctx ends, as a machine with much to do may let the first tries time out. What its release says
 // is of no interest: nobody else wants that lock.
 func (a *Actor) Warm(ctx context.Context, name string) error {
+	client := a.current()
 	return a.call(ctx, "take its first lock", func() error {
 		for {
-			lease, err := a.client.Acquire(ctx, name)
+			lease, err := client.Acquire(ctx, name)
 			if err == nil {
 				_ = lease.Release(ctx)
 				return nil
@@ -76,7 +94,7 @@ func (a *Actor) Warm(ctx context.Context, name string) error {
 }
 
 // Close closes the client.
-func (a *Actor) Close() error { return a.guard("close", a.client.Close) }
+func (a *Actor) Close() error { return a.guard("close", a.current().Close) }
 
 // A Held is a lock that was had, until it is lost or released.
 type Held struct {
@@ -106,8 +124,9 @@ func (a *Actor) Acquire(ctx context.Context, g *Guarded) (*Held, error) {
 	event := history.Event{Kind: history.Acquire, Client: a.ID, Op: op, Resource: g.Name}
 	a.log.Add(event)
 	h := &Held{Op: op, actor: a, guarded: g, lost: make(chan struct{}), stop: make(chan struct{}), watched: make(chan struct{})}
+	client := a.current()
 	err := a.call(ctx, "acquire", func() error {
-		lease, err := a.client.Acquire(ctx, g.Name)
+		lease, err := client.Acquire(ctx, g.Name)
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ type order struct {
 	Subject string   `json:"subject,omitempty"` // open
 	URLs    []string `json:"urls,omitempty"`
 	TTL     int64    `json:"ttl,omitempty"` // nanoseconds
+	Durable bool     `json:"durable,omitempty"`
 	Client  int      `json:"client,omitempty"`
 
 	Name     string `json:"name,omitempty"`     // acquire
@@ -104,7 +105,7 @@ func (c *child) open(ctx context.Context, o order) error {
 		return err
 	}
 	c.client, err = s.Open(ctx, subject.Options{
-		Client: o.Client, URLs: o.URLs, TTL: time.Duration(o.TTL),
+		Client: o.Client, URLs: o.URLs, TTL: time.Duration(o.TTL), Durable: o.Durable,
 		Step: func(string) error {
 			if c.dying {
 				die()

@@ -42,6 +42,7 @@ type ChildSpec struct {
 	Subject string
 	URLs    []string
 	TTL     time.Duration
+	Durable bool
 }
 
 // childPatience bounds what a child does at once.
@@ -71,7 +72,7 @@ func StartChild(id int, log *Log, spec ChildSpec) (*ChildActor, error) {
 	if err := c.start(); err != nil {
 		return nil, fmt.Errorf("start of a child, %v: %w", spec.Command, err)
 	}
-	err = c.order(order{Do: "open", Subject: spec.Subject, URLs: spec.URLs, TTL: int64(spec.TTL), Client: id})
+	err = c.order(order{Do: "open", Subject: spec.Subject, URLs: spec.URLs, TTL: int64(spec.TTL), Durable: spec.Durable, Client: id})
 	if err == nil {
 		_, err = c.hear("opened", childPatience)
 	}

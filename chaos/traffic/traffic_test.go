@@ -213,6 +213,26 @@ func TestASubjectThatDoesNotHeedItsContextIsLeftBehind(t *testing.T) {
 	require.Equal(t, []history.Kind{history.Start, history.Acquire, history.Failed, history.End}, kinds(b.events()))
 }
 
+func TestAnActorWhoseClientIsReplacedGoesOnWithTheNewOne(t *testing.T) {
+	b, g := newBench(t), traffic.NewGuarded("lock")
+	old, err := b.Acquire(t.Context(), g)
+	require.NoError(t, err)
+	next := newFake()
+	next.fence.Store(7)
+	require.Same(t, b.fake, b.Replace(next))
+	h, err := b.Acquire(t.Context(), g)
+	require.NoError(t, err)
+	_ = old.Release(t.Context())
+	_ = h.Release(t.Context())
+	var fences []uint64
+	for _, e := range b.events() {
+		if e.Kind == history.Granted {
+			fences = append(fences, e.Fence)
+		}
+	}
+	assert.Equal(t, []uint64{1, 8}, fences)
+}
+
 func TestWorkersLoseNoUpdateUnderALockThatHolds(t *testing.T) {
 	b, g := newBench(t), traffic.NewGuarded("lock")
 	stop, cancel := context.WithCancel(t.Context())

@@ -57,7 +57,7 @@ func newBench() *cobra.Command {
 			defer stop()
 			err := b.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if ctx.Err() != nil {
-				return &exitError{exitSignal + int(syscall.SIGINT), nil}
+				return &exitError{exitSignal + int(syscall.SIGINT), errors.New("interrupted")}
 			}
 			return err
 		},
@@ -100,7 +100,10 @@ func latencyOf(all []time.Duration) latency {
 }
 
 func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
-	nodes, closeNodes, err := openNodes(ctx, b.nodes)
+	if err := b.check(); err != nil {
+		return err
+	}
+	nodes, closeNodes, err := b.openNodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 	if r.Alone, err = b.load(ctx, 1); err != nil {
 		return failure(err)
 	}
-	tell(fmt.Sprintf("%d goroutines, each with locks of its own", b.goroutines))
+	tell(plural(b.goroutines, "goroutine") + ", each with locks of its own")
 	if r.Together, err = b.load(ctx, b.goroutines); err != nil {
 		return failure(err)
 	}
@@ -225,7 +228,9 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 		all = append(all, g.at.Sub(let))
 		holder = g.lease
 	}
-	return latencyOf(all), holder.Release(ctx)
+	err = holder.Release(ctx)
+	awaitFree(ctx, b.clients[0], b.prefix)
+	return latencyOf(all), err
 }
 
 const (
@@ -235,7 +240,7 @@ const (
 
 func (r benchReport) print(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%d nodes\tcycles/s\tp50\tp99\tmax\t\n", r.Nodes)
+	fmt.Fprintf(table, "%s\tcycles/s\tp50\tp99\tmax\t\n", plural(r.Nodes, "node"))
 	row := func(what, rate string, l latency) {
 		text := func(micros float64) string {
 			return time.Duration(micros * 1e3).Round(time.Microsecond).String()

@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// exitUnable is for all chaos commands: it could not run. Their usage errors end so too.
+// exitUnable is for all chaos commands: it could not run.
 const exitUnable = 2
 
 func unable(format string, args ...any) error {
@@ -29,7 +29,7 @@ func unable(format string, args ...any) error {
 const chaosHelp = `Puts a lock to the test: starts Redis nodes, has clients contend for a lock, hurts the nodes as a scenario
 says, records what happened, and judges the record.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`
+Exit code: 0 no violation, 1 violations, 2 it could not run or not judge all, 64 usage, 130 interrupted.`
 
 func newChaos() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,9 +40,6 @@ func newChaos() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return unable("%w; see %s --help", err, cmd.CommandPath())
-	})
 	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosMatrix(), newChaosClient())
 	return cmd
 }
@@ -51,7 +48,7 @@ func newChaos() *cobra.Command {
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return unable("%w; see %s --help", err, cmd.CommandPath())
+			return usage("%w; see %s --help", err, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -10,40 +10,73 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock/chaos"
+	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/report"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/internal/fleet"
 )
 
 // newChaosMatrix is redlock chaos matrix: the table of docs/failover.md.
 func newChaosMatrix() *cobra.Command {
-	var kind string
+	var kind, which string
 	var seed uint64
+	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "matrix",
 		Short: "Run every subject that a scenario is hard on, and print a table in Markdown",
 		Long: `Runs each scenario with this library and with each baseline that it is known to be unsafe in, as shortly as
 the scenario allows, and prints a row for each, in Markdown. It takes some minutes.
 
-Exit code: 0 this library was safe in all and each baseline unsafe in its own, 1 not so, 2 it could not run.`,
+Exit code: 0 this library was safe in all and each baseline unsafe in its own, 1 not so, 2 it could not run,
+64 usage.`,
 		Example: "  redlock chaos matrix --fleet process > table.md",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			plays, err := playsOf(which)
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			o := chaos.Options{Fleet: kind, Seed: seed, Subject: subject.Redlock{}}
+			if err := o.Validate(); err != nil {
+				return &exitError{exitUsage, err}
+			}
+			if err := fleet.Available(fleet.Kind(kind)); err != nil {
+				return &exitError{exitUnable, err}
+			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			return matrix(ctx, chaos.Options{Fleet: kind, Seed: seed}, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			rows := markdownRow
+			if asJSON {
+				rows = nil
+			}
+			return matrix(ctx, o, plays, rows, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	cmd.Flags().StringVar(&which, "scenario", allScenarios, "names, separated by commas, or all")
 	cmd.Flags().StringVar(&kind, "fleet", "process", "embedded, process or docker")
 	cmd.Flags().Uint64Var(&seed, "seed", 1, "of what is done at random")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object at the end, as in report.json, in place of the table")
 	return cmd
 }
 
-func matrix(ctx context.Context, o chaos.Options, out, progress io.Writer) error {
+const markdownHead = "| scenario | subject | verdict | overlaps | overlap, ms | lost updates | stale writes, fenced / not | orphans past TTL | first acquire after the fault, ms |\n" +
+	"| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+
+// A matrixResult is what --json prints: the runs, and whether each verdict is the expected one.
+type matrixResult struct {
+	Expected bool         `json:"expected"`
+	Runs     []report.Run `json:"runs"`
+	LeftOut  []leftOut    `json:"left_out,omitempty"`
+}
+
+// matrix writes a row as soon as it is known; without row, all of it in the end, as JSON.
+func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row func(*chaos.Outcome) string, out, progress io.Writer) error {
 	o.Length, o.Child = time.Second, childCommand()
-	fmt.Fprintln(out, "| scenario | subject | verdict | overlaps | overlap, ms | lost updates | stale writes, fenced / not | orphans past TTL | first acquire after the fault, ms |\n"+
-		"| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-	expected, ran := true, 0
-	plays := scenario.All()
+	if row != nil {
+		fmt.Fprint(out, markdownHead)
+	}
+	result := matrixResult{Expected: true, Runs: []report.Run{}}
 	for i, play := range plays {
 		for _, name := range append([]string{"redlock"}, play.Fails...) {
 			fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(plays), play.Name, name)
@@ -58,33 +91,50 @@ func matrix(ctx context.Context, o chaos.Options, out, progress io.Writer) error
 				return &exitError{exitSignal + 2, ctx.Err()}
 			case errors.Is(err, chaos.ErrUnable):
 				say(progress, "%v", err)
+				result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})
 				continue
 			case err != nil:
 				return &exitError{exitUnable, err}
 			}
-			ran++
-			expected = expected && (name == "redlock") == (outcome.Verdict == "safe")
-			printRow(out, outcome)
+			want := chaoscheck.Unsafe
+			if name == "redlock" {
+				want = chaoscheck.Safe
+			}
+			result.Expected = result.Expected && outcome.Verdict == want
+			result.Runs = append(result.Runs, report.Run{
+				Result: outcome.Result, Unmet: outcome.Unmet, Panics: outcome.Panics, Error: outcome.Error,
+			})
+			if row != nil {
+				fmt.Fprint(out, row(outcome))
+			}
+		}
+	}
+	if row == nil {
+		if err := writeJSON(out, result); err != nil {
+			return &exitError{exitUnable, err}
 		}
 	}
 	switch {
-	case ran == 0:
+	case len(result.Runs) == 0:
 		return unable("no scenario can be done on the %s fleet", o.Fleet)
-	case !expected:
+	case !result.Expected:
 		return &exitError{exitFailed, errors.New("not every verdict is the one that docs/failover.md expects")}
 	}
 	return nil
 }
 
-func printRow(out io.Writer, o *chaos.Outcome) {
+func markdownRow(o *chaos.Outcome) string {
 	first := "–"
 	if ms := o.FirstAcquireAfterFault; ms != nil {
 		first = fmt.Sprintf("%.0f", *ms)
 	}
 	verdict := string(o.Verdict)
-	if o.Verdict != "safe" {
+	if o.Verdict != chaoscheck.Safe {
 		verdict = "**" + verdict + "**"
 	}
-	fmt.Fprintf(out, "| %s | %s | %s | %d | %.0f | %d | %d / %d | %d | %s |\n", o.Scenario, o.Subject, verdict, o.Overlaps, o.OverlapTime,
+	if len(o.LeftOut) > 0 {
+		verdict += fmt.Sprintf(", %d not checked", len(o.LeftOut))
+	}
+	return fmt.Sprintf("| %s | %s | %s | %d | %.0f | %d | %d / %d | %d | %s |\n", o.Scenario, o.Subject, verdict, o.Overlaps, o.OverlapTime,
 		o.LostUpdates, o.FencedStaleAccepted, o.StaleWritesAccepted-o.FencedStaleAccepted, o.OrphansPast, first)
 }

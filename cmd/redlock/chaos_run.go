@@ -22,6 +22,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/report"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/internal/fleet"
 )
 
 type chaosOptions struct {
@@ -56,16 +57,17 @@ known to be unsafe in it, so that a zero means something.
 --out gets history.jsonl, report.json and report.html; with several scenarios each history is in a folder of
 its scenario's name.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`,
+Exit code: 0 no violation, 1 violations, 2 it could not run or not judge all, 64 usage, 130 interrupted.`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
-				return &exitError{exitUnable, err}
+			if err := o.validate(cmd.Flags().Changed("seconds")); err != nil {
+				return &exitError{exitUsage, err}
 			}
-			if len(o.plays) > 1 && !cmd.Flags().Changed("seconds") {
-				o.seconds = severalSeconds
+			// Said once, and not for each scenario.
+			if err := fleet.Available(fleet.Kind(o.fleet)); err != nil {
+				return &exitError{exitUnable, err}
 			}
 			return o.run(cmd)
 		},
@@ -86,7 +88,8 @@ Exit code: 0 no violation, 1 violations, 2 it could not run, 130 interrupted.`,
 	return cmd
 }
 
-func (o *chaosOptions) validate() error {
+// validate finds what is wrong before anything is started.
+func (o *chaosOptions) validate(secondsGiven bool) error {
 	var err error
 	if o.locks, err = subject.ByName(o.subject); err != nil {
 		return err
@@ -99,20 +102,38 @@ func (o *chaosOptions) validate() error {
 	if !(o.seconds >= 1 && o.seconds <= 3600) { // so that NaN is refused too
 		return fmt.Errorf("--seconds %v: give 1 to 3600", o.seconds)
 	}
-	if o.scenario == allScenarios {
-		o.plays = scenario.All()
-		return nil
+	if o.plays, err = playsOf(o.scenario); err != nil {
+		return err
 	}
-	for _, name := range strings.Split(o.scenario, ",") {
+	if len(o.plays) > 1 && !secondsGiven {
+		o.seconds = severalSeconds
+	}
+	return o.options(o.plays[0]).Validate()
+}
+
+// playsOf reads a list of names.
+func playsOf(list string) ([]scenario.Scenario, error) {
+	if list == allScenarios {
+		return scenario.All(), nil
+	}
+	var plays []scenario.Scenario
+	for _, name := range strings.Split(list, ",") {
 		play, err := scenario.ByName(strings.TrimSpace(name))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if !slices.ContainsFunc(o.plays, func(p scenario.Scenario) bool { return p.Name == play.Name }) {
-			o.plays = append(o.plays, play)
+		if !slices.ContainsFunc(plays, func(p scenario.Scenario) bool { return p.Name == play.Name }) {
+			plays = append(plays, play)
 		}
 	}
-	return nil
+	return plays, nil
+}
+
+func (o *chaosOptions) options(play scenario.Scenario) chaos.Options {
+	return chaos.Options{
+		Scenario: play.Name, Subject: o.locks, Fleet: o.fleet, Image: o.image, Nodes: o.nodes, Clients: o.clients, TTL: o.ttl,
+		Length: time.Duration(o.seconds * float64(time.Second)), Seed: o.seed, Child: childCommand(), Replay: o.replay(play.Name),
+	}
 }
 
 func (o *chaosOptions) run(cmd *cobra.Command) error {
@@ -148,11 +169,8 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 
 // one runs a scenario, and a baseline beside it.
 func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress io.Writer, result *chaosResult) (err error) {
-	options := chaos.Options{
-		Scenario: play.Name, Subject: o.locks, Fleet: o.fleet, Image: o.image, Nodes: o.nodes, Clients: o.clients, TTL: o.ttl,
-		Length: time.Duration(o.seconds * float64(time.Second)), Seed: o.seed, Child: childCommand(), Log: progress,
-		Replay: o.replay(play.Name),
-	}
+	options := o.options(play)
+	options.Log = progress
 	if o.out != "" {
 		path := o.historyPath(play.Name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -177,7 +195,7 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 			return err
 		}
 	}
-	if !outcome.OK() {
+	if !outcome.OK() || len(outcome.LeftOut) > 0 {
 		o.complain(progress, outcome)
 	}
 	name := o.other(play)
@@ -204,6 +222,9 @@ func (o *chaosOptions) complain(w io.Writer, outcome *chaos.Outcome) {
 	}
 	for _, text := range slices.Concat(outcome.Unmet, outcome.Panics) {
 		fmt.Fprintf(w, "  NOT SO: %s\n", oneLine(text))
+	}
+	for _, l := range outcome.LeftOut {
+		fmt.Fprintf(w, "  NOT CHECKED: %s\n", oneLine(l.String()))
 	}
 	if outcome.Error != "" {
 		fmt.Fprintf(w, "  BROKEN OFF: %s\n", oneLine(outcome.Error))
@@ -256,10 +277,10 @@ type chaosResult struct {
 func (r *chaosResult) exit() error {
 	broken := r.failed || len(r.Runs) == 0
 	for _, run := range r.Runs {
-		if run.Result.Verdict != chaoscheck.Safe || len(run.Panics) > 0 {
+		if run.Result.Verdict == chaoscheck.Unsafe || len(run.Panics) > 0 {
 			return &exitError{exitFailed, nil}
 		}
-		broken = broken || run.Error != ""
+		broken = broken || run.Error != "" || run.Result.Verdict == chaoscheck.Unsure
 	}
 	switch {
 	case r.Interrupted:

@@ -4,8 +4,10 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +67,7 @@ func parseReport(t *testing.T, text []byte) (r report) {
 func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush",
-		"--seconds", "1", "--ttl", "500ms", "--clients", "4", "--seed", "3", "--out", out, "--json")
+		"--seconds", "1", "--ttl", "2s", "--clients", "4", "--seed", "3", "--out", out, "--json")
 	if code != 0 {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}
@@ -93,8 +95,12 @@ func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 	}
 	for _, page := range []string{filepath.Join(out, "report.html"), filepath.Join(out, "again.html")} {
 		if strings.HasSuffix(page, "again.html") {
-			if code, stdout, stderr := run(t, "chaos", "report", history, "-o", page); code != 0 {
+			code, stdout, stderr := run(t, "chaos", "report", history, "-o", page, "--json")
+			if code != 0 {
 				t.Errorf("report: %d: %s%s", code, stdout, stderr)
+			}
+			if again := parseReport(t, []byte(stdout)); again.Acquired != r.Acquired || again.Verdict != "safe" {
+				t.Errorf("report --json: %s", stdout)
 			}
 		}
 		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<html") {
@@ -103,10 +109,23 @@ func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 	}
 }
 
+func TestTheChaosMatrixIsATableOrJSON(t *testing.T) {
+	code, stdout, stderr := run(t, "chaos", "matrix", "--fleet", "embedded", "--scenario", "client-clock")
+	if code != 0 || strings.Count(stdout, "\n") != 4 || !strings.Contains(stdout, "| client-clock | getset | **unsafe** |") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = run(t, "chaos", "matrix", "--fleet", "embedded", "--scenario", "client-clock,failover", "--json")
+	r := parseReport(t, []byte(stdout))
+	if code != 0 || len(r.Runs) != 2 || r.Runs[0].Subject != "redlock" || r.Runs[1].Verdict != "unsafe" || len(r.LeftOut) == 0 ||
+		!strings.Contains(stdout, `"expected":true`) {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
 func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
 	out := t.TempDir()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush,client-clock", "--subject", "get-del",
-		"--seconds", "1", "--ttl", "500ms", "--clients", "3", "--beside", "none", "--out", out)
+		"--seconds", "1", "--ttl", "2s", "--clients", "3", "--beside", "none", "--out", out)
 	if code != 1 || !strings.Contains(stdout, "unsafe") || !strings.Contains(stderr, "both believed") {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}
@@ -129,27 +148,96 @@ func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 	}
 }
 
+func TestAHistoryThatCannotBeJudgedToItsEndIsNotSafeWithoutAWord(t *testing.T) {
+	var lines strings.Builder
+	at := 0
+	line := func(format string, args ...any) {
+		fmt.Fprintf(&lines, `{"at":%d,`+format+"}\n", append([]any{at}, args...)...)
+		at++
+	}
+	line(`"kind":"start","run":{"version":1,"scenario":"crowd","subject":"made by hand","nodes":["n1"],"ttl":1000000000}`)
+	const crowd = 70 // that all read at once
+	for op := 1; op <= crowd; op++ {
+		line(`"kind":"acquire","client":%d,"op":%d,"resource":"stock"`, op, op)
+		line(`"kind":"granted","client":%d,"op":%d`, op, op)
+		line(`"kind":"release","client":%d,"op":%d,"until":%d`, op, op, at)
+	}
+	for op := 1; op <= crowd; op++ {
+		line(`"kind":"read","client":%d,"op":%d,"resource":"stock","value":0`, op, op)
+	}
+	line(`"kind":"end"`)
+	file := filepath.Join(t.TempDir(), "history.jsonl")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "chaos", "check", file)
+	if code != 2 || !strings.Contains(stdout, "unsure*") || !strings.Contains(stdout, `NOT CHECKED: unfenced register of "stock": lines`) {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = run(t, "chaos", "check", "--json", file)
+	var r struct {
+		Verdict string
+		LeftOut []struct{ Check, Resource, Reason string } `json:"checks_left_out"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if code != 2 || r.Verdict != "unsure" || len(r.LeftOut) == 0 || r.LeftOut[0].Resource != "stock" || r.LeftOut[0].Reason == "" {
+		t.Errorf("%d: %+v %s", code, r, stderr)
+	}
+}
+
 func TestWhatChaosCannotRunExitsTwo(t *testing.T) {
+	for _, args := range [][]string{
+		{"check", "/nonexistent"},
+		{"check", "chaos_test.go"},
+		{"report", "/nonexistent", "-o", "/nonexistent.html"},
+		{"report", "/nonexistent", "--json"},
+	} {
+		code, stdout, stderr := run(t, append([]string{"chaos"}, args...)...)
+		if code != 2 || !saysWhy(args, stdout, stderr) {
+			t.Errorf("%v: %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestWrongUsageOfChaosIsOneLineAndExits64(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "--scenario", "doom"},
 		{"run", "--subject", "doom"},
 		{"run", "--beside", "doom"},
 		{"run", "--fleet", "armada"},
+		{"run", "--fleet", "armada", "--json"},
+		{"run", "--fleet", "embedded", "--image", "redis:7"},
 		{"run", "--seconds", "0"},
 		{"run", "--seconds", "NaN"},
-		{"run", "--nodes", "99", "--scenario", "control"},
+		{"run", "--nodes", "99"},
+		{"run", "--clients", "-1"},
+		{"run", "--ttl", "1ms"},
 		{"run", "--doom"},
 		{"run", "now"},
+		{"matrix", "--fleet", "armada"},
+		{"matrix", "now"},
+		{"list", "--doom"},
 		{"check"},
-		{"check", "/nonexistent"},
-		{"check", "chaos_test.go"},
-		{"report", "/nonexistent", "-o", "/nonexistent.html"},
 		{"report", "chaos_test.go"},
+		{"doom"},
 	} {
-		if code, _, stderr := run(t, append([]string{"chaos"}, args...)...); code != 2 || stderr == "" {
-			t.Errorf("%v: %d: %s", args, code, stderr)
+		code, stdout, stderr := run(t, append([]string{"chaos"}, args...)...)
+		if code != 64 || !saysWhy(args, stdout, stderr) {
+			t.Errorf("%v: %d: %s%s", args, code, stdout, stderr)
 		}
 	}
+}
+
+// saysWhy reports whether a failure is said in one line: on standard error, or with --json as an object on standard
+// output.
+func saysWhy(args []string, stdout, stderr string) bool {
+	if !slices.Contains(args, "--json") {
+		return stdout == "" && strings.Count(stderr, "\n") == 1
+	}
+	var failure struct{ Error, Kind string }
+	return stderr == "" && strings.Count(stdout, "\n") == 1 && json.Unmarshal([]byte(stdout), &failure) == nil && failure.Error != "" && failure.Kind != ""
 }
 
 func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,10 +19,12 @@ const longestSleep = time.Second
 
 // A child is the command that runs under the lock.
 type child struct {
-	cmd   *exec.Cmd
-	group bool          // it leads a process group of its own
-	began chan error    // how its start went
-	ended chan struct{} // closed when it was waited for
+	cmd       *exec.Cmd
+	group     bool          // it leads a process group of its own
+	guard     *guard        // kills it if we are killed
+	unguarded error         // why it has no guard
+	began     chan error    // how its start went
+	ended     chan struct{} // closed when it was waited for
 }
 
 // startChild starts the command on an OS thread that lives until the command ended: on Linux the kernel
@@ -32,10 +36,14 @@ func startChild(path string, argv, env []string) (*child, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c := &child{cmd: cmd, group: !atTerminal(), began: make(chan error, 1), ended: make(chan struct{})}
 	setAttributes(cmd, c.group)
+	c.guard, c.unguarded = startGuard(c.group)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		defer close(c.ended)
 		err := cmd.Start()
+		if err == nil {
+			c.guard.watch(cmd.Process.Pid)
+		}
 		c.began <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is in cmd.ProcessState
@@ -43,22 +51,32 @@ func startChild(path string, argv, env []string) (*child, error) {
 	}()
 	if err := <-c.began; err != nil {
 		<-c.ended
+		c.guard.stop()
 		return nil, err
 	}
 	return c, nil
 }
 
 // underLease runs the command, and ends it before the lease does.
-func (o *runOptions) underLease(lease *redlock.Lease, signals <-chan os.Signal) (code int, reason string, err error) {
+func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals <-chan os.Signal) (code int, reason string, err error) {
 	c, err := startChild(o.path, o.argv, environment(lease))
 	if err != nil {
 		return exitNotExecutable, "failed", fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)
 	}
+	defer c.guard.stop()
+	if c.unguarded != nil && !o.json {
+		say(o.stderr, "what the command starts will go on if redlock is killed: %v", c.unguarded)
+	}
 	lost := lease.Context()
-	keep := o.killAfter + margin(o.ttl) // the command is told to end when this much is left
+	keep := o.killAfter + margin(ttl) // the command is told to end when this much is left
+	clock := redlock.SystemClock()    // as the lease's, it goes on while the machine is suspended
+	until := clock.Now()              // when the lease would end by itself, as last known
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		if left := lease.Remaining(); left > 0 {
+			until = clock.Now().Add(left)
+		}
 		select {
 		case <-c.ended:
 			if !lease.Valid() {
@@ -66,7 +84,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, signals <-chan os.Signal) 
 				if c.groupAlive() {
 					c.kill()
 				}
-				return exitLost, "lost", fmt.Errorf("the lease was lost before the command ended (%s)", describe(c.cmd.ProcessState))
+				return exitLost, "lost", fmt.Errorf("%s before the command ended (%s)", takenAway(context.Cause(lost)), describe(c.cmd.ProcessState))
 			}
 			code, reason = exitOf(c.cmd.ProcessState)
 			return code, reason, nil
@@ -74,26 +92,46 @@ func (o *runOptions) underLease(lease *redlock.Lease, signals <-chan os.Signal) 
 			c.forward(s.(syscall.Signal))
 			continue
 		case <-lost.Done():
+			if why := context.Cause(lost); isTaken(why) {
+				e := c.end(nil, until.Sub(clock.Now())-margin(ttl), o.killAfter)
+				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), e)
+			}
 		case <-timer.C:
 		}
 		left := lease.Remaining() - keep
 		if left <= 0 {
-			return exitLost, "lost", c.end(lease, o.killAfter, margin(o.ttl))
+			left = lease.Remaining()
+			e := c.end(lost.Done(), left-margin(ttl), o.killAfter)
+			return exitLost, "lost", fmt.Errorf("lease lost: it could not be renewed, %v were left: the command %s", left.Round(time.Millisecond), e)
 		}
 		timer.Reset(min(left, longestSleep))
 	}
 }
 
-// end ends the command: TERM, and KILL after grace, or earlier where the lease has less left than grace and
-// the margin. There is no way back: a renewal that succeeds now comes too late.
-func (c *child) end(lease *redlock.Lease, grace, margin time.Duration) error {
-	left := lease.Remaining()
+// isTaken reports whether the nodes said that the lock is no longer ours: it was not that nobody could be asked.
+func isTaken(lost error) bool {
+	var round *redlock.RoundError
+	return errors.As(lost, &round) && errors.Is(round, redlock.ErrLost) && round.Denied > 0
+}
+
+// takenAway says why a lease was lost.
+func takenAway(lost error) string {
+	var round *redlock.RoundError
+	if !isTaken(lost) || !errors.As(lost, &round) {
+		return "the lease was lost"
+	}
+	return fmt.Sprintf("the lock was taken away: on %d of %s it is no longer ours (released by force, or deleted)",
+		round.Denied, plural(round.Granted+round.Denied+round.Unknown, "node"))
+}
+
+// end ends the command: TERM, and KILL after grace, or when no more is left, or when the lease ends. There is no way
+// back: a renewal that succeeds now comes too late. It says how the command ended.
+func (c *child) end(lost <-chan struct{}, left, grace time.Duration) string {
 	told := time.Now()
-	if left > margin {
+	if left > 0 {
 		c.terminate()
 	}
-	lost := lease.Context()
-	timer := time.NewTimer(min(grace, left-margin))
+	timer := time.NewTimer(min(grace, left))
 	defer timer.Stop()
 	ended := c.ended
 	var poll <-chan time.Time // the command ended; what it left in its group may still run
@@ -114,7 +152,7 @@ wait:
 			if !c.groupAlive() {
 				break wait
 			}
-		case <-lost.Done():
+		case <-lost:
 			c.kill()
 			break wait
 		case <-timer.C:
@@ -126,6 +164,5 @@ wait:
 		<-ended
 		how = "killed"
 	}
-	return fmt.Errorf("lease lost: it could not be renewed, %v were left; the command was told to end, and ended %v later (%s, %s)",
-		left.Round(time.Millisecond), time.Since(told).Round(time.Millisecond), how, describe(c.cmd.ProcessState))
+	return fmt.Sprintf("was told to end, and ended %v later (%s, %s)", time.Since(told).Round(time.Millisecond), how, describe(c.cmd.ProcessState))
 }

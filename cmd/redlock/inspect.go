@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,14 +21,18 @@ func newInspect() *cobra.Command {
 	o := &operator{}
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] KEY [KEY...]",
-		Short: "Say who holds a lock, for how long yet, and its largest fence",
+		Short: "Say who holds a lock, for how much longer, and its largest fencing token",
 		Long: `Asks every node who has KEY: the owner token, the time that is left unless the owner renews it, and the largest
-fence that was granted. A lock is held if a quorum of the nodes has it for one owner.
+fencing token that was granted. A lock is held if a quorum of the nodes has it for one owner, and free if nobody has
+it on so many that vote. In between somebody is taking it or letting go, or failed to; what is left then expires.
 
-It takes nothing, and is no promise: a moment later it may be another. What a node keeps for a client that waits
-counts as free.
+A node in quarantine, or unfit, has no vote: it may have forgotten that it granted the lock. Where too few vote, the
+answer is "unknown".
 
-Exit code: 0 a quorum of the nodes answered for every KEY, 69 too few did, 64 usage.`,
+It takes nothing, and is no promise: a moment later it may be another. A reservation (a released key, kept for the
+next waiter for a short time) is held by nobody.
+
+Exit code: 0 a quorum of the nodes votes and answered for every KEY, 69 too few did, 64 usage.`,
 		Example: "  redlock inspect --nodes a:6379,b:6379,c:6379 nightly",
 		Args:    someKeys,
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -57,6 +64,9 @@ func (o *operator) inspect(ctx context.Context, out io.Writer, keys []string) er
 		}
 		failed = errors.Join(failed, err)
 		report := reportOn(state)
+		if err != nil {
+			report.failed(errTooFewVotes, kindOf(exitNoQuorum))
+		}
 		switch {
 		case o.json:
 			err = writeJSON(out, report)
@@ -70,25 +80,35 @@ func (o *operator) inspect(ctx context.Context, out io.Writer, keys []string) er
 			return err
 		}
 	}
-	if failed != nil {
-		return failure(failed)
+	switch {
+	case failed == nil:
+		return nil
+	case o.json: // said in its line
+		return &exitError{exitNoQuorum, nil}
 	}
-	return nil
+	return &exitError{exitNoQuorum, errTooFewVotes}
 }
+
+var errTooFewVotes = errors.New("too few nodes vote; redlock doctor says why, and what to do about it")
 
 // A lockReport is what inspect prints.
 type lockReport struct {
 	Key    string           `json:"key"`
+	State  string           `json:"state"` // held, free, partial or unknown
 	Held   bool             `json:"held"`
 	Nodes  []nodeLockReport `json:"nodes"`
+	Votes  int              `json:"votes"`
 	Quorum int              `json:"quorum"`
 	holding
+	jsonFailure
 }
 
 type nodeLockReport struct {
-	Node    string `json:"node"`
-	Held    bool   `json:"held"`
-	Problem string `json:"problem,omitempty"`
+	Node     string `json:"node"`
+	Votes    bool   `json:"votes"`
+	Held     bool   `json:"held"`
+	Reserved bool   `json:"reserved,omitempty"`
+	Problem  string `json:"problem,omitempty"`
 	holding
 }
 
@@ -114,112 +134,101 @@ func (h holding) remaining() string {
 }
 
 func reportOn(s *redlock.State) lockReport {
-	l := lockReport{Key: s.Name, Held: s.Held, Quorum: len(s.Nodes)/2 + 1, holding: hold(s.Token, s.Remaining, s.Fence)}
+	l := lockReport{Key: s.Name, Held: s.Held, Votes: s.Votes, Quorum: s.Quorum, holding: hold(s.Token, s.Remaining, s.Fence)}
+	free := 0
 	for _, n := range s.Nodes {
-		r := nodeLockReport{Node: n.Node, Held: n.Held, holding: hold(n.Token, n.Remaining, n.Fence)}
+		r := nodeLockReport{Node: n.Node, Votes: n.Err == nil, Held: n.Held, Reserved: n.Reserved, holding: hold(n.Token, n.Remaining, n.Fence)}
 		if n.Err != nil {
-			r.Problem = oneLine(n.Err.Error())
+			r.Problem, _ = problemOf(n.Err)
+		} else if !n.Held {
+			free++
 		}
 		l.Nodes = append(l.Nodes, r)
+	}
+	switch {
+	case s.Votes < s.Quorum:
+		l.State = "unknown"
+	case s.Held:
+		l.State = "held"
+	case free >= s.Quorum:
+		l.State = "free"
+	default:
+		l.State = "partial"
 	}
 	return l
 }
 
-func (l lockReport) print(out io.Writer) error {
-	answered, having := 0, 0
+// having is on how many nodes each owner has the lock, the one with the most first.
+func (l lockReport) having() string {
+	on := map[string]int{}
 	for _, n := range l.Nodes {
-		if n.Problem == "" {
-			answered++
-		}
-		if n.Held && n.Token == l.Token {
-			having++
+		if n.Held {
+			on[n.Token]++
 		}
 	}
-	key := oneLine(l.Key)
-	switch {
-	case l.Held:
-		fmt.Fprintf(out, "%s is held by %s on %d of %d nodes, for %s unless it is renewed; largest fence %d\n",
-			key, oneLine(l.Token), having, len(l.Nodes), l.remaining(), l.Fence)
-	case answered < l.Quorum:
-		fmt.Fprintf(out, "%s: nobody knows; %d of %d nodes answered, and it takes %d\n", key, answered, len(l.Nodes), l.Quorum)
+	owners := slices.SortedFunc(maps.Keys(on), func(a, b string) int {
+		return cmp.Or(cmp.Compare(on[b], on[a]), cmp.Compare(a, b))
+	})
+	for i, owner := range owners {
+		owners[i] = fmt.Sprintf("%s has it on %d of %s", ownerName(owner), on[owner], plural(len(l.Nodes), "node"))
+	}
+	return strings.Join(owners, ", ")
+}
+
+// ownerName is an owner token to be read. A key that is no string has none.
+func ownerName(token string) string {
+	if token == "" {
+		return "something that is no lock"
+	}
+	return oneLine(token)
+}
+
+func (l lockReport) print(out io.Writer) error {
+	key, all := oneLine(l.Key), plural(len(l.Nodes), "node")
+	having := l.having()
+	switch l.State {
+	case "unknown":
+		fmt.Fprintf(out, "%s: unknown: too few nodes vote (%d of %s, and it takes %d)", key, l.Votes, all, l.Quorum)
+		if having != "" {
+			fmt.Fprintf(out, "; %s", having)
+		}
+		fmt.Fprintln(out)
+	case "held":
+		on := 0
+		for _, n := range l.Nodes {
+			if n.Held && n.Token == l.Token {
+				on++
+			}
+		}
+		fmt.Fprintf(out, "%s is held by %s on %d of %s, for %s unless it is renewed; largest fencing token %d\n",
+			key, ownerName(l.Token), on, all, l.remaining(), l.Fence)
+	case "partial":
+		fmt.Fprintf(out, "%s is being taken or released, or the rest of it expires: %s, and it takes %d; largest fencing token %d\n",
+			key, having, l.Quorum, l.Fence)
 	default:
-		fmt.Fprintf(out, "%s is free: nobody has %d of %d nodes; largest fence %d\n", key, l.Quorum, len(l.Nodes), l.Fence)
+		fmt.Fprintf(out, "%s is free: nobody has it on a quorum (%d of %s)", key, l.Quorum, all)
+		if having != "" {
+			fmt.Fprintf(out, "; %s, of a try that failed or ended just now", having)
+		}
+		fmt.Fprintf(out, "; largest fencing token %d\n", l.Fence)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tOWNER\tLEFT\tFENCE")
+	fmt.Fprintln(table, "NODE\tOWNER\tLEFT\tFENCING TOKEN\tVOTES")
 	for _, n := range l.Nodes {
-		switch {
-		case n.Problem != "":
-			fmt.Fprintf(table, "%s\t? %s\t\t\n", n.Node, n.Problem)
-		case n.Held:
-			fmt.Fprintf(table, "%s\t%s\t%s\t%d\n", n.Node, oneLine(n.Token), n.remaining(), n.Fence)
-		default:
-			fmt.Fprintf(table, "%s\t–\t–\t%d\n", n.Node, n.Fence)
+		votes := "yes"
+		if !n.Votes {
+			votes = "no: " + n.Problem
 		}
+		owner, left := "–", "–"
+		switch {
+		case n.Held:
+			owner, left = ownerName(n.Token), n.remaining()
+		case n.Reserved:
+			owner = "reserved for a waiter"
+		case !n.Votes && n.Fence == 0:
+			owner = "?"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", n.Node, owner, left, n.Fence, votes)
 	}
 	return table.Flush()
-}
-
-func newRelease() *cobra.Command {
-	o := &operator{}
-	force := false
-	cmd := &cobra.Command{
-		Use:   "release --force [flags] KEY",
-		Short: "Delete a lock, whoever holds it, after saying who",
-		Long: `Deletes KEY from every node, whoever holds it. Use it where you know that the holder is gone for good and would
-not wait for the lease to expire.
-
-A holder that lives does not hear of it: it may believe until its next renewal, and another may have the lock by
-then. Only a resource that compares fences is safe from both; fences go on growing.
-
-Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage.`,
-		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly",
-		Args: func(cmd *cobra.Command, keys []string) error {
-			if len(keys) > 1 {
-				return usage("%s takes one KEY", cmd.CommandPath())
-			}
-			return someKeys(cmd, keys)
-		},
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			if !force {
-				return usage("it would take the lock from whoever holds it; say --force if that is what you want")
-			}
-			return o.release(cmd.Context(), cmd.OutOrStdout(), keys[0])
-		},
-	}
-	o.flags(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "yes, from whoever holds it")
-	return cmd
-}
-
-func (o *operator) release(ctx context.Context, out io.Writer, key string) error {
-	client, done, err := o.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	state, err := client.Inspect(ctx, key)
-	if err != nil {
-		return failure(err)
-	}
-	before := reportOn(state)
-	if o.json {
-		err = writeJSON(out, before)
-	} else {
-		err = before.print(out)
-	}
-	if err != nil {
-		return err
-	}
-	if err := client.ForceRelease(ctx, key); err != nil {
-		return failure(err)
-	}
-	switch {
-	case o.json:
-	case slices.ContainsFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Held }):
-		fmt.Fprintf(out, "%s was released\n", oneLine(key))
-	default:
-		fmt.Fprintln(out, "there was nothing to release")
-	}
-	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,12 +22,13 @@ func (s *stopSignal) code() int     { return exitSignal + int(s.sig) }
 type runReport struct {
 	Key           string   `json:"key"`
 	Keys          []string `json:"keys"`
-	Fence         uint64   `json:"fence"` // 0: the lock was not had
+	Fence         uint64   `json:"fence"` // 0: the lock was not acquired
 	WaitedSeconds float64  `json:"waited_seconds"`
 	HeldSeconds   float64  `json:"held_seconds"`
 	ExitCode      int      `json:"exit_code"`
 	Reason        string   `json:"reason"` // exited, signal, lost, held, no-quorum, interrupted, usage or failed
 	Detail        string   `json:"detail,omitempty"`
+	jsonFailure
 }
 
 // runReported is redlock run, with a report of how it went.
@@ -50,7 +50,8 @@ func runReported(ctx context.Context, o *runOptions, args []string, dash int) er
 		return &exitError{code, err}
 	}
 	if err != nil {
-		r.Detail = oneLine(err.Error())
+		r.failed(err, reason)
+		r.Detail = r.Error
 	}
 	if err := writeJSON(o.stderr, r); err != nil {
 		return &exitError{exitFailed, err}
@@ -63,50 +64,62 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	listen(signals)
 	defer signal.Stop(signals)
 
-	nodes, closeNodes, err := openNodes(ctx, o.nodes)
+	nodes, closeNodes, err := o.openNodes(ctx)
 	if err != nil {
 		return codeOf(err)
 	}
 	defer closeNodes()
-	var once sync.Once
-	client, err := redlock.New(redlock.Config{
-		Nodes: nodes,
-		TTL:   o.ttl,
-		// With less, the command would be ended as soon as it began.
-		MinValidity: o.killAfter + margin(o.ttl),
-		Hooks: redlock.Hooks{Refused: func(_ []string, err error) {
-			if errors.Is(err, redlock.ErrNoQuorum) && !o.patience.once && !o.json {
-				once.Do(func() { say(o.stderr, "waiting (--wait %s): %v", o.patience.written, err) })
-			}
-		}},
-	})
+	notice := &waitNotice{o: o}
+	cfg, err := o.config(ctx, nodes, redlock.Hooks{Refused: notice.refused})
 	if err != nil {
-		return codeOf(failure(err))
+		return codeOf(err)
+	}
+	if err := o.checkTimes(cfg.TTL); err != nil {
+		return codeOf(err)
+	}
+	// With less, the command would be ended as soon as it began.
+	cfg.MinValidity = o.killAfter + margin(cfg.TTL)
+	client, err := o.start(ctx, cfg)
+	if err != nil {
+		return codeOf(err)
 	}
 	defer client.Close()
-	if err := enrollNew(ctx, o.nodes, client); err != nil {
-		return codeOf(failure(err))
-	}
 
+	lock := withMinHold(client.Mutex(o.keys[0], o.keys[1:]...), o.atLeast)
 	began := time.Now()
-	lease, err := o.acquireUnlessStopped(ctx, client.Mutex(o.keys[0], o.keys[1:]...), signals)
+	stopNotice := notice.start(ctx, client)
+	lease, err := o.acquireUnlessStopped(ctx, lock, signals)
+	stopNotice()
 	had := time.Now()
 	r.WaitedSeconds = had.Sub(began).Seconds()
 	if err != nil {
 		return codeOf(err)
 	}
 	r.Fence = lease.Fence()
-	code, reason, err = o.underLease(lease, signals)
+	code, reason, err = o.underLease(lease, cfg.TTL, signals)
 	lost := !lease.Valid()
 	released := lease.Release(context.WithoutCancel(ctx))
 	r.HeldSeconds = time.Since(had).Seconds()
-	if err == nil && !lost && released != nil && !o.json {
+	switch {
+	case err != nil || lost || released == nil:
+	case errors.Is(released, redlock.ErrLost):
+		return exitLost, kindOf(exitLost), fmt.Errorf("%s while the command ran, which ended before that was known (exit code %d)",
+			takenAway(released), code)
+	case !o.json:
 		say(o.stderr, "the release reached no quorum, the lock expires by itself: %v", released)
 	}
 	return code, reason, err
 }
 
-// acquireUnlessStopped takes the signals for itself until the lock is had: there is no command yet that they
+// withMinHold keeps the lock for at least this long.
+func withMinHold(lock redlock.Lock, least time.Duration) redlock.Lock {
+	if least == 0 {
+		return lock
+	}
+	return lock.WithMinHold(least)
+}
+
+// acquireUnlessStopped takes the signals for itself until the lock is acquired: there is no command yet that they
 // could be for.
 func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock, signals <-chan os.Signal) (*redlock.Lease, error) {
 	ctx, stop := context.WithCancelCause(ctx)
@@ -141,12 +154,5 @@ func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock
 func codeOf(err error) (code int, reason string, _ error) {
 	exit := &exitError{exitFailed, err}
 	errors.As(err, &exit)
-	reasons := map[int]string{exitUsage: "usage", exitHeld: "held", exitNoQuorum: "no-quorum"}
-	if reason = reasons[exit.code]; reason == "" {
-		reason = "failed"
-	}
-	if exit.code > exitSignal {
-		reason = "interrupted"
-	}
-	return exit.code, reason, exit.err
+	return exit.code, kindOf(exit.code), exit.err
 }

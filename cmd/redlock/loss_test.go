@@ -104,7 +104,7 @@ func TestNoQuorumExits69(t *testing.T) {
 		require.NoError(t, p.cmd.Process.Signal(sig))
 		code, _, stderr := p.wait()
 		assert.Equal(t, want, code, stderr)
-		assert.Contains(t, stderr, "before the lock was had")
+		assert.Contains(t, stderr, "before the lock was acquired")
 	}
 }
 

@@ -51,6 +51,10 @@ func usage(format string, args ...any) error {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == guardCommand {
+		guardMain(os.Stdin)
+		return
+	}
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -60,7 +64,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
@@ -71,8 +75,60 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case exit.err == nil:
 		return exit.code
 	}
-	say(stderr, "%v", exit.err)
+	switch {
+	case !wantsJSON(args):
+		say(stderr, "%v", exit.err)
+	case cmd.Name() == "run" && cmd.Parent() == root: // its standard output is the command's
+		_ = writeJSON(stderr, failureOf(exit))
+	default:
+		_ = writeJSON(stdout, failureOf(exit))
+	}
 	return exit.code
+}
+
+// wantsJSON reports whether the flag is there, also where the others could not be read.
+func wantsJSON(args []string) bool {
+	for _, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "--json", "--json=true":
+			return true
+		}
+	}
+	return false
+}
+
+// A jsonFailure is what --json prints where a command failed.
+type jsonFailure struct {
+	Error string `json:"error,omitempty"`
+	Kind  string `json:"kind,omitempty"` // held, no-quorum, lost, no-vote, usage, interrupted or failed
+}
+
+const kindNoVote = "no-vote"
+
+func (f *jsonFailure) failed(err error, kind string) { *f = jsonFailure{oneLine(err.Error()), kind} }
+
+func failureOf(exit *exitError) (f jsonFailure) {
+	f.failed(exit, kindOf(exit.code))
+	return f
+}
+
+// kindOf is the exit code in words.
+func kindOf(code int) string {
+	switch {
+	case code == exitUsage:
+		return "usage"
+	case code == exitHeld:
+		return "held"
+	case code == exitNoQuorum:
+		return "no-quorum"
+	case code == exitLost:
+		return "lost"
+	case code > exitSignal:
+		return "interrupted"
+	}
+	return "failed"
 }
 
 func newRoot() *cobra.Command {

@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
+	"io"
 	"net/url"
 	"os"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
@@ -17,39 +16,65 @@ const nodesEnv = "REDLOCK_NODES"
 // embeddedNodes in place of URLs asks for nodes in this process.
 const embeddedNodes = "embedded"
 
-func nodesFlag(cmd *cobra.Command, nodes *string) {
-	// The environment is not the flag's default: --help would print the passwords in it.
-	cmd.Flags().StringVar(nodes, "nodes", "",
-		"URLs of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
+// maxNodesFile bounds what is read of a --nodes-file: 64 nodes need a small part of it.
+const maxNodesFile = 1 << 20
+
+// nodeList returns what was written about the nodes, and where.
+func (f *clientFlags) nodeList(stdin io.Reader) (list, source string, err error) {
+	switch {
+	case f.nodes != "" && f.nodesFile != "":
+		return "", "", usage("--nodes and --nodes-file exclude each other; give one of them")
+	case f.nodesFile == "-":
+		list, err = readNodes(stdin)
+		return list, "--nodes-file", err
+	case f.nodesFile != "":
+		file, err := os.Open(f.nodesFile)
+		if err != nil {
+			return "", "", usage("--nodes-file: %w", err)
+		}
+		defer file.Close()
+		list, err := readNodes(file)
+		return list, "--nodes-file", err
+	case f.nodes != "":
+		return f.nodes, "--nodes", nil
+	}
+	return os.Getenv(nodesEnv), nodesEnv, nil
 }
 
-func nodeList(flag string) (list, source string) {
-	if flag != "" {
-		return flag, "--nodes"
+// readNodes reads URLs that are separated by commas or line ends. A line that begins with # is a comment.
+func readNodes(r io.Reader) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxNodesFile))
+	if err != nil {
+		return "", usage("--nodes-file: %w", err)
 	}
-	return os.Getenv(nodesEnv), nodesEnv
-}
-
-// enrollNew enrolls nodes that openNodes has just started: no lease can be out on them.
-func enrollNew(ctx context.Context, flag string, client *redlock.Client) error {
-	if list, _ := nodeList(flag); list != embeddedNodes {
-		return nil
+	var nodes []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			nodes = append(nodes, line)
+		}
 	}
-	return client.Enroll(ctx)
+	if len(nodes) == 0 {
+		return "", usage("--nodes-file: it names no node; write one URL a line")
+	}
+	return strings.Join(nodes, ","), nil
 }
 
 // openNodes returns the nodes that the user asked for, and what ends those that it started.
-func openNodes(ctx context.Context, flag string) ([]redlock.Node, func(), error) {
-	list, source := nodeList(flag)
+func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), error) {
+	list, source, err := f.nodeList(os.Stdin)
+	if err != nil {
+		return nil, nil, err
+	}
 	switch list {
 	case "":
-		return nil, nil, usage("no nodes: give --nodes url,url,url or set %s", nodesEnv)
+		return nil, nil, usage("no nodes: give --nodes url,url,url or --nodes-file FILE, or set %s", nodesEnv)
 	case embeddedNodes:
-		f, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{})
+		f.embedded = true
+		started, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{})
 		if err != nil {
 			return nil, nil, &exitError{exitFailed, err}
 		}
-		return redlock.Nodes(f.URLs()...), func() { _ = f.Close() }, nil
+		return redlock.Nodes(started.URLs()...), func() { _ = started.Close() }, nil
 	}
 	var urls []string
 	for _, u := range strings.Split(list, ",") {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,43 +13,10 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// An operator is what the commands for operators have in common: the nodes, and how to answer.
+// An operator is what the commands for operators have in common.
 type operator struct {
-	nodes  string
-	maxTTL time.Duration
-	json   bool
-}
-
-func (o *operator) flags(cmd *cobra.Command) {
-	nodesFlag(cmd, &o.nodes)
-	cmd.Flags().DurationVar(&o.maxTTL, "max-ttl", 30*time.Second, "the longest lease of any client of these nodes; Config.MaxTTL")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON line")
-}
-
-// open connects to the nodes. They keep running until done is called, if they are our own.
-func (o *operator) open(ctx context.Context) (client *redlock.Client, done func(), err error) {
-	nodes, closeNodes, err := openNodes(ctx, o.nodes)
-	if err != nil {
-		return nil, nil, err
-	}
-	client, err = o.connect(ctx, nodes, redlock.Hooks{})
-	if err != nil {
-		closeNodes()
-		return nil, nil, err
-	}
-	return client, func() { client.Close(); closeNodes() }, nil
-}
-
-func (o *operator) connect(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (*redlock.Client, error) {
-	client, err := redlock.New(redlock.Config{Nodes: nodes, MaxTTL: o.maxTTL, TTL: min(10*time.Second, o.maxTTL), Hooks: hooks})
-	if err != nil {
-		return nil, failure(err)
-	}
-	if err := enrollNew(ctx, o.nodes, client); err != nil {
-		client.Close()
-		return nil, failure(err)
-	}
-	return client, nil
+	clientFlags
+	onlyNew, changeConfig bool // of enroll
 }
 
 func newEnroll() *cobra.Command {
@@ -60,7 +28,11 @@ func newEnroll() *cobra.Command {
 quarantine before it grants. enroll ends that at once, on every node that can be reached.
 
 Use it once on new servers. It is your word that no client holds a lease that one of these nodes may have
-forgotten: said wrongly, two clients may hold one lock.
+forgotten: said wrongly, two clients may hold one lock. With --only-new, servers that have ever been used are refused.
+
+Nodes remember how their clients are configured (MaxTTL, Prefix and others). A node that has another configuration is
+refused, with the field and both values. --change-config replaces it: stop all clients before, and wait as long as
+their MaxTTL.
 
 Exit code: 0 every node was enrolled, 69 not all were reached (the others are enrolled), 64 usage.`,
 		Example: "  redlock enroll --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
@@ -68,6 +40,8 @@ Exit code: 0 every node was enrolled, 69 not all were reached (the others are en
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.enroll(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.onlyNew, "only-new", false, "refuse a server that has ever been used")
+	cmd.Flags().BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that the nodes remember")
 	return cmd
 }
 
@@ -84,16 +58,60 @@ func (o *operator) enroll(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer done()
-	if err := client.Enroll(ctx); err != nil {
-		return failure(err)
+	if err := o.declare(ctx, client); err != nil {
+		return failure(whichEnrolled(err))
 	}
 	status := client.Status(ctx)
 	if o.json {
 		return writeJSON(out, diagnose(status))
 	}
-	fmt.Fprintf(out, "%d nodes enrolled: they grant leases of up to %v from now on\n", len(status), o.maxTTL)
-	return nil
+	longest := usualMaxTTL
+	if known := status[0].MaxTTL; known != 0 {
+		longest = known
+	}
+	_, err = fmt.Fprintf(out, "%s enrolled; leases of up to %v are granted from now on\n", plural(len(status), "node"), longest)
+	return err
 }
+
+// declare gives the operator's word.
+func (o *operator) declare(ctx context.Context, client *redlock.Client) error {
+	switch {
+	case o.onlyNew && o.changeConfig:
+		return usage("give --only-new or --change-config: a server that was never used has no configuration to change")
+	case o.onlyNew:
+		return client.Enroll(ctx, redlock.OnlyNew())
+	case o.changeConfig:
+		return client.Enroll(ctx, redlock.ChangeConfig())
+	}
+	return client.Enroll(ctx)
+}
+
+// whichEnrolled says which nodes were enrolled and which were not, and why.
+func whichEnrolled(err error) error {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || round.Err == nil {
+		return err
+	}
+	all := round.Granted + round.Denied + round.Unknown
+	why := reasons{all: all}
+	for _, err := range round.Err.Errors {
+		var node *redlock.NodeError
+		if errors.As(err, &node) {
+			why.add(node.Node, oneLine(node.Err.Error()))
+		}
+	}
+	not := len(round.Err.Errors)
+	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-not, plural(all, "node"), why.String()), err}
+}
+
+// An enrollError is one that tells less, in other words.
+type enrollError struct {
+	text string
+	err  error
+}
+
+func (e *enrollError) Error() string { return e.text }
+func (e *enrollError) Unwrap() error { return e.err }
 
 func newDoctor() *cobra.Command {
 	o := &operator{}
@@ -114,7 +132,10 @@ Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 }
 
 func (o *operator) doctor(ctx context.Context, out io.Writer) error {
-	nodes, closeNodes, err := openNodes(ctx, o.nodes)
+	if err := o.check(); err != nil {
+		return err
+	}
+	nodes, closeNodes, err := o.openNodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,8 +146,14 @@ func (o *operator) doctor(ctx context.Context, out io.Writer) error {
 	}
 	defer client.Close()
 	status := client.Status(ctx)
-	o.try(ctx, nodes, status)
+	reach(ctx, nodes, status)
+	if err := try(ctx, client, status); err != nil {
+		return err
+	}
 	report := diagnose(status)
+	if missing := len(report.Nodes) - report.Votes; missing > 0 {
+		report.failed(fmt.Errorf("%s of %d without a vote", plural(missing, "node"), len(report.Nodes)), kindNoVote)
+	}
 	if o.json {
 		err = writeJSON(out, report)
 	} else {
@@ -144,6 +171,7 @@ type diagnosis struct {
 	Votes  int          `json:"votes"`
 	Quorum int          `json:"quorum"`
 	Advice []string     `json:"advice,omitempty"` // about all of them together
+	jsonFailure
 }
 
 type nodeReport struct {
@@ -165,16 +193,16 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 	d := diagnosis{Quorum: len(status)/2 + 1}
 	switch n := len(status); {
 	case n == 1:
-		d.Advice = append(d.Advice, "one node alone stands no failure, and has no other clock to compare its own with; use three or five")
+		d.Advice = append(d.Advice, "one node alone tolerates no failure, and has no other clock to compare its own with; use three or five")
 	case n%2 == 0:
-		d.Advice = append(d.Advice, fmt.Sprintf("%d nodes stand no more failures than %d would; leave one out, or add one", n, n-1))
+		d.Advice = append(d.Advice, fmt.Sprintf("%d nodes tolerate no more failures than %d would; leave one out, or add one", n, n-1))
 	}
 	for _, s := range status {
 		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
 			Version: s.Version, RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
 			QuarantineMillis: s.Quarantine.Milliseconds(), MaxTTLMillis: s.MaxTTL.Milliseconds()}
 		if s.Latency > slowRoundTrip {
-			n.Warnings = append(n.Warnings, fmt.Sprintf("a round trip takes %v; set NodeTimeout to some times that (its default is 250ms)",
+			n.Warnings = append(n.Warnings, fmt.Sprintf("a round trip takes %v; set NodeTimeout (--node-timeout) to several times that (its default is 250ms)",
 				s.Latency.Round(time.Millisecond)))
 		}
 		if s.Err != nil {
@@ -227,6 +255,14 @@ func (d diagnosis) print(out io.Writer) error {
 	if d.Votes < d.Quorum {
 		mark, say = "✗", "no quorum, so nothing is granted"
 	}
-	_, err := fmt.Fprintf(out, "%s %d of %d nodes vote, and it takes %d: %s\n", mark, d.Votes, len(d.Nodes), d.Quorum, say)
+	_, err := fmt.Fprintf(out, "%s %d of %s %s, and it takes %d: %s\n", mark, d.Votes, plural(len(d.Nodes), "node"), votes(d.Votes), d.Quorum, say)
 	return err
+}
+
+// votes is the verb for so many nodes.
+func votes(n int) string {
+	if n == 1 {
+		return "votes"
+	}
+	return "vote"
 }

@@ -9,20 +9,70 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
 )
+
+// pidIn waits for a process id in a file.
+func pidIn(t *testing.T, file string) (pid int) {
+	t.Helper()
+	eventually(t, "the process id in "+filepath.Base(file), func() bool {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.HasSuffix(string(text), "\n") {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
+	return pid
+}
+
+// isDead says so also of a process that nobody has waited for.
+func isDead(pid int) bool {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ")
+}
 
 func TestTheCommandDiesWithRedlock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := start(t, nil, nil, "run", "--nodes=embedded", "k", "--", "sh", "-c", `echo $$ >"$0"; exec sleep 20 >/dev/null`, file)
-	eventually(t, "the command", func() bool { return size(file) > 0 })
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	require.NoError(t, err)
+	pid := pidIn(t, file)
 	require.NoError(t, p.cmd.Process.Kill())
 	p.wait()
-	eventually(t, "the end of the command", func() bool {
-		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		return syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ")
+	eventually(t, "the end of the command", func() bool { return isDead(pid) })
+}
+
+// The kernel kills the command itself; what the command started is the guard's to kill.
+func TestWhatTheCommandStartedDiesWithRedlock(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	file := filepath.Join(t.TempDir(), "pid")
+	const script = `trap '' TERM HUP; sh -c 'trap "" TERM HUP; echo $$ >"$0"; exec sleep 30 >/dev/null' "$0" & wait`
+	p := start(t, nil, nil, "run", nodes(f), "k", "--", "sh", "-c", script, file)
+	pid := pidIn(t, file)
+	require.False(t, isDead(pid))
+	require.NoError(t, p.cmd.Process.Kill())
+	p.wait()
+	eventually(t, "the end of what the command started", func() bool { return isDead(pid) })
+}
+
+// What the command leaves behind when it ends well is its own affair, and the guard's no more.
+func TestTheGuardEndsWithTheCommand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	code, _, errs := run(t, "run", "--nodes=embedded", "k", "--", "sh", "-c", `sleep 30 >/dev/null 2>&1 </dev/null & echo $! >"$0"`, file)
+	require.Equal(t, 0, code, errs)
+	pid := pidIn(t, file)
+	require.False(t, isDead(pid), "it was left running by the command, which had ended")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	guards := 0
+	eventually(t, "the end of every guard", func() bool {
+		guards = 0
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			if strings.Contains(string(text), filepath.Dir(binary)) && strings.Contains(string(text), "guard-run") {
+				guards++
+			}
+		}
+		return guards == 0
 	})
 }

@@ -19,7 +19,7 @@ const runHelp = `Runs CMD while holding the lock on KEY, or on all of several KE
 
 CMD has our standard streams, and finds in its environment
   REDLOCK_KEY    the key; several are one a line
-  REDLOCK_FENCE  a number larger than that of every earlier holder, for a resource that can refuse smaller ones
+  REDLOCK_FENCE  the fencing token, larger than that of every earlier holder, for a resource that can refuse smaller ones
   REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock
 
 INT, TERM, HUP, QUIT, USR1 and USR2 sent to redlock are passed on. In the foreground of a terminal CMD stays in
@@ -29,20 +29,31 @@ it, USR1 and USR2 to CMD alone.
 
 If the lease can no longer be renewed, CMD gets TERM, and KILL after --kill-after, before the lease ends and
 another can have the lock. Its process group gets the same. At a terminal, where there is none, CMD alone does:
-what it started must end with it. If redlock itself is killed, CMD is killed too, on Linux.
+what it started must end with it.
+
+If the lock is taken away (redlock release --force, or somebody deleted its keys), redlock hears of it at its next
+renewal, and CMD gets TERM, and KILL after --kill-after or when the lease would have ended, whichever is sooner. That
+may be too late: another may have the lock as soon as it was taken away.
+
+If redlock itself is killed (kill -9), CMD and its process group are killed too, by a second process that waits for
+that. This cannot be guaranteed where that process is killed as well, or redlock is killed in the moment in which it
+starts CMD; for what leaves the group (setsid, a daemon); at a terminal, where CMD alone is killed; and on Windows. CMD
+can then run on for longer than the lease: give the fencing token to what it works on.
+
+--at-least keeps the lock for that long, whatever CMD does: with a schedule, a little less than its interval. Without
+it, a host whose clock is late, or that starts again, would find the lock of a short job free, and run the job again.
 
 Exit code: CMD's own (128+n if a signal ended it), or
    64  usage                                 75  held by another within --wait
    69  no quorum of nodes within --wait      76  lease lost, CMD killed
   126  CMD cannot be executed               127  CMD was not found
-  130  interrupted (143: terminated) before the lock was had`
+  130  interrupted (143: terminated) before the lock was acquired`
 
 type runOptions struct {
-	nodes     string
-	ttl       time.Duration
+	clientFlags
 	wait      string
 	killAfter time.Duration
-	json      bool
+	atLeast   time.Duration
 
 	patience waiting
 	keys     []string
@@ -64,12 +75,12 @@ func newRun() *cobra.Command {
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())
 		},
 	}
-	nodesFlag(cmd, &o.nodes)
+	o.flags(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&o.ttl, "ttl", 10*time.Second, "length of the lease, renewed at a third of it; at most 30s")
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (ask once), a duration or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL when the lease is going to be lost")
-	flags.BoolVar(&o.json, "json", false, "print one JSON line on standard error at the end, and nothing else")
+	flags.DurationVar(&o.atLeast, "at-least", 0, "keep the lock for at least this long, also when CMD ends sooner")
+	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
 
@@ -113,19 +124,33 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	if o.patience, err = parseWait(o.wait); err != nil {
 		return err
 	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.atLeast < 0 {
+		return usage("--at-least %v is negative", o.atLeast)
+	}
+	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
+		return err
+	}
+	o.path, err = findCommand(o.argv[0])
+	return err
+}
+
+// checkTimes holds for leases of this length.
+func (o *runOptions) checkTimes(ttl time.Duration) error {
 	// In ordinary times a lease runs down to two thirds of its TTL. TERM at more than half would leave no
 	// time for a renewal to be tried again.
 	switch {
 	case o.killAfter < 0:
 		return usage("--kill-after %v is negative", o.killAfter)
-	case o.ttl <= 2*margin(o.ttl):
-		return usage("--ttl %v is too short to end a command in; give %v or more", o.ttl, 100*time.Millisecond)
-	case o.killAfter+margin(o.ttl) > o.ttl/2:
+	case ttl <= 2*margin(ttl):
+		return usage("--ttl %v is too short to end a command in; give %v or more", ttl, 100*time.Millisecond)
+	case o.killAfter+margin(ttl) > ttl/2:
 		return usage("--kill-after %v is too long for --ttl %v: give --kill-after %v or less, or a longer --ttl",
-			o.killAfter, o.ttl, (o.ttl/2 - margin(o.ttl)).Round(time.Millisecond))
+			o.killAfter, ttl, (ttl/2 - margin(ttl)).Round(time.Millisecond))
 	}
-	o.path, err = findCommand(o.argv[0])
-	return err
+	return nil
 }
 
 // findCommand says 126 and 127 as a shell does.
@@ -176,7 +201,7 @@ func (o *runOptions) explain(ctx context.Context, err error) error {
 		return nil
 	}
 	if stopped := (*stopSignal)(nil); errors.As(context.Cause(ctx), &stopped) {
-		return &exitError{stopped.code(), fmt.Errorf("%w before the lock was had", stopped)}
+		return &exitError{stopped.code(), fmt.Errorf("%w before the lock was acquired", stopped)}
 	}
 	var round *redlock.RoundError
 	switch {

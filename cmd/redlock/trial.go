@@ -2,86 +2,43 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/quorumlock/redlock"
 )
 
-const (
-	trialTime = 5 * time.Second
-	// trialWait is how long the second client waits at the least, beside some round trips: longer than a round,
-	// after which it has surely asked.
-	trialWait = 300 * time.Millisecond
-)
-
-// try takes a lock on each node that votes, on that one alone, and lets another client wait for it: what the node's
-// user may not do shows only where it is done. Problems go into the status.
-func (o *operator) try(ctx context.Context, nodes []redlock.Node, status []redlock.NodeStatus) {
-	var wg sync.WaitGroup
-	for i := range nodes {
-		s := &status[i]
-		if s.Err != nil {
-			continue
-		}
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, trialTime)
-			defer cancel()
-			if err := o.tryNode(ctx, nodes[i], s.Latency); err != nil {
-				s.Err = fmt.Errorf("it fails at what a lock needs: %w", err)
-			}
-		})
+// try does on each node what a lock needs: what the node's user may not do shows only where it is done. Problems go
+// into the status.
+func try(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
+	problems, err := client.Trial(ctx)
+	if err != nil {
+		return failure(err)
 	}
-	wg.Wait()
+	for i, problem := range problems {
+		if problem != nil && status[i].Err == nil {
+			status[i].Err = fmt.Errorf("it fails at what a lock needs: %w", problem)
+		}
+	}
+	return nil
 }
 
-// tryNode goes through a lock's life on one node.
-func (o *operator) tryNode(ctx context.Context, node redlock.Node, roundTrip time.Duration) (err error) {
-	defer func() {
-		if own := (*redlock.NodeError)(nil); errors.As(err, &own) {
-			err = own.Err
+// awaitFree waits until no node has the name, so that nothing of ours is left behind: after a release a node may
+// keep the key for a client that waited and gave up, until that client says so, or for a tenth of a second.
+func awaitFree(ctx context.Context, client *redlock.Client, name string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		state, err := client.Inspect(ctx, name)
+		if err != nil {
+			return
 		}
-	}()
-	holder, err := o.connect(ctx, []redlock.Node{node}, redlock.Hooks{})
-	if err != nil {
-		return err
-	}
-	defer holder.Close()
-	failed := make(chan error, 1)
-	waiter, err := o.connect(ctx, []redlock.Node{node}, redlock.Hooks{Refused: func(_ []string, err error) {
-		if !errors.Is(err, redlock.ErrHeld) {
-			select {
-			case failed <- err:
-			default:
-			}
+		if !slices.ContainsFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Held || n.Reserved }) {
+			return
 		}
-	}})
-	if err != nil {
-		return err
-	}
-	defer waiter.Close()
-
-	name := "doctor/" + rand.Text()
-	lease, err := holder.Mutex(name).TryAcquire(ctx)
-	if err != nil {
-		return err
-	}
-	waiting, stop := context.WithTimeout(ctx, trialWait+8*roundTrip)
-	defer stop()
-	if next, err := waiter.Mutex(name).Acquire(waiting); err == nil {
-		return errors.Join(errors.New("it granted a lock twice"), next.Release(ctx))
-	}
-	_, inspected := holder.Inspect(ctx, name)
-	err = errors.Join(inspected, lease.Extend(ctx), lease.Release(ctx))
-	select {
-	case refused := <-failed:
-		return errors.Join(refused, err)
-	default:
-		return err
+		sleep(ctx, 5*time.Millisecond)
 	}
 }
 
@@ -89,7 +46,7 @@ func (o *operator) tryNode(ctx context.Context, node redlock.Node, roundTrip tim
 func remedy(problem string) string {
 	for _, sign := range []string{"NOPERM", "no permissions", "can't run this command"} {
 		if strings.Contains(problem, sign) {
-			return "; docs/operations.md has the rights that its user must have"
+			return "; docs/operations.md has the rights that its user must have; where they are for keys with a prefix, give --prefix"
 		}
 	}
 	return ""

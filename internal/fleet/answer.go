@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +24,13 @@ type Identity struct {
 	Version   string    // "" means 7.0.15
 	Port      int       // tcp_port in INFO
 	StartedAt time.Time // for uptime_in_seconds; zero means now
+	Fsync     string    // appendfsync of its append-only file; "" means that it has none
+	Evicted   int64     // evicted_keys
+
+	History string // master_replid, 40 hexadecimal characters; "" means a random one
+	// Before is master_replid2: the history that a promoted replica goes on from, up to BeforeOffset. "" means none.
+	Before       string
+	BeforeOffset int64
 }
 
 // NewRunID returns a random run id, as a Redis server makes one at every start.
@@ -33,11 +42,16 @@ func NewRunID() string {
 
 // ServerCommands are the answers that [AnswerServerCommands] put in.
 type ServerCommands struct {
-	server *server.Server
-	id     Identity
-	nonce  string // names our own announcements, so that no client can make one up
+	redis   *miniredis.Miniredis
+	server  *server.Server
+	nonce   string // names our own announcements, so that no client can make one up
+	scripts scripts
+
+	asking sync.Mutex // guards nested: what the hook saw a script's peer keep
+	nested any
 
 	mu       sync.Mutex // guards what follows and the fields of each client; nothing but idle waits under it
+	id       Identity
 	idle     *sync.Cond // a client's command has ended
 	lastID   int64
 	byPeer   map[*server.Peer]*client
@@ -51,7 +65,11 @@ type client struct {
 	conn   net.Conn // nil: served by miniredis alone, and can be closed only at its next command
 	killed bool
 	busy   bool // a command is being executed
+
+	refused []string // commands; not written after it was made
 }
+
+const noPermission = "NOPERM this user has no permissions to access one of the channels used as arguments"
 
 // AnswerServerCommands makes m answer what miniredis lacks and a Redis 7.0 server knows: INFO with its
 // server, memory, replication and other sections, CLIENT ID, CLIENT KILL ID, ROLE and CONFIG GET. They
@@ -70,6 +88,9 @@ func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
 	if id.RunID == "" {
 		id.RunID = NewRunID()
 	}
+	if id.History == "" {
+		id.History = NewRunID()
+	}
 	if id.Version == "" {
 		id.Version = "7.0.15"
 	}
@@ -77,7 +98,7 @@ func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
 		id.StartedAt = time.Now()
 	}
 	s := &ServerCommands{
-		server: m.Server(), id: id, nonce: NewRunID(),
+		redis: m, server: m.Server(), id: id, nonce: NewRunID(),
 		byPeer: map[*server.Peer]*client{}, byID: map[int64]*client{}, awaiting: map[string]*announcedConn{},
 	}
 	s.idle = sync.NewCond(&s.mu)
@@ -86,7 +107,18 @@ func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
 }
 
 // Identity returns what the server says of itself.
-func (s *ServerCommands) Identity() Identity { return s.id }
+func (s *ServerCommands) Identity() Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// Change changes what the server says of itself from now on.
+func (s *ServerCommands) Change(change func(*Identity)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.id)
+}
 
 // Dial returns the client's end of a new connection in memory.
 func (s *ServerCommands) Dial() (net.Conn, error) {
@@ -95,9 +127,10 @@ func (s *ServerCommands) Dial() (net.Conn, error) {
 	return near, nil
 }
 
-// Serve serves conn in a goroutine of miniredis, which ends when conn or the server closes.
-func (s *ServerCommands) Serve(conn net.Conn) {
-	s.server.ServeConn(s.announce(conn))
+// Serve serves conn in a goroutine of miniredis, which ends when conn or the server closes. The commands named are
+// refused there, also in scripts, as to a user who may not use their channels; in upper case.
+func (s *ServerCommands) Serve(conn net.Conn, refused ...string) {
+	s.server.ServeConn(s.announce(conn, refused))
 }
 
 // hook runs before every command, also before those that a script calls, which come from a Peer of their
@@ -108,9 +141,17 @@ func (s *ServerCommands) hook(peer *server.Peer, cmd string, args ...string) boo
 		s.enter(peer, args[1])
 		return true
 	}
+	if cmd == announcement && len(args) == 1 && args[0] == s.nonce {
+		s.nested = peer.Ctx // s.asking is held by who dispatched this
+		peer.WriteOK()
+		return true
+	}
 	if !s.begin(peer, cmd) {
 		peer.Close()
 		return true // no reply: it is dead
+	}
+	if slices.Contains(s.refusedTo(peer), cmd) {
+		return s.refuse(peer, noPermission)
 	}
 	switch cmd {
 	case "INFO":
@@ -124,6 +165,8 @@ func (s *ServerCommands) hook(peer *server.Peer, cmd string, args ...string) boo
 		return s.config(peer, args)
 	case "CLIENT":
 		return s.client(peer, args)
+	case "EVAL", "EVALSHA", "SCRIPT":
+		return s.lua(peer, cmd, args)
 	default:
 		return false
 	}
@@ -140,14 +183,18 @@ func (s *ServerCommands) refuse(peer *server.Peer, why string) bool {
 	return true
 }
 
+var yesNo = map[bool]string{true: "yes", false: "no"}
+
 func (s *ServerCommands) config(peer *server.Peer, args []string) bool {
 	if len(args) < 2 || !strings.EqualFold(args[0], "GET") {
 		return s.refuse(peer, "ERR CONFIG of the embedded server knows GET alone")
 	}
 	var found []string
+	id := s.Identity()
 	for _, setting := range [][2]string{
-		{"appendonly", "no"}, {"maxmemory", "0"}, {"maxmemory-policy", "noeviction"},
-		{"port", strconv.Itoa(s.id.Port)}, {"save", ""}, {"timeout", "0"},
+		{"appendfsync", cmp.Or(id.Fsync, "everysec")}, {"appendonly", yesNo[id.Fsync != ""]}, {"maxmemory", "0"},
+		{"maxmemory-policy", "noeviction"}, {"no-appendfsync-on-rewrite", "no"},
+		{"port", strconv.Itoa(id.Port)}, {"save", ""}, {"timeout", "0"},
 	} {
 		for _, pattern := range args[1:] {
 			if ok, err := path.Match(strings.ToLower(pattern), setting[0]); ok && err == nil {
@@ -164,7 +211,7 @@ func (s *ServerCommands) client(peer *server.Peer, args []string) bool {
 	if len(args) == 0 {
 		return false
 	}
-	script, multi := circumstances(peer)
+	script, multi, _ := circumstances(peer)
 	switch strings.ToUpper(args[0]) {
 	case "ID":
 		if len(args) != 1 || script {

@@ -20,15 +20,16 @@ type announcedConn struct {
 	net.Conn
 	commands *ServerCommands
 	key      string
+	refused  []string
 	unread   []byte  // of the announcement; read by miniredis's one reader
 	client   *client // guarded by commands.mu; nil until the announcement was executed
 }
 
-func (s *ServerCommands) announce(conn net.Conn) *announcedConn {
+func (s *ServerCommands) announce(conn net.Conn, refused []string) *announcedConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++
-	a := &announcedConn{Conn: conn, commands: s, key: strconv.FormatInt(s.lastID, 10)}
+	a := &announcedConn{Conn: conn, commands: s, refused: refused, key: strconv.FormatInt(s.lastID, 10)}
 	a.unread = fmt.Appendf(nil, "*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
 		len(announcement), announcement, len(s.nonce), s.nonce, len(a.key), a.key)
 	s.awaiting[a.key] = a
@@ -65,7 +66,7 @@ func (s *ServerCommands) enter(peer *server.Peer, key string) {
 		return
 	}
 	id, _ := strconv.ParseInt(key, 10, 64) // the key is one we made
-	a.client = &client{id: id, conn: a.Conn}
+	a.client = &client{id: id, conn: a.Conn, refused: a.refused}
 	s.register(peer, a.client)
 	s.mu.Unlock()
 }
@@ -83,6 +84,16 @@ func (s *ServerCommands) register(peer *server.Peer, c *client) {
 	})
 }
 
+// refusedTo is what this connection may not use.
+func (s *ServerCommands) refusedTo(peer *server.Peer) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.byPeer[peer]; c != nil {
+		return c.refused
+	}
+	return nil
+}
+
 // known says whether the peer is a connection, not a script.
 func (s *ServerCommands) known(peer *server.Peer) bool {
 	s.mu.Lock()
@@ -90,16 +101,18 @@ func (s *ServerCommands) known(peer *server.Peer) bool {
 	return s.byPeer[peer] != nil
 }
 
-// circumstances says whether a command comes from a script, and whether it will be queued by MULTI. Both
-// stand in what miniredis keeps with the peer and shows nobody; where a later miniredis keeps it otherwise,
+// circumstances says whether a command comes from a script, whether it will be queued by MULTI, and whether the
+// connection is one that subscribes. They stand in what miniredis keeps with the peer and shows nobody; where a later miniredis keeps it otherwise,
 // a test of ours fails.
-func circumstances(peer *server.Peer) (script, multi bool) {
+func circumstances(peer *server.Peer) (script, multi, subscribed bool) {
 	kept := reflect.Indirect(reflect.ValueOf(peer.Ctx))
 	if kept.Kind() != reflect.Struct {
-		return false, false
+		return false, false, false
 	}
 	nested, queue := kept.FieldByName("nested"), kept.FieldByName("transaction")
-	return nested.Kind() == reflect.Bool && nested.Bool(), queue.Kind() == reflect.Slice && !queue.IsNil()
+	subscriber := kept.FieldByName("subscriber")
+	return nested.Kind() == reflect.Bool && nested.Bool(), queue.Kind() == reflect.Slice && !queue.IsNil(),
+		subscriber.Kind() == reflect.Pointer && !subscriber.IsNil()
 }
 
 // begin says whether the peer may execute the command.
@@ -175,7 +188,16 @@ func (s *ServerCommands) bury(peer *server.Peer, id int64, skipMe bool) {
 
 // info renders the sections asked for; none, "default", "all" and "everything" mean each of them.
 func (s *ServerCommands) info(sections []string) string {
-	uptime := int64(time.Since(s.id.StartedAt).Seconds())
+	id := s.Identity()
+	uptime := int64(time.Since(id.StartedAt).Seconds())
+	before, offset := strings.Repeat("0", 40), int64(-1)
+	if id.Before != "" {
+		before, offset = id.Before, id.BeforeOffset
+	}
+	aof := 0
+	if id.Fsync != "" {
+		aof = 1
+	}
 	all := len(sections) == 0
 	wanted := map[string]bool{}
 	for _, section := range sections {
@@ -187,13 +209,14 @@ func (s *ServerCommands) info(sections []string) string {
 	for _, section := range []struct{ name, body string }{
 		{"Server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nrun_id:%s\r\ntcp_port:%d\r\n"+
 			"server_time_usec:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
-			s.id.Version, s.id.RunID, s.id.Port, time.Now().UnixMicro(), uptime, uptime/86400)},
+			id.Version, id.RunID, id.Port, time.Now().UnixMicro(), uptime, uptime/86400)},
 		{"Clients", fmt.Sprintf("connected_clients:%d\r\n", s.server.ClientsLen())},
 		{"Memory", "used_memory:1000000\r\nmaxmemory:0\r\nmaxmemory_human:0B\r\nmaxmemory_policy:noeviction\r\n"},
-		{"Persistence", "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\n"},
-		{"Stats", fmt.Sprintf("total_connections_received:%d\r\ntotal_commands_processed:%d\r\n",
-			s.server.TotalConnections(), s.server.TotalCommands())},
-		{"Replication", fmt.Sprintf("role:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\nmaster_repl_offset:0\r\n", s.id.RunID)},
+		{"Persistence", fmt.Sprintf("loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:%d\r\n", aof)},
+		{"Stats", fmt.Sprintf("total_connections_received:%d\r\ntotal_commands_processed:%d\r\nevicted_keys:%d\r\n",
+			s.server.TotalConnections(), s.server.TotalCommands(), id.Evicted)},
+		{"Replication", fmt.Sprintf("role:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n"+
+			"master_repl_offset:%d\r\nsecond_repl_offset:%d\r\n", id.History, before, id.BeforeOffset, offset)},
 		{"Cluster", "cluster_enabled:0\r\n"},
 	} {
 		if all || wanted[strings.ToLower(section.name)] {

@@ -4,6 +4,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -73,6 +74,50 @@ func TestInfoIsAnsweredEverywhereRedisAnswersIt(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, replies, 1)
 	}
+}
+
+func TestInfoTellsWhatBecameOfTheData(t *testing.T) {
+	s, connect := simulated(t)
+	c := connect()
+	told := func() string {
+		info, err := redis.String(c.Do("INFO"))
+		require.NoError(t, err)
+		return info
+	}
+	for _, want := range []string{"master_replid2:" + strings.Repeat("0", 40), "second_repl_offset:-1", "evicted_keys:0", "aof_enabled:0"} {
+		assert.Contains(t, told(), want+"\r\n")
+	}
+	was := s.Identity().History
+	assert.Contains(t, told(), "master_replid:"+was+"\r\n")
+	s.Change(func(id *fleet.Identity) {
+		id.Before, id.BeforeOffset, id.History = was, 1001, fleet.NewRunID()
+		id.Evicted, id.Fsync = 3, "always"
+	})
+	for _, want := range []string{"master_replid:" + s.Identity().History, "master_replid2:" + was, "second_repl_offset:1001",
+		"evicted_keys:3", "aof_enabled:1"} {
+		assert.Contains(t, told(), want+"\r\n")
+	}
+	settings, err := redis.StringMap(c.Do("CONFIG", "GET", "append*"))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"appendonly": "yes", "appendfsync": "always"}, settings)
+}
+
+func TestAUserWhoMayNotUseChannelsIsRefusedThemEverywhere(t *testing.T) {
+	s, connect := simulated(t)
+	near, far := net.Pipe()
+	s.Serve(far, "SUBSCRIBE", "PUBLISH")
+	c, other := redis.NewConn(near, soon, soon), connect()
+	defer c.Close()
+	_, err := c.Do("SUBSCRIBE", "channel")
+	require.ErrorContains(t, err, "NOPERM")
+	const publish = "return redis.pcall('PUBLISH', 'channel', 'message')"
+	_, err = c.Do("EVAL", publish, 0)
+	require.ErrorContains(t, err, "NOPERM")
+	heard, err := redis.Int(other.Do("EVAL", publish, 0))
+	require.NoError(t, err)
+	assert.Zero(t, heard)
+	_, err = c.Do("SET", "k", "v")
+	require.NoError(t, err)
 }
 
 func TestRoleAndConfigAreAnswered(t *testing.T) {

@@ -128,8 +128,8 @@ func TestACutRepliesLosesTheReplyAndNotTheRequest(t *testing.T) {
 		fresh := ask(dial(t, n), "SET", "fresh", "v")
 		requireMute(t, answered)
 		requireMute(t, fresh)
-		assert.Equal(t, []byte("v"), direct(t, n, "GET", "k"))
-		assert.Equal(t, []byte("v"), direct(t, n, "GET", "fresh"))
+		requireThere(t, n, "k", "v")
+		requireThere(t, n, "fresh", "v")
 
 		require.NoError(t, n.Cut(), "the one takes the place of the other")
 		require.NoError(t, n.Heal())
@@ -171,12 +171,13 @@ func TestADelayAddsToEachDirection(t *testing.T) {
 			_, err := conn.Receive()
 			require.NoError(t, err)
 		}
-		assert.Less(t, time.Since(began), time.Second)
+		assert.Less(t, time.Since(began), 20*200*time.Millisecond)
 		require.NoError(t, n.Heal())
-		began = time.Now()
-		_, err = conn.Do("PING")
-		require.NoError(t, err)
-		assert.Less(t, time.Since(began), 200*time.Millisecond)
+		require.Eventually(t, func() bool { // a busy machine adds a delay of its own now and then
+			began := time.Now()
+			_, err := conn.Do("PING")
+			return err == nil && time.Since(began) < 200*time.Millisecond
+		}, soon, time.Millisecond)
 	})
 }
 

@@ -4,6 +4,7 @@ package fleet_test
 
 import (
 	"context"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	soon = 10 * time.Second       // by when what must happen has happened
+	soon = 30 * time.Second       // by when what must happen has happened, also on a machine with much to do
 	mute = 300 * time.Millisecond // how long silence is listened to
 )
 
@@ -86,6 +87,18 @@ func requireMute(t testing.TB, answered <-chan error) {
 	case err := <-answered:
 		t.Fatalf("an answer came: %v", err)
 	case <-time.After(mute):
+	}
+}
+
+// requireThere waits for what was sent to arrive: that it is not answered says nothing of when it is applied.
+func requireThere(t testing.TB, n *fleet.Node, key, want string) {
+	t.Helper()
+	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) {
+		got := direct(t, n, "GET", key)
+		if fmt.Sprintf("%s", got) == want {
+			return
+		}
+		require.True(t, time.Now().Before(end), "%s is %q, not %q", key, got, want)
 	}
 }
 

@@ -73,6 +73,9 @@ func TestAViewLeadsWhereItIsToldAndIsShutWhileItsNodeIsDown(t *testing.T) {
 	})
 }
 
+// near is less than any step of a clock, and more than a busy machine takes to ask.
+const near = 20 * time.Second
+
 func TestAServersClockCanBeSetAndItsKeysFollow(t *testing.T) {
 	for _, kind := range []fleet.Kind{fleet.Process, fleet.Docker} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -87,18 +90,18 @@ func TestAServersClockCanBeSetAndItsKeysFollow(t *testing.T) {
 				require.NoError(t, err)
 				return time.Unix(seconds[0], 0)
 			}
-			assert.WithinDuration(t, time.Now(), now(), 2*time.Second)
+			assert.WithinDuration(t, time.Now(), now(), near)
 			do(t, n, "SET", "lock", "owner", "PX", 30_000)
 			require.NoError(t, n.SetClock(60*time.Second))
-			assert.WithinDuration(t, time.Now().Add(60*time.Second), now(), 2*time.Second)
+			assert.WithinDuration(t, time.Now().Add(60*time.Second), now(), near)
 			assert.Nil(t, do(t, n, "GET", "lock"))
 			require.NoError(t, n.SetClock(-120*time.Second))
-			assert.WithinDuration(t, time.Now().Add(-120*time.Second), now(), 2*time.Second)
+			assert.WithinDuration(t, time.Now().Add(-120*time.Second), now(), near)
 			require.NoError(t, n.Kill())
 			require.NoError(t, n.Start(ctx(t), fleet.Empty))
-			assert.WithinDuration(t, time.Now().Add(-120*time.Second), now(), 2*time.Second)
+			assert.WithinDuration(t, time.Now().Add(-120*time.Second), now(), near)
 			require.NoError(t, n.SetClock(0))
-			assert.WithinDuration(t, time.Now(), now(), 2*time.Second)
+			assert.WithinDuration(t, time.Now(), now(), near)
 		})
 	}
 }

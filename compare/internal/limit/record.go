@@ -82,7 +82,7 @@ func lockEach(ctx context.Context, cfg redlock.Config, c Config) ([]*redlock.Lea
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitVoters(ctx, client); err != nil {
+	if err := errors.Join(client.Enroll(ctx, redlock.ChangeConfig()), awaitVoters(ctx, client)); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	leases := make([]*redlock.Lease, c.Window)

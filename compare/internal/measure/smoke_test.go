@@ -29,7 +29,7 @@ func TestEachSubjectMakesProgressAndLeavesNothing(t *testing.T) {
 				set.Prefix = t.Name()
 				sample, err := Load{Goroutines: 8, Keys: Distinct}.Run(t.Context(), set, s)
 				require.NoError(t, err)
-				assert.Greater(t, sample[Rate], 50.0)
+				assert.Positive(t, sample[Rate])
 				assert.Zero(t, sample[Failures])
 				if s.Litters {
 					t.Logf("%v keys left", sample[Leftovers])

@@ -2,15 +2,20 @@ package subject
 
 import (
 	"context"
+	"errors"
 
 	"github.com/quorumlock/redlock"
 )
 
 func redlockSubject(name string, noFence bool) Subject {
-	return Subject{Name: name, Renews: true, Open: func(_ context.Context, o Options) (Client, error) {
+	return Subject{Name: name, Renews: true, Open: func(ctx context.Context, o Options) (Client, error) {
 		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, NoFence: noFence})
 		if err != nil {
 			return nil, err
+		}
+		// The subject before this one may have been configured otherwise. None of its leases is out.
+		if err := c.Enroll(ctx, redlock.ChangeConfig()); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
+			return nil, errors.Join(err, c.Close())
 		}
 		return redlockClient{c}, nil
 	}}

@@ -1,0 +1,194 @@
+package redlock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// Each agreed field, with a value that is not the default.
+var disagreements = map[string]func(*redlock.Config){
+	"MaxTTL":       func(cfg *redlock.Config) { cfg.MaxTTL = 20 * time.Second },
+	"MaxClockSkew": func(cfg *redlock.Config) { cfg.MaxClockSkew = time.Second },
+	"ClockBand":    func(cfg *redlock.Config) { cfg.ClockBand = 50 * time.Millisecond },
+	"Nodes":        func(cfg *redlock.Config) { cfg.Nodes, cfg.Quorum = cfg.Nodes[:4], 4 },
+	"Quorum":       func(cfg *redlock.Config) { cfg.Quorum = 4 },
+	"Durable":      func(cfg *redlock.Config) { cfg.Durable = true },
+	"NoFence":      func(cfg *redlock.Config) { cfg.NoFence = true },
+	"Prefix":       func(cfg *redlock.Config) { cfg.Prefix = "app 1\n" },
+}
+
+// Q3. Whoever differs is refused by every node, and told the field and both values. Nothing of it is written.
+func TestAClientThatIsConfiguredDifferentlyIsRefusedAndToldWhichField(t *testing.T) {
+	for field, change := range disagreements {
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+			ctx := soon(t)
+			usual := open(t, f)
+			before := stringOf(tell(t, f.Nodes()[0], "GET", "redlock:node"))
+			other := openFresh(t, f, change)
+			_, err := other.Mutex("x").TryAcquire(ctx)
+			requireDiffers(t, err, field)
+			short, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			_, err = other.Mutex("x").Acquire(short)
+			requireDiffers(t, err, field)
+			require.NoError(t, short.Err(), "waiting helps nobody")
+			requireDiffers(t, other.Enroll(ctx), field)
+			requireDiffers(t, other.Status(ctx)[0].Err, field)
+			require.Equal(t, before, stringOf(tell(t, f.Nodes()[0], "GET", "redlock:node")))
+			require.NoError(t, usual.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+
+			// And the other way round, once an operator has changed it.
+			require.NoError(t, other.Enroll(ctx, redlock.ChangeConfig()))
+			require.NoError(t, other.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+			_, err = openFresh(t, f).Mutex("x").TryAcquire(ctx)
+			requireDiffers(t, err, field)
+			_, err = usual.Mutex("x").Acquire(ctx)
+			requireDiffers(t, err, field)
+		})
+	}
+}
+
+func requireDiffers(t *testing.T, err error, field string) {
+	t.Helper()
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	var differs *redlock.ConfigError
+	require.ErrorAs(t, err, &differs)
+	named := map[string]redlock.ConfigDifference{}
+	for _, d := range differs.Differences {
+		named[d.Field] = d
+	}
+	require.Contains(t, named, field)
+	require.NotEqual(t, named[field].Here, named[field].There)
+	require.NotEmpty(t, named[field].There)
+	require.ErrorContains(t, err, field+" is ")
+	if field != "Nodes" { // whose number the quorum depends on
+		require.Len(t, differs.Differences, 1)
+	}
+}
+
+// A client's own TTL is nobody's business, and neither are its timeouts.
+func TestClientsWithDifferentTTLsAndTimeoutsShareNodes(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{}), soon(t)
+	open(t, f)
+	for _, change := range []func(*redlock.Config){
+		func(cfg *redlock.Config) { cfg.TTL = 200 * time.Millisecond },
+		func(cfg *redlock.Config) { cfg.TTL, cfg.MinValidity = 30*time.Second, time.Second },
+		func(cfg *redlock.Config) { cfg.NodeTimeout, cfg.Drift = time.Second, 0.02 },
+		func(cfg *redlock.Config) { cfg.ClockBand = 100 * time.Millisecond },
+	} {
+		require.NoError(t, openFresh(t, f, change).Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+	}
+}
+
+// A node that has forgotten everything does not learn its configuration from somebody whom the others refuse.
+func TestANodeThatForgotIsNotTakenOverByAClientThatTheOthersRefuse(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{}), soon(t)
+	operator := openFresh(t, f, brief)
+	require.NoError(t, operator.Enroll(ctx))
+	require.NoError(t, operator.Close())
+	stranger := openFresh(t, f, brief, func(cfg *redlock.Config) { cfg.MaxTTL = 450 * time.Millisecond })
+	_, err := stranger.Mutex("x").TryAcquire(ctx)
+	requireDiffers(t, err, "MaxTTL")
+	tell(t, f.Nodes()[2], "FLUSHALL")
+	for range 20 { // asks the node that forgot, each time
+		_, err = stranger.Mutex("x").TryAcquire(ctx)
+		requireDiffers(t, err, "MaxTTL")
+		require.Nil(t, tell(t, f.Nodes()[2], "GET", "redlock:node"))
+	}
+	c := openFresh(t, f, brief)
+	require.Eventually(t, func() bool { return c.Status(ctx)[2].Err == nil }, 5*time.Second, 10*time.Millisecond)
+}
+
+func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := openFresh(t, f), soon(t)
+		require.Eventually(t, func() bool { return c.Status(ctx)[2].Quarantine > 0 }, 5*time.Second, time.Millisecond,
+			"by its own word, as every new server is")
+		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()))
+		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()), "what is ready needs nothing")
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		holds(t, f, "x", l.Token())
+		tell(t, f.Nodes()[1], "DEL", "redlock:node")
+		err = c.Enroll(ctx, redlock.OnlyNew())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "it has been used")
+		var round *redlock.RoundError
+		require.ErrorAs(t, err, &round)
+		require.Equal(t, 2, round.Granted)
+		require.Len(t, round.Err.Errors, 1)
+		require.ErrorContains(t, round.Err.Errors[0], c.Status(ctx)[1].Name)
+		require.NoError(t, c.Enroll(ctx), "an operator's word")
+		require.NoError(t, l.Release(ctx))
+	})
+}
+
+func TestAgreedConfigIsWhatTheNodesHold(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		ctx := soon(t)
+		bare := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
+		same, err := redlock.AgreedConfig(ctx, bare)
+		require.NoError(t, err)
+		require.Equal(t, bare, same, "nobody has agreed on anything")
+		open(t, f, func(cfg *redlock.Config) {
+			cfg.MaxTTL, cfg.TTL, cfg.ClockBand, cfg.MaxClockSkew = 5*time.Second, time.Second, -1, 200*time.Millisecond
+			cfg.Prefix, cfg.NoFence, cfg.Quorum = `lock:"a b"`, true, 3
+		})
+		got, err := redlock.AgreedConfig(ctx, bare)
+		require.NoError(t, err)
+		c, err := redlock.New(got)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+		require.Equal(t, `lock:"a b"`, got.Prefix)
+		require.Zero(t, got.TTL)
+	})
+}
+
+// What is not zero is for the client that is to be made, and need not fit the defaults of what is.
+func TestAgreedConfigTakesATTLAboveTheDefaultMaximum(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3}), soon(t)
+	open(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = 5 * time.Minute })
+	got, err := redlock.AgreedConfig(ctx, redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: time.Minute, NodeTimeout: 6 * time.Second})
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, got.MaxTTL)
+	c, err := redlock.New(got)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	got, err = redlock.AgreedConfig(ctx, redlock.Config{Nodes: redlock.Nodes(f.URLs()...), NodeTimeout: 6 * time.Second})
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, got.MaxTTL)
+}
+
+func stringOf(v any) string {
+	s, _ := redis.String(v, nil)
+	return s
+}
+
+// Q3. What clients of another version of the protocol have left on the nodes is another configuration.
+func TestAClientOfAnotherProtocolVersionIsRefused(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	usual := open(t, f)
+	for _, n := range f.Nodes() {
+		text := stringOf(tell(t, n, "GET", "redlock:config"))
+		require.Contains(t, text, "Protocol 2\n")
+		tell(t, n, "SET", "redlock:config", strings.Replace(text, "Protocol 2\n", "Protocol 1\n", 1))
+		identity, _, _ := strings.Cut(stringOf(tell(t, n, "GET", "redlock:node")), " ")
+		tell(t, n, "SET", "redlock:node", identity+" 0123456789abcdef")
+	}
+	for _, c := range []*redlock.Client{usual, openFresh(t, f)} {
+		_, err := c.Mutex("x").Acquire(ctx)
+		requireDiffers(t, err, "Protocol")
+	}
+}

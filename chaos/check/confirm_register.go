@@ -1,0 +1,126 @@
+package check
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+const (
+	// windowCalls is how many calls a window has at the least, if there are as many. Porcupine takes a hundred
+	// windows of so many faster than one of a hundred times as many.
+	windowCalls = 200
+	// windowStates is how many states a register may be in at the begin of a window.
+	windowStates = 16
+	// windowGhosts is how many calls without a result porcupine is given beside those of the window.
+	windowGhosts = 100
+)
+
+// A confirmer cuts the calls of a register into windows where none is in flight, and asks porcupine about each.
+// What the register may contain at a cut is carried over it: it begins the next window.
+type confirmer struct {
+	second
+	walk *walk
+
+	before []possible // at the begin of the window
+	line   int        // where that is
+	calls  []int32    // of the window
+	ghosts []int32    // calls without a result, so far
+	wrong  int        // how many calls the walk had found wrong at the begin
+	skips  int        // how often it was blind until then
+}
+
+func (j *judge) newConfirmer(r *register, w *walk, deadline time.Time) *confirmer {
+	return &confirmer{
+		second: second{j: j, what: fmt.Sprintf("%s register", fencedOrNot(r.fenced)), resource: r.name, deadline: deadline},
+		walk:   w, before: []possible{{}},
+	}
+}
+
+func fencedOrNot(fenced bool) string {
+	if fenced {
+		return "fenced"
+	}
+	return "unfenced"
+}
+
+func (c *confirmer) begins(w *walk, call int32) {
+	if w.calls[call].out == unknown {
+		c.ghosts = append(c.ghosts, call)
+	} else {
+		c.calls = append(c.calls, call)
+	}
+}
+
+func (c *confirmer) quiet(w *walk) {
+	if len(c.calls) >= windowCalls {
+		c.cut(w)
+	}
+}
+
+// cut asks about the window, and begins the next one.
+func (c *confirmer) cut(w *walk) {
+	where := fmt.Sprintf(", lines %d to %d", c.line, w.line)
+	switch {
+	case len(w.skipped) > c.skips:
+		// The own check has no answer to compare with; it is named as left out itself.
+		c.tooLong = true
+	case len(c.calls) > confirmOps:
+		c.tooLong = true
+		c.leave(fmt.Sprintf("from line %d to %d there are %d calls and no moment at which none was in flight; porcupine takes %d",
+			c.line, w.line, len(c.calls), confirmOps))
+	case len(c.before) > windowStates || len(c.ghosts) > windowGhosts:
+		c.tooLong = true
+		c.leave(fmt.Sprintf("from line %d on too many writes had no answer", c.line))
+	case len(c.calls)+len(c.ghosts) > 0:
+		var models []porcupine.Model
+		for _, p := range c.before {
+			models = append(models, registerModel(w.fenced, p))
+		}
+		c.compare(c.opinion(c.operations(w), models...), len(w.wrong) == c.wrong, where)
+	}
+	c.before, c.line, c.calls, c.wrong, c.skips = slices.Clone(w.states), w.line, c.calls[:0], len(w.wrong), len(w.skipped)
+	if w.blind {
+		c.skips-- // what is to come is skipped, too
+	}
+}
+
+func (c *confirmer) operations(w *walk) []porcupine.Operation {
+	var all []porcupine.Operation
+	for _, list := range [][]int32{c.calls, c.ghosts} {
+		for _, i := range list {
+			one := &w.calls[i]
+			all = append(all, porcupine.Operation{
+				Call: int64(max(one.from, c.line)), Return: int64(one.to), Input: slotted{one.in, c.bit(w, i)}, Output: one.out,
+			})
+		}
+	}
+	return all
+}
+
+// bit returns that of the call's slot, if it is a write that had no answer.
+func (c *confirmer) bit(w *walk, call int32) uint64 {
+	for left := w.never; left != 0; left &= left - 1 {
+		if slot := bits.TrailingZeros64(left); w.slots[slot] == call {
+			return 1 << slot
+		}
+	}
+	return 0
+}
+
+// confirmed follows the register, with porcupine beside, and returns what was found wrong.
+func (j *judge) confirmed(r *register, deadline time.Time) (*walk, error) {
+	w := &walk{fenced: r.fenced, calls: r.calls}
+	c := j.newConfirmer(r, w, deadline)
+	w.watch = c
+	w.run()
+	c.cut(w)
+	for _, s := range w.skipped {
+		j.leaveOut(fencedOrNot(r.fenced)+" register", r.name, fmt.Sprintf("lines %d to %d were not judged: %s", s.from, s.to, s.why))
+		j.unsure = true
+	}
+	return w, c.end()
+}

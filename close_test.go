@@ -1,0 +1,298 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// Leases are renewed all the time, so that some are being ticked whenever Close begins.
+func TestCloseEndsEveryLeaseAlsoThoseThatAreBeingRenewed(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	fast := func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 30*time.Millisecond, 10*time.Millisecond }
+	open(t, f, fast)
+	for i := range 40 {
+		c := openFresh(t, f, fast)
+		var leases []*redlock.Lease
+		for j := range 40 {
+			if l, err := c.Mutex(fmt.Sprint(i, "/", j)).TryAcquire(soon(t)); err == nil { // on a busy machine some take too long
+				leases = append(leases, l)
+				l.Context()
+			}
+		}
+		require.NoError(t, c.Close())
+		for _, l := range leases {
+			require.Error(t, l.Context().Err(), "the client is closed, nothing renews this lease, and its context has not ended")
+			require.False(t, l.Valid())
+		}
+	}
+}
+
+// What was acquired while the client was being closed must not stay locked until it expires: each deployment does that.
+func TestCloseLeavesNothingOfAnAcquireUnderWay(t *testing.T) {
+	for _, delay := range []time.Duration{0, 5 * time.Millisecond} {
+		t.Run(delay.String(), func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+			open(t, f)
+			for i, n := range f.Nodes() {
+				require.NoError(t, n.Delay(delay*time.Duration(i+1)))
+			}
+			const names = 20
+			for i := range 20 {
+				c := openFresh(t, f)
+				require.NoError(t, c.Mutex("warm").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+				var under sync.WaitGroup
+				for j := range names {
+					under.Go(func() {
+						acquire := c.Mutex(fmt.Sprint(i, "/", j)).Acquire
+						if j%2 == 0 {
+							acquire = c.Mutex(fmt.Sprint(i, "/", j)).TryAcquire
+						}
+						l, err := acquire(context.Background())
+						if err != nil {
+							assert.ErrorIs(t, err, redlock.ErrClosed)
+							return
+						}
+						<-l.Context().Done() // it was had before Close, which releases it
+					})
+				}
+				time.Sleep(delay/2*time.Duration(i%10) + time.Duration(i%10)*50*time.Microsecond)
+				require.NoError(t, c.Close())
+				under.Wait()
+			}
+			require.EventuallyWithT(t, func(t *assert.CollectT) {
+				for _, n := range f.Nodes() {
+					assert.Equal(t, int64(0), tellQuiet(n, "EVAL", "return #redis.call('KEYS', '*/*')", 0))
+				}
+			}, 5*time.Second, 5*time.Millisecond, "half the TTL")
+		})
+	}
+}
+
+// tellQuiet is tell for goroutines beside the test's.
+func tellQuiet(n *fleet.Node, command string, args ...any) any {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := n.DialDirect(ctx, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	reply, err := conn.Do(command, args...)
+	if err != nil {
+		return err
+	}
+	return reply
+}
+
+func TestAnAcquireAfterCloseIsRefused(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	require.NoError(t, c.Close())
+	_, err := c.Mutex("x").Acquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrClosed)
+	_, err = c.Mutex("x").TryAcquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrClosed)
+}
+
+// A process that has lost its leadership may end everything, where it hears of it.
+func TestCloseMayBeCalledByAHook(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	var c *redlock.Client
+	closed := make(chan error, 1)
+	c = open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.Lost = func(redlock.LeaseInfo, error) { closed <- c.Close() }
+	})
+	l, err := c.Mutex("x").WithMaxHold(50 * time.Millisecond).Acquire(soon(t))
+	require.NoError(t, err)
+	<-l.Context().Done()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-soon(t).Done():
+		t.Fatal("Close, called by the Lost hook, has not returned")
+	}
+}
+
+func TestCloseWaitsForWhatHooksAreStillToBeToldAndNotForOneThatBlocks(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	released := 0
+	quick := open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.Released = func(redlock.LeaseInfo, error) { released++ } // Close orders this and what is below
+	})
+	for range 100 {
+		require.NoError(t, quick.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+	}
+	require.NoError(t, quick.Close())
+	require.Equal(t, 100, released)
+
+	slow := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1, Links: true})
+	told := make(chan struct{}, 1)
+	late := open(t, slow, func(cfg *redlock.Config) {
+		cfg.Hooks.Released = func(redlock.LeaseInfo, error) { told <- struct{}{} }
+	})
+	under, err := late.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, slow.Nodes()[0].Delay(20*time.Millisecond))
+	ctx := under.Context()
+	go under.Release(context.Background())
+	<-ctx.Done()
+	require.NoError(t, late.Close())
+	require.Len(t, told, 1, "a Release that was under way")
+
+	block, ended := make(chan struct{}), make(chan struct{})
+	stuck := open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.Acquired = func(redlock.LeaseInfo, time.Duration, int) { <-block }
+		cfg.Hooks.Released = func(redlock.LeaseInfo, error) { close(ended) }
+	})
+	l, err := stuck.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err, "the caller does not wait for the hook")
+	require.NoError(t, l.Release(soon(t)))
+	require.NoError(t, stuck.Close())
+	close(block)
+	<-ended // what was queued is told even so
+}
+
+// A node's own Dial is the user's code: it may ignore its context.
+func TestCloseDoesNotWaitForADialThatDoesNotReturn(t *testing.T) {
+	block, dialled := make(chan struct{}), make(chan struct{}, 100)
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 2})
+	late := make(chan *closingConn, 100)
+	c := openFresh(t, f, func(cfg *redlock.Config) {
+		cfg.Nodes = append(cfg.Nodes, redlock.Node{Name: "stuck", Dial: func(context.Context) (redis.Conn, error) {
+			dialled <- struct{}{}
+			<-block
+			conn := &closingConn{ended: make(chan struct{})}
+			late <- conn
+			return conn, nil
+		}})
+	})
+	<-dialled
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-soon(t).Done():
+		t.Error("Close waits for Dial")
+	}
+	close(block)
+	<-(<-late).ended
+}
+
+// A closingConn tells that it was closed.
+type closingConn struct {
+	redis.Conn
+	ended chan struct{}
+}
+
+func (c *closingConn) Close() error {
+	close(c.ended)
+	return nil
+}
+
+// Clients that are closed in the middle of everything, with all hooks and a logger; for the race detector, and for the
+// test for leaked goroutines at the end.
+func TestClientsAreClosedInTheMiddleOfEverything(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	open(t, f, func(cfg *redlock.Config) { cfg.TTL, cfg.MaxTTL = time.Second, 2*time.Second })
+	stop, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	defer cancel()
+	var told atomic.Int64
+	ofLease := func(l redlock.LeaseInfo, err error) { told.Add(1); _ = fmt.Sprint(l, err) }
+	configure := func(cfg *redlock.Config) {
+		cfg.TTL, cfg.MaxTTL, cfg.NodeTimeout = 300*time.Millisecond, 2*time.Second, 75*time.Millisecond
+		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		cfg.Hooks = redlock.Hooks{
+			Acquired:     func(redlock.LeaseInfo, time.Duration, int) { told.Add(1) },
+			Refused:      func(_ []string, err error) { ofLease(redlock.LeaseInfo{}, err) },
+			Extended:     func(redlock.LeaseInfo, time.Duration, time.Duration) { told.Add(1) },
+			ExtendFailed: ofLease, Released: ofLease, Lost: ofLease,
+			NodeUp:   func(string) { told.Add(1) },
+			NodeDown: func(_ string, err error) { ofLease(redlock.LeaseInfo{}, err) },
+		}
+	}
+	var all sync.WaitGroup
+	for id := range 3 {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(id), 5))
+			for stop.Err() == nil {
+				cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
+				configure(&cfg)
+				c, err := redlock.New(cfg)
+				if !assert.NoError(t, err) {
+					return
+				}
+				var workers sync.WaitGroup
+				for range 6 {
+					seed := r.Uint64()
+					workers.Go(func() { workUntilClosed(c, rand.New(rand.NewPCG(seed, 0))) })
+				}
+				time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
+				workers.Go(func() { _, _ = c.Inspect(context.Background(), "a") })
+				workers.Go(func() { c.Status(context.Background()) })
+				assert.NoError(t, c.Close())
+				workers.Wait()
+			}
+		})
+	}
+	all.Go(func() {
+		r := rand.New(rand.NewPCG(1, 1))
+		for stop.Err() == nil {
+			time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+			switch n := f.Nodes()[r.IntN(3)]; r.IntN(3) {
+			case 0:
+				assert.NoError(t, n.Cut())
+				time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
+				assert.NoError(t, n.Heal())
+			case 1:
+				tellQuiet(n, "CLIENT", "KILL", "TYPE", "normal")
+			case 2:
+				tellQuiet(n, "CLIENT", "KILL", "TYPE", "pubsub")
+			}
+		}
+	})
+	all.Wait()
+	require.NoError(t, f.Heal())
+	require.Positive(t, told.Load())
+	clears(t, f, "a")
+	clears(t, f, "b")
+}
+
+// workUntilClosed acquires, re-enters, extends and releases until the client is closed.
+func workUntilClosed(c *redlock.Client, r *rand.Rand) {
+	for {
+		ctx, done := context.WithTimeout(context.Background(), time.Duration(r.IntN(400))*time.Millisecond)
+		l, err := c.Mutex([]string{"a", "b"}[r.IntN(2)]).Reentrant().Acquire(ctx)
+		if err == nil {
+			under := l.With(ctx)
+			var beside sync.WaitGroup
+			if again, err := c.Mutex(l.Names()[0]).Reentrant().Acquire(under); err == nil {
+				beside.Go(func() { _ = again.Release(context.Background()) })
+			}
+			time.Sleep(time.Duration(r.IntN(150)) * time.Millisecond)
+			_ = l.Extend(under)
+			_ = l.Release(under)
+			beside.Wait()
+		}
+		done()
+		if _, err := c.Mutex("c").TryAcquire(context.Background()); errors.Is(err, redlock.ErrClosed) {
+			return
+		}
+	}
+}

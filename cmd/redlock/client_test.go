@@ -1,0 +1,162 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// do has a server do something, past the links.
+func do(t *testing.T, n *fleet.Node, command string, args ...any) any {
+	t.Helper()
+	conn, err := n.DialDirect(t.Context(), 5*time.Second)
+	require.NoError(t, err)
+	defer conn.Close()
+	reply, err := conn.Do(command, args...)
+	require.NoError(t, err, command)
+	return reply
+}
+
+// talkers are the commands that talk to nodes, each with arguments that do.
+func talkers() map[string][]string {
+	return map[string][]string{
+		"run": {"run", "--wait=0", "lock-name", "--", "true"}, "inspect": {"inspect", "lock-name"},
+		"release": {"release", "--force", "lock-name"}, "doctor": {"doctor"}, "enroll": {"enroll"},
+		"bench": {"bench", "--seconds=0.05"},
+	}
+}
+
+// with puts flags behind the command's name.
+func with(command []string, flags ...string) []string {
+	return append(append([]string{command[0]}, flags...), command[1:]...)
+}
+
+// The rights are those of docs/operations.md, with a prefix in place of all keys.
+func TestEveryCommandWorksUnderTheDocumentedRightsOfAPrefix(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	rights := regexp.MustCompile(`(?m)^user locker on >SECRET ~\* (.*)$`).FindSubmatch(text)
+	require.NotNil(t, rights, "the rights in docs/operations.md")
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	var urls []string
+	for _, n := range f.Nodes() {
+		args := []any{"SETUSER", "locker", "on", ">SECRET", "~lock:*", "~redlock:*"}
+		for _, right := range strings.Fields(string(rights[1])) {
+			args = append(args, right)
+		}
+		do(t, n, "ACL", args...)
+		urls = append(urls, strings.Replace(n.URL(), "redis://", "redis://locker:SECRET@", 1))
+	}
+	file := filepath.Join(t.TempDir(), "nodes")
+	require.NoError(t, os.WriteFile(file, []byte("# the nodes\n"+strings.Join(urls[:2], ",")+"\n\n"+urls[2]+"\n"), 0o600))
+	code, _, errs := run(t, "enroll", "--nodes-file", file, "--prefix=lock:")
+	require.Equal(t, 0, code, errs)
+	for name, command := range talkers() {
+		code, out, errs := run(t, with(command, "--nodes-file", file, "--prefix=lock:", "--max-ttl=30s", "--ttl=8s", "--node-timeout=500ms")...)
+		assert.Equal(t, 0, code, "%s: %s%s", name, out, errs)
+	}
+	code, out, _ := run(t, "doctor", "--nodes-file", file, "--prefix=other:")
+	assert.Equal(t, 1, code, out)
+
+	p := start(t, strings.NewReader(strings.Join(urls, "\n")), nil, "inspect", "--nodes-file=-", "--prefix=lock:", "k")
+	code, out, errs = p.wait()
+	assert.Equal(t, 0, code, errs)
+	assert.Contains(t, out, "k is free")
+}
+
+func TestTheFlagsOfTheClientReachIt(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, out, errs := run(t, "enroll", nodes(f), "--max-ttl=5s", "--prefix=p:", "--no-fence")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled; leases of up to 5s")
+	code, out, errs = run(t, "run", nodes(f), "--max-ttl=5s", "--prefix=p:", "--no-fence", "--kill-after=1s", "k", "--", "sh", "-c",
+		`echo "fence $REDLOCK_FENCE"; exec "$0" inspect --json --no-fence --max-ttl 5s "$1" --prefix p: k`, binary, nodes(f))
+	require.Equal(t, 0, code, errs)
+	first, rest, _ := strings.Cut(out, "\n")
+	require.Equal(t, "fence 0", first)
+	var l struct {
+		State           string
+		RemainingMillis int `json:"remaining_millis"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(rest), &l))
+	require.Equal(t, "held", l.State)
+	require.LessOrEqual(t, l.RemainingMillis, 5000, "the usual TTL is above --max-ttl")
+	code, out, _ = run(t, "doctor", nodes(f), "--durable", "--max-ttl=5s")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "appendonly")
+}
+
+// A program that asked for JSON gets it whatever happened.
+func TestFailuresAreReportedInJSON(t *testing.T) {
+	for name, command := range talkers() {
+		for kind, c := range map[string]struct {
+			code  int
+			flags []string
+		}{
+			"no-quorum": {69, []string{"--nodes=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}},
+			"usage":     {64, nil},
+			"bad flag":  {64, []string{"--nope"}},
+			"bad node":  {64, []string{"--nodes=http://a"}},
+			"negative":  {64, []string{"--nodes=embedded", "--ttl=-1s"}},
+		} {
+			if name == "doctor" && kind == "no-quorum" {
+				kind, c.code = "no-vote", 1
+			}
+			code, out, errs := run(t, with(command, append([]string{"--json"}, c.flags...)...)...)
+			assert.Equal(t, c.code, code, "%s %s: %s%s", name, kind, out, errs)
+			if name == "run" { // its standard output is the command's
+				out, errs = errs, out
+			}
+			assert.Empty(t, errs, name)
+			var failure struct{ Error, Kind string }
+			require.NoError(t, json.Unmarshal([]byte(out), &failure), "%s %s: one line of JSON: %q", name, kind, out)
+			assert.NotEmpty(t, failure.Error)
+			if c.code == 64 {
+				kind = "usage"
+			}
+			assert.Equal(t, kind, failure.Kind, name)
+		}
+	}
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	lease, err := newClient(t, f).Mutex("k").Acquire(t.Context())
+	require.NoError(t, err)
+	code, _, errs := run(t, "run", nodes(f), "--json", "--wait=0", "k", "--", "true")
+	assert.Equal(t, 75, code)
+	assert.Contains(t, errs, `"kind":"held"`)
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestWrongUsageIsOneLineAnd64InEveryCommand(t *testing.T) {
+	lines := []string{"inspect", "inspect --nodes a:1", "release k", "release --force a b", "release --force", "doctor now", "enroll now", "bench now",
+		"bench --nodes embedded --seconds 0", "demo now", "demo --nope", "dance", "run", "run k --", "run --at-least -1s k -- true",
+		"inspect --nodes embedded redlock:fence", "doctor --nodes redis://a?database=3"}
+	for name, command := range talkers() {
+		for _, flags := range [][]string{nil, {"--nope"}, {"--nodes=http://a"}, {"--nodes=a:1,a:1"}, {"--nodes=a:1", "--nodes-file=x"},
+			{"--nodes-file=/nonexistent"}, {"--nodes-file=/dev/null"}, {"--nodes=embedded", "--ttl=1ms"}, {"--nodes=embedded", "--max-ttl=-1s"},
+			{"--nodes=embedded", "--ttl=40s"}, {"--nodes=embedded", "--node-timeout=9s"}, {"--ttl=x"}} {
+			_ = name
+			lines = append(lines, strings.Join(with(command, flags...), " "))
+		}
+	}
+	for _, line := range lines {
+		code, out, errs := run(t, strings.Fields(line)...)
+		if line == "inspect --nodes a:1" {
+			line += " (no KEY)"
+		}
+		assert.Equal(t, 64, code, "%s: %s%s", line, out, errs)
+		assert.Empty(t, out, line)
+		assert.Regexp(t, `^redlock: [^\n]+\n$`, errs, line)
+	}
+}

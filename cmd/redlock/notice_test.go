@@ -1,0 +1,192 @@
+//go:build unix
+
+package main_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestRunSaysOnceWhoHoldsTheLockThatItWaitsFor(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	lease, err := newClient(t, f).Mutex("nightly").Acquire(t.Context())
+	require.NoError(t, err)
+	p := start(t, nil, nil, "run", nodes(f), "nightly", "--", "true")
+	silent := start(t, nil, nil, "run", nodes(f), "--json", "nightly", "--", "true")
+	eventually(t, "the line", func() bool { return p.said() != "" })
+	time.Sleep(2500 * time.Millisecond) // in which it would say it twice more
+	require.NoError(t, lease.Release(t.Context()))
+	code, _, errs := p.wait()
+	require.Equal(t, 0, code, errs)
+	require.Regexp(t, `^redlock: waiting \(--wait forever\): nightly is held by `+lease.Token()[:8]+`…, for [0-9.]+m?s unless it is renewed\n$`, errs)
+	code, _, errs = silent.wait()
+	require.Equal(t, 0, code, errs)
+	require.Equal(t, 1, strings.Count(errs, "\n"))
+	require.True(t, json.Valid([]byte(errs)), errs)
+}
+
+func TestRunOnNewServersSaysWhatEndsTheQuarantine(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	p := start(t, nil, nil, "run", nodes(f), "k", "--", "true")
+	eventually(t, "the line", func() bool { return p.said() != "" })
+	assert.Regexp(t, `^redlock: waiting \(--wait forever\): 0 of 3 nodes vote, and it takes 2; [^\n]*quarantine[^\n]*redlock enroll[^\n]*\n$`, p.said())
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	code, _, errs = p.wait()
+	require.Equal(t, 0, code, errs)
+}
+
+func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{})
+	lease, err := newClient(t, f).Mutex("held").Acquire(t.Context())
+	require.NoError(t, err)
+	for _, n := range f.Nodes()[1:] { // they answer, and have no vote
+		do(t, n, "FLUSHALL")
+	}
+	code, out, errs := run(t, "inspect", nodes(f), "other")
+	require.Equal(t, 69, code)
+	require.Contains(t, out, "other: unknown: too few nodes vote (1 of 5 nodes, and it takes 3)")
+	require.NotContains(t, out, "free")
+	require.Equal(t, 4, strings.Count(out, "  no: "), out)
+	require.Contains(t, out, "no: in quarantine")
+	require.Contains(t, errs, "redlock doctor")
+	code, out, _ = run(t, "inspect", nodes(f), "held")
+	require.Equal(t, 69, code)
+	require.Contains(t, out, lease.Token()+" has it on 1 of 5 nodes")
+	code, out, errs = run(t, "inspect", "--json", nodes(f), "other")
+	require.Equal(t, 69, code)
+	require.Empty(t, errs)
+	var l struct {
+		State, Kind, Error string
+		Votes, Quorum      int
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &l), out)
+	require.Equal(t, "unknown", l.State)
+	require.Equal(t, "no-quorum", l.Kind)
+	require.NotEmpty(t, l.Error)
+	require.Equal(t, []int{1, 3}, []int{l.Votes, l.Quorum})
+	_ = lease.Release(t.Context())
+}
+
+func TestReleaseDeletesOnlyWhatIsALockUnlessToldOtherwise(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	first := f.Nodes()[0]
+	const token = "0123456789abcdef0123456789abcdef"
+	for name, set := range map[string][]any{
+		"data that expires":  {"k", "a session", "PX", 60000},
+		"data that does not": {"k", token},
+	} {
+		do(t, first, "SET", set...)
+		code, out, errs := run(t, "release", "--force", nodes(f), "k")
+		assert.Equal(t, 64, code, name)
+		assert.Empty(t, out, name)
+		assert.Contains(t, errs, "--foreign", name)
+		assert.EqualValues(t, 1, do(t, first, "EXISTS", "k"), name)
+		code, out, errs = run(t, "release", "--force", "--foreign", nodes(f), "k")
+		assert.Equal(t, 0, code, errs)
+		assert.Contains(t, out, "nobody held k; what was left of it on 1 of 3 nodes was deleted", name)
+		assert.NotContains(t, out, "was released", name)
+		assert.EqualValues(t, 0, do(t, first, "EXISTS", "k"), name)
+	}
+	do(t, first, "HSET", "k", "no", "lock")
+	code, _, errs := run(t, "release", "--force", "--foreign", nodes(f), "k")
+	assert.Equal(t, 64, code)
+	assert.Contains(t, errs, "by hand")
+	assert.EqualValues(t, 1, do(t, first, "EXISTS", "k"))
+	do(t, first, "DEL", "k")
+
+	do(t, first, "SET", "k", token, "PX", 60000) // a minority: a try that failed
+	code, out, _ := run(t, "inspect", nodes(f), "k")
+	assert.Equal(t, 0, code)
+	assert.Contains(t, out, "k is free")
+	assert.Contains(t, out, token+" has it on 1 of 3 nodes")
+	code, out, errs = run(t, "release", "--force", "--json", nodes(f), "k")
+	assert.Equal(t, 0, code, errs)
+	assert.Contains(t, out, `"released":true`)
+	assert.True(t, json.Valid([]byte(out)), "one line: %s", out)
+	assert.EqualValues(t, 0, do(t, first, "EXISTS", "k"))
+}
+
+func TestInspectSaysWhereALockIsNeitherHeldNorFree(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	for i, n := range f.Nodes()[:2] { // two tries that split the votes
+		do(t, n, "SET", "k", strings.Repeat("ab"[i:i+1], 32), "PX", 60000)
+	}
+	code, out, _ := run(t, "inspect", "--json", nodes(f), "k")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, `"state":"partial"`)
+	_, out, _ = run(t, "inspect", nodes(f), "k")
+	require.Contains(t, out, "k is being taken or released")
+	require.Contains(t, out, "aaaa has it on 1 of 3 nodes, bbbb")
+}
+
+func TestDoctorSaysWhereTLSMeetsAPlainPort(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
+	plain := strings.TrimPrefix(f.URLs()[0], "redis://")
+	secure := listenTLS(t)
+	for url, want := range map[string]string{
+		"rediss://" + plain: "it speaks plain Redis there and no TLS; write redis://",
+		"redis://" + secure: "it speaks TLS there; write rediss://",
+		secure:              "it speaks TLS there; write rediss://",
+		"127.0.0.1:1":       "connection refused",
+	} {
+		code, out, _ := run(t, "doctor", "--nodes", url)
+		assert.Equal(t, 1, code)
+		assert.Contains(t, out, want, url)
+		assert.NotContains(t, out, "not connected yet", url)
+	}
+}
+
+// listenTLS takes connections that speak TLS, and says nothing, until the test ends.
+func listenTLS(t *testing.T) string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.(*tls.Conn).HandshakeContext(t.Context())
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() { listener.Close(); <-ended })
+	return listener.Addr().String()
+}
+
+func TestOneOfAThingIsNotSeveral(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	_, fresh, _ := run(t, "doctor", nodes(f))
+	_, unknown, _ := run(t, "inspect", nodes(f), "k")
+	_, enrolled, _ := run(t, "enroll", nodes(f))
+	_, healthy, _ := run(t, "doctor", nodes(f))
+	_, free, _ := run(t, "inspect", nodes(f), "k")
+	_, bench, progress := run(t, "bench", nodes(f), "--seconds=0.05", "--goroutines=1")
+	for _, text := range []string{fresh, unknown, enrolled, healthy, free, bench, progress} {
+		assert.NotEmpty(t, text)
+		assert.NotRegexp(t, `\b1 (nodes|goroutines)\b`, text)
+	}
+	assert.Contains(t, enrolled, "1 node enrolled")
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/redlock"
+)
+
+type releaser struct {
+	operator
+	force, foreign bool
+}
+
+func newRelease() *cobra.Command {
+	o := &releaser{}
+	cmd := &cobra.Command{
+		Use:   "release --force [flags] KEY",
+		Short: "Delete a lock, whoever holds it, after saying who",
+		Long: `Deletes KEY from every node, whoever holds it. Use it where you know that the holder is gone for good and would
+not wait for the lease to expire.
+
+A holder that lives does not hear of it: it may believe until its next renewal, and another may have the lock by
+then. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that compares fencing
+tokens is safe from both; they go on growing.
+
+A key is deleted only if it is a lock of this library: 32 hexadecimal digits that expire. Anything else may be data of
+yours under the same name. If it is the lock of another library, --foreign deletes it too. A key that is no string is
+never deleted.
+
+Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is no lock.`,
+		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly",
+		Args: func(cmd *cobra.Command, keys []string) error {
+			if len(keys) > 1 {
+				return usage("%s takes one KEY", cmd.CommandPath())
+			}
+			return someKeys(cmd, keys)
+		},
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			if !o.force {
+				return usage("it would take the lock from whoever holds it; say --force if that is what you want")
+			}
+			return o.release(cmd.Context(), cmd.OutOrStdout(), keys[0])
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.force, "force", false, "yes, from whoever holds it")
+	cmd.Flags().BoolVar(&o.foreign, "foreign", false, "also what this library did not write")
+	return cmd
+}
+
+// A releaseReport is what release --json prints.
+type releaseReport struct {
+	lockReport      // before
+	Released   bool `json:"released"`
+}
+
+func (o *releaser) release(ctx context.Context, out io.Writer, key string) error {
+	client, done, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	state, err := client.Inspect(ctx, key)
+	if state == nil {
+		return failure(err)
+	}
+	if err := o.isLock(state); err != nil {
+		return err
+	}
+	before := reportOn(state)
+	if !o.json {
+		if err := before.print(out); err != nil {
+			return err
+		}
+	}
+	if err := client.ForceRelease(ctx, key); err != nil {
+		return failure(err)
+	}
+	on := 0
+	for _, n := range state.Nodes {
+		if n.Held {
+			on++
+		}
+	}
+	switch {
+	case o.json:
+		return writeJSON(out, releaseReport{before, on > 0})
+	case on == 0:
+		fmt.Fprintln(out, "there was nothing to release")
+	case state.Held:
+		fmt.Fprintf(out, "%s was released\n", oneLine(key))
+	default:
+		fmt.Fprintf(out, "nobody held %s; what was left of it on %d of %s was deleted\n", oneLine(key), on, plural(len(state.Nodes), "node"))
+	}
+	return nil
+}
+
+// isLock refuses to delete what may be no lock at all.
+func (o *releaser) isLock(s *redlock.State) error {
+	for _, n := range s.Nodes {
+		switch {
+		case !n.Held:
+		case n.Token == "":
+			return usage("on %s the key of %q is no string, so no lock; delete it by hand, or use another name", n.Node, s.Name)
+		case o.foreign || isToken(n.Token) && n.Remaining >= 0:
+		case n.Remaining < 0:
+			return usage("on %s the key of %q never expires, so this library did not write it: it may be no lock; say --foreign to delete it all the same", n.Node, s.Name)
+		default:
+			return usage("on %s the key of %q holds %s, and no owner token of this library: it may be no lock; "+
+				"say --foreign to delete it all the same", n.Node, s.Name, plural(len(n.Token), "byte"))
+		}
+	}
+	return nil
+}
+
+// isToken reports whether it could be an owner token of this library: see redlock.Lease.Token.
+func isToken(s string) bool {
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+}

@@ -1,0 +1,50 @@
+//go:build unix
+
+package main_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// The command hears TERM and can tidy up; one that does not heed it is killed.
+func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	ready := filepath.Join(t.TempDir(), "ready")
+	for key, c := range map[string]struct{ script, ended string }{
+		"tidy": {`trap 'echo tidied; exit 5' TERM; echo >"$0"; while :; do sleep 0.02; done`, `it ended by itself after TERM, exit code 5`},
+		"deaf": {`trap '' TERM; echo >"$0"; while :; do sleep 0.02; done`, `killed, signal 9`},
+	} {
+		file := ready + key
+		p := start(t, nil, nil, "run", nodes(f), "--ttl=3s", "--kill-after=500ms", key, "--", "sh", "-c", c.script, file)
+		eventually(t, "the command", func() bool { return size(file) > 0 })
+		code, _, errs := run(t, "release", "--force", nodes(f), key)
+		require.Equal(t, 0, code, errs)
+		code, out, errs := p.wait()
+		require.Equal(t, 76, code)
+		require.Regexp(t, `(?m)^redlock: the lock was taken away: on [23] of 3 nodes it is no longer ours .*\(`+c.ended+`\)$`, errs)
+		require.NotContains(t, errs, "could not be renewed")
+		require.Equal(t, key == "tidy", out == "tidied\n", "%q", out)
+	}
+}
+
+// The command ends before the next renewal: the release tells.
+func TestALockThatWasTakenAwayIsNoSuccessThoughTheCommandEnded(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	dir := t.TempDir()
+	p := start(t, nil, nil, "run", nodes(f), "--ttl=30s", "--json", "k", "--", "sh", "-c",
+		`echo >"$0/ready"; while [ ! -e "$0/go" ]; do sleep 0.02; done`, dir)
+	eventually(t, "the command", func() bool { return size(filepath.Join(dir, "ready")) > 0 })
+	code, _, errs := run(t, "release", "--force", nodes(f), "k")
+	require.Equal(t, 0, code, errs)
+	code, _, errs = run(t, "run", nodes(f), "--wait=0", "other", "--", "touch", filepath.Join(dir, "go"))
+	require.Equal(t, 0, code, errs)
+	code, _, errs = p.wait()
+	require.Equal(t, 76, code, errs)
+	require.Contains(t, errs, "the lock was taken away")
+	require.Contains(t, errs, `"kind":"lost"`)
+}

@@ -1,0 +1,287 @@
+package redlock_test
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// steady makes a quarantine long enough for all that a test does meanwhile: 1.5s + 100ms + 100ms.
+func steady(cfg *redlock.Config) {
+	cfg.TTL, cfg.MaxTTL = time.Second, 1500*time.Millisecond
+	cfg.NodeTimeout, cfg.MaxClockSkew = 100*time.Millisecond, 100*time.Millisecond
+}
+
+// openAt is a client of the first five nodes that reaches these alone, by number, and its way to node 3.
+func openAt(t *testing.T, f *fleet.Fleet, reachable []int, change ...func(*redlock.Config)) (*redlock.Client, *fleet.View) {
+	urls := make([]string, 5)
+	var third *fleet.View
+	for i := range urls {
+		v, err := f.Nodes()[i].NewView()
+		require.NoError(t, err)
+		if urls[i] = v.URL(); i == 2 {
+			third = v
+		}
+		if !slices.Contains(reachable, i+1) {
+			v.Cut()
+		}
+	}
+	return openFresh(t, f, append(slices.Clone(change), func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })...), third
+}
+
+// shared is a fleet whose node 3 is the one that two quorums share: the holder has 1 to 3, the other reaches 3 to 5.
+type shared struct {
+	fleet         *fleet.Fleet
+	holder, other *redlock.Client
+	toHolder      *fleet.View
+	toOther       *fleet.View
+	change        []func(*redlock.Config)
+}
+
+func share(t *testing.T, o fleet.Options, change ...func(*redlock.Config)) *shared {
+	s := &shared{fleet: fleettest.Start(t, fleet.Process, o), change: append([]func(*redlock.Config){steady}, change...)}
+	operator := openFresh(t, s.fleet, append(slices.Clone(s.change), func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(s.fleet.URLs()[:5]...) })...)
+	require.NoError(t, operator.Enroll(soon(t)))
+	require.NoError(t, operator.Close())
+	s.holder, s.toHolder = openAt(t, s.fleet, []int{1, 2, 3}, s.change...)
+	s.other, s.toOther = openAt(t, s.fleet, []int{3, 4, 5}, s.change...)
+	// Both have heard all that they can.
+	s.holder.Status(soon(t))
+	s.other.Status(soon(t))
+	return s
+}
+
+// acquire has the holder take the lock for as long as anybody may.
+func (s *shared) acquire(t *testing.T) *redlock.Lease {
+	l, err := s.holder.Mutex("x").WithTTL(1500 * time.Millisecond).WithoutRenewal().Acquire(soon(t))
+	require.NoError(t, err)
+	return l
+}
+
+// never fails the test if this client has the lock while the holder believes.
+func never(t *testing.T, c *redlock.Client, holder *redlock.Lease) {
+	t.Helper()
+	next, err := c.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	require.False(t, holder.Valid() && next.Valid(), "two hold it, for %v more", holder.Remaining())
+	_ = next.Release(soon(t)) // on a busy machine, no quorum confirms it in time
+}
+
+func replicate(t *testing.T, n, of *fleet.Node) {
+	host, port, err := of.PeerAddress()
+	require.NoError(t, err)
+	tell(t, n, "REPLICAOF", host, port)
+	require.Eventually(t, func() bool {
+		info, err := redis.String(tell(t, n, "INFO", "replication"), nil)
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	}, 10*time.Second, time.Millisecond)
+}
+
+var replicas = []string{"--repl-diskless-sync-delay", "0"}
+
+// Q1. A node is made a replica of its own stale replica, and a master again. It is one process all the time, with one
+// run id, and the marker comes back with the data. The other client has been connected throughout.
+func TestANodeThatFailsBackInOneProcessSitsOutAQuarantine(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]bool{"": false, "with the data set not vouched for": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var change []func(*redlock.Config)
+			if off {
+				change = append(change, redlock.Switches["data set vouched for"].Off)
+			}
+			s := share(t, fleet.Options{Nodes: 6, Args: replicas}, change...)
+			three, spare := s.fleet.Nodes()[2], s.fleet.Nodes()[5]
+			replicate(t, spare, three)
+			tell(t, spare, "REPLICAOF", "NO", "ONE") // the lock will never reach it
+			holder := s.acquire(t)
+			time.Sleep(20 * time.Millisecond) // INFO's word on the data set is older than it may be
+			replicate(t, three, spare)
+			begun := time.Now()
+			tell(t, three, "REPLICAOF", "NO", "ONE")
+			t.Logf("promoted in %v", time.Since(begun))
+			require.Positive(t, holder.Remaining())
+			if off {
+				next, err := s.other.Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				require.True(t, holder.Valid() && next.Valid(), "without it, two hold the lock")
+				return
+			}
+			never(t, s.other, holder)
+		})
+	}
+}
+
+// Q2. Durable is about restarts: what a promoted replica has is only what had reached it.
+func TestDurableDoesNotTrustAPromotedReplica(t *testing.T) {
+	t.Parallel()
+	s := share(t, fleet.Options{Nodes: 6, Args: append([]string{"--appendonly", "yes", "--appendfsync", "always"}, replicas...)},
+		func(cfg *redlock.Config) { cfg.Durable = true })
+	spare := s.fleet.Nodes()[5]
+	replicate(t, spare, s.fleet.Nodes()[2])
+	tell(t, spare, "REPLICAOF", "NO", "ONE")
+	holder := s.acquire(t)
+	lead(t, s.fleet, s.toHolder, s.toOther)
+	never(t, s.other, holder)
+}
+
+// Q1. A machine boots with its clock behind, and NTP then sets it: the server's own clock counts half a minute at once.
+func TestAQuarantineIsNotEndedByAClockThatIsSetRight(t *testing.T) {
+	t.Parallel()
+	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
+		t.Fatal(err)
+	}
+	for name, off := range map[string]bool{"": false, "counted by its own clock alone": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var change []func(*redlock.Config)
+			if off {
+				change = append(change, redlock.Switches["quarantine by the others' clocks"].Off)
+			}
+			s := share(t, fleet.Options{Clocks: true}, change...)
+			three := s.fleet.Nodes()[2]
+			holder := s.acquire(t)
+			require.NoError(t, three.Kill())
+			require.NoError(t, three.SetClock(-30*time.Second))
+			require.NoError(t, three.Start(soon(t), fleet.Empty))
+			require.Eventually(t, func() bool {
+				return strings.Count(stringOf(tell(t, three, "GET", "redlock:node")), " ") == 2
+			}, 3*time.Second, time.Millisecond, "its quarantine has begun")
+			require.NoError(t, three.SetClock(0))
+			fresh, _ := openAt(t, s.fleet, []int{3, 4, 5}, s.change...)
+			if off {
+				next, err := fresh.Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				require.True(t, holder.Valid() && next.Valid(), "without it, two hold the lock")
+				return
+			}
+			never(t, fresh, holder)
+		})
+	}
+}
+
+// A quarantine that began under a clock an hour ahead lasts no longer than any other once the clock is right.
+func TestAQuarantineBegunWithTheClockAheadDoesNotLastUntilThen(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Clocks: true}), soon(t)
+	c := openFresh(t, f, brief)
+	require.NoError(t, c.Enroll(ctx))
+	three := f.Nodes()[2]
+	require.NoError(t, three.Kill())
+	require.NoError(t, three.SetClock(time.Hour))
+	require.NoError(t, three.Start(ctx, fleet.Empty))
+	require.Eventually(t, func() bool {
+		return strings.Count(stringOf(tell(t, three, "GET", "redlock:node")), " ") == 2
+	}, 3*time.Second, time.Millisecond)
+	require.NoError(t, three.SetClock(0))
+	require.Eventually(t, func() bool { return c.Status(ctx)[2].Err == nil }, 8*time.Second, 10*time.Millisecond)
+}
+
+// Q1. Keys that were evicted between two looks may have been locks, also if the policy is in order again. What persists
+// is then that they are gone.
+func TestANodeThatEvictedSitsOutAQuarantineThoughTheMarkerStayed(t *testing.T) {
+	t.Parallel()
+	for name, durable := range map[string]bool{"": false, "durable": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var o fleet.Options
+			if durable {
+				o.Args = []string{"--appendonly", "yes", "--appendfsync", "always"}
+			}
+			s := share(t, o, func(cfg *redlock.Config) { cfg.Durable = durable })
+			three := s.fleet.Nodes()[2]
+			holder := s.acquire(t)
+			marker := tell(t, three, "GET", "redlock:node")
+			tell(t, three, "CONFIG", "SET", "maxmemory-policy", "volatile-random") // the lock expires, the marker does not
+			tell(t, three, "CONFIG", "SET", "maxmemory", "1")
+			require.Eventually(t, func() bool { return tell(t, three, "EXISTS", "x") == int64(0) }, 5*time.Second, time.Millisecond)
+			tell(t, three, "CONFIG", "SET", "maxmemory", "0")
+			tell(t, three, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+			require.Equal(t, marker, tell(t, three, "GET", "redlock:node"))
+			s.other.Status(soon(t)) // asks for INFO, as every client does now and then
+			never(t, s.other, holder)
+		})
+	}
+}
+
+// N1, asked again and again.
+func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, setting := range [][3]string{{"appendfsync", "everysec", "always"}, {"no-appendfsync-on-rewrite", "yes", "no"}} {
+		t.Run(setting[0], func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+			c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.Durable = true }), soon(t)
+			require.NoError(t, c.Status(ctx)[1].Err)
+			tell(t, f.Nodes()[1], "CONFIG", "SET", setting[0], setting[1])
+			require.ErrorContains(t, c.Status(ctx)[1].Err, setting[0])
+			tell(t, f.Nodes()[1], "CONFIG", "SET", setting[0], setting[2])
+			require.NoError(t, c.Status(ctx)[1].Err)
+		})
+	}
+}
+
+// A proxy that understands Redis keeps its clients' connections while the server behind it is another.
+func TestAConnectionThatLeadsToAnotherServerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 4}), soon(t)
+	proxy := newProxy(t, f.Nodes()[2])
+	urls := []string{f.Nodes()[0].URL(), f.Nodes()[1].URL(), proxy.url()}
+	var nodes []redlock.Node
+	for _, u := range urls {
+		nodes = append(nodes, redlock.Node{URL: u})
+	}
+	c := openFresh(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes })
+	require.NoError(t, c.Enroll(ctx))
+	require.NoError(t, c.Status(ctx)[2].Err)
+	proxy.lead(t, f.Nodes()[3])
+	require.Eventually(t, func() bool {
+		s := c.Status(ctx)[2]
+		return s.Connected && s.Quarantine > 0 && slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "proxy") })
+	}, 8*time.Second, 10*time.Millisecond)
+}
+
+// A user who may not end connections on the server lacks a defence, and is told so.
+func TestAForbiddenClientKillIsAWarning(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	for _, n := range f.Nodes() {
+		tell(t, n, "ACL", "SETUSER", "meek", "on", ">secret", "~*", "&*", "+@all", "-client|kill")
+	}
+	c := open(t, f, func(cfg *redlock.Config) {
+		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("meek", "secret") })...)
+	})
+	s := c.Status(ctx)[0]
+	require.NoError(t, s.Err)
+	require.Len(t, s.Warnings, 1)
+	require.Contains(t, s.Warnings[0], "CLIENT KILL")
+	require.Empty(t, open(t, f).Status(ctx)[0].Warnings)
+	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+}
+
+// R1. A renewal under a clock that was set back would give the key less time than it has, once the clock is right again.
+func TestARenewalUnderAClockThatIsBehindTakesNoTimeFromTheKey(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Clocks: true}), soon(t)
+	c := open(t, f)
+	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	behind := f.Nodes()[2]
+	require.NoError(t, behind.SetClock(-30*time.Second))
+	require.NoError(t, l.Extend(ctx))
+	require.Equal(t, "master", c.Status(ctx)[2].Role) // its answer comes behind that to the renewal
+	require.NoError(t, behind.SetClock(0))
+	require.Equal(t, l.Token(), owners(t, f, "x")[2])
+	require.NoError(t, l.Release(ctx))
+	clears(t, f, "x")
+}

@@ -1,0 +1,196 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// as makes a user with these rights, and clients that log in as that user.
+func as(t testing.TB, f *fleet.Fleet, user string, rights ...any) func(*redlock.Config) {
+	for _, n := range f.Nodes() {
+		tell(t, n, "ACL", append([]any{"SETUSER", user, "on", ">secret", "~*", "+@all"}, rights...)...)
+	}
+	return func(cfg *redlock.Config) {
+		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword(user, "secret") })...)
+	}
+}
+
+// A journal is a log that can be read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) count(what string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), what)
+}
+
+// A user without channel rights, the default of a new one since Redis 7, does not come back a hundred times a second,
+// and somebody hears of it, once a node.
+func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	var log journal
+	deaf := as(t, f, "deaf", "resetchannels")
+	a := open(t, f, deaf)
+	b := open(t, f, deaf, func(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	refusals := func() (count int) {
+		text, err := redis.String(tell(t, f.Nodes()[0], "INFO", "commandstats"), nil)
+		require.NoError(t, err)
+		for line := range strings.Lines(text) {
+			if _, stats, ok := strings.Cut(line, "cmdstat_subscribe:"); ok {
+				_, after, _ := strings.Cut(stats, "rejected_calls=")
+				_, err := fmt.Sscan(strings.Split(after, ",")[0], &count)
+				require.NoError(t, err)
+			}
+		}
+		return count
+	}
+	waiter := begin(t, b, "x")
+	require.Eventually(t, func() bool { return refusals() >= 4 }, 8*time.Second, time.Millisecond)
+	for i := range f.Nodes() {
+		require.Eventually(t, func() bool { return redlock.Refusal(b, i) != nil }, 8*time.Second, time.Millisecond)
+		require.ErrorContains(t, redlock.Refusal(b, i), "NOPERM")
+		require.ErrorContains(t, redlock.Refusal(b, i), "&redlock:released:*")
+	}
+	time.Sleep(2 * time.Second)     // in which 180 came
+	require.Less(t, refusals(), 20) // each wait is twice the one before
+	require.Equal(t, 3, log.count("NOPERM"), "each node's refusal is told once")
+
+	for _, n := range f.Nodes() {
+		tell(t, n, "ACL", "SETUSER", "deaf", "allchannels")
+	}
+	for i := range f.Nodes() { // the operator's remedy is noticed
+		require.Eventually(t, func() bool { return redlock.Refusal(b, i) == nil }, 30*time.Second, 10*time.Millisecond)
+	}
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}
+
+// Status tells that the user lacks the channels before anybody waits, and no longer once it has them.
+func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
+	for name, c := range map[string]struct {
+		rights, remedy []any
+		waits          bool
+	}{
+		"no channels":                      {rights: []any{"resetchannels"}, remedy: []any{"allchannels"}},
+		"no PUBLISH":                       {rights: []any{"allchannels", "-publish"}, remedy: []any{"+publish"}},
+		"no SUBSCRIBE, and somebody waits": {rights: []any{"allchannels", "-subscribe"}, remedy: []any{"+subscribe"}, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+			client := open(t, f, as(t, f, "deaf", c.rights...))
+			warned := func() (count int) {
+				for _, n := range client.Status(soon(t)) {
+					require.NoError(t, n.Err)
+					for _, w := range n.Warnings {
+						if strings.Contains(w, "NOPERM") && strings.Contains(w, "&redlock:released:*") {
+							count++
+						}
+					}
+				}
+				return count
+			}
+			if c.waits {
+				held, err := open(t, f).Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				waiter := begin(t, client, "x")
+				defer func() { // before the clients are closed
+					require.NoError(t, held.Release(soon(t)))
+					require.NoError(t, waiter.has(t).Release(soon(t)))
+				}()
+				require.Eventually(t, func() bool { return warned() == 3 }, 10*time.Second, 10*time.Millisecond)
+			} else {
+				require.Equal(t, 3, warned())
+			}
+			for _, n := range f.Nodes() {
+				tell(t, n, "ACL", append([]any{"SETUSER", "deaf"}, c.remedy...)...)
+			}
+			if c.waits { // it asks again now and then
+				require.Eventually(t, func() bool { return warned() == 0 }, 30*time.Second, 10*time.Millisecond)
+			} else {
+				require.Zero(t, warned())
+			}
+		})
+	}
+}
+
+// A client that hears nothing of releases, or of which nobody hears, has its turn beside others that want the same
+// lock all the time, and they have theirs.
+func TestAClientWithoutChannelRightsHasItsTurn(t *testing.T) {
+	for name, rights := range map[string][]any{
+		"may not subscribe":            {"allchannels", "-subscribe"},
+		"may not subscribe or publish": {"resetchannels"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+			stop, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer cancel()
+			turns := make(chan int, 1000)
+			clients := []*redlock.Client{open(t, f, as(t, f, "deaf", rights...)), open(t, f), open(t, f), open(t, f)}
+			for i, c := range clients {
+				wg.Go(func() {
+					for stop.Err() == nil {
+						if l, err := c.Mutex("x").Acquire(stop); err == nil {
+							time.Sleep(2 * time.Millisecond)
+							_ = l.Release(context.Background())
+							select {
+							case turns <- i:
+							case <-stop.Done():
+							}
+						}
+					}
+				})
+			}
+			counts := make([]int, len(clients))
+			patience := time.After(30 * time.Second)
+			for counts[0] < 40 || min(counts[1], counts[2], counts[3]) < 40 {
+				select {
+				case i := <-turns:
+					counts[i]++
+				case <-patience:
+					require.Fail(t, "somebody starves", "turns of the one without rights, and of the others: %v", counts)
+				}
+			}
+			t.Logf("turns of the one without rights, and of the others: %v", counts)
+		})
+	}
+}
+
+// A client that polled, and died, keeps the lock from the others for one reservation.
+func TestADeadClientThatPolledIsPassedOver(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	a, b, node := open(t, f, unasked), open(t, f, unasked), f.Nodes()[0]
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	tell(t, node, "ZADD", "redlock:wait:x", 1, "next:0123456789abcdef0123456789abcdef:poll")
+	waiter := begin(t, b, "x")
+	queues(t, node, "x", 2)
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}

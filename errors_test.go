@@ -1,0 +1,162 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// each calls f with every node's own error.
+func each(t *testing.T, err error, f func(*redlock.NodeError)) {
+	t.Helper()
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round)
+	require.NotNil(t, round.Err)
+	for _, e := range round.Err.Errors {
+		var node *redlock.NodeError
+		require.ErrorAs(t, e, &node)
+		f(node)
+	}
+}
+
+func TestARefusalSaysOnOneLineWhoHoldsTheLockAndEachCauseOnce(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{}), soon(t)
+	a := open(t, f)
+	l, err := a.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	for _, n := range f.Nodes()[3:] {
+		require.NoError(t, n.Kill())
+	}
+	b := open(t, f)
+
+	_, err = b.Mutex("x").TryAcquire(ctx)
+	text := err.Error()
+	t.Log(text)
+	require.NotContains(t, text, "\n")
+	require.Equal(t, 1, strings.Count(text, fmt.Sprintf("held by %q…", l.Token()[:16])), "said once, and not the whole token, with which anybody could release it")
+	require.NotContains(t, text, l.Token())
+	require.Equal(t, 1, strings.Count(text, "refused"), "two nodes share it: their addresses are in their names")
+	for _, n := range f.Nodes() {
+		require.Equal(t, 1, strings.Count(text, strings.TrimPrefix(n.URL(), "redis://")), "each node is named once")
+	}
+
+	detail := strings.Split(fmt.Sprintf("%+v", err), "\n")
+	require.Len(t, detail, 6, "a line for each node")
+	require.Contains(t, detail[0], "3 denied, 2 unknown")
+
+	denials := 0
+	each(t, err, func(node *redlock.NodeError) {
+		var denial *redlock.Denial
+		if !errors.As(node, &denial) {
+			require.NotErrorIs(t, node, redlock.ErrHeld)
+			return
+		}
+		denials++
+		require.ErrorIs(t, node, redlock.ErrHeld)
+		require.Equal(t, redlock.ReasonHeld, denial.Reason)
+		require.Equal(t, "held", denial.Reason.String())
+		require.Equal(t, l.Token(), denial.Owner)
+		require.Greater(t, denial.Left, 5*time.Second)
+		require.Equal(t, l.Fence(), denial.Highest)
+	})
+	require.Equal(t, 3, denials)
+}
+
+// That one node says held makes no outage a held lock.
+func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	a, b := open(t, f), open(t, f)
+	_, err := a.Mutex("x").WithoutRenewal().Acquire(ctx)
+	require.NoError(t, err)
+	require.NoError(t, f.Nodes()[1].Pause())
+	require.NoError(t, f.Nodes()[2].Pause())
+	_, err = b.Mutex("x").TryAcquire(ctx)
+	require.NoError(t, f.Nodes()[1].Resume())
+	require.NoError(t, f.Nodes()[2].Resume())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(t, err, redlock.ErrHeld)
+	require.ErrorAs(t, err, new(*redlock.Denial))
+}
+
+func TestWhatAnotherProgramWroteAddsNoLineToAnError(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		for _, n := range f.Nodes() {
+			tell(t, n, "SET", "x", "\n\x1b[31mFAKE\r\nlevel=ERROR and more")
+		}
+		_, err := c.Mutex("x").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorContains(t, err, `held by "\n\x1b[31mFAKE\r\nleve"… without expiry`)
+		for _, text := range []string{err.Error(), fmt.Sprint(err), fmt.Sprintf("%s", err)} {
+			require.NotContains(t, text, "\n")
+			require.NotContains(t, text, "\x1b")
+		}
+		require.Len(t, strings.Split(fmt.Sprintf("%+v", err), "\n"), 4)
+
+		waited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err = c.Mutex("x").Acquire(waited)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NotContains(t, err.Error(), "\n")
+		require.Contains(t, fmt.Sprintf("%+v", err), "\n")
+	})
+}
+
+// Without a Logger, the error is all that a newcomer sees.
+func TestTheFirstErrorOnNewServersSaysHowTheQuarantineEnds(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c := openFresh(t, f)
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		_, err := c.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorAs(t, err, new(*redlock.QuarantineError))
+		require.Equal(t, 1, strings.Count(err.Error(), "redlock enroll"))
+		require.NotContains(t, err.Error(), "\n")
+	})
+}
+
+// Who waits behind another caller of its process asks no node itself.
+func TestWhoWaitsInLineIsToldThatTheLockIsHeld(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	holder, c := open(t, f), open(t, f)
+	l, err := holder.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	first := make(chan error, 1)
+	waiting, stop := context.WithCancel(ctx)
+	go func() {
+		_, err := c.Mutex("x").Acquire(waiting)
+		first <- err
+	}()
+	require.Eventually(t, func() bool { return redlock.InLine(c, "x") == 1 }, 5*time.Second, time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = c.Mutex("x").Acquire(short)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, redlock.ErrHeld)
+
+	for _, n := range f.Nodes()[1:] {
+		require.NoError(t, n.Kill())
+	}
+	require.Eventually(t, func() bool { s := c.Status(ctx); return !s[1].Connected && !s[2].Connected }, 5*time.Second, time.Millisecond)
+	short, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = c.Mutex("x").Acquire(short)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(t, err, redlock.ErrHeld)
+	stop()
+	require.ErrorIs(t, <-first, context.Canceled)
+	_ = l.Release(ctx)
+}

@@ -1,0 +1,256 @@
+// Stress runs the tests of every package many times under the race detector, while other work keeps all processors
+// busy, and says which tests failed and how often. A test that fails by chance shows here.
+//
+//	go run ./internal/stress -runs 50
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	runs := flag.Int("runs", 50, "how often each package's tests are run")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many test programs run at once")
+	burners := flag.Int("burners", runtime.NumCPU(), "how many goroutines compute meanwhile")
+	match := flag.String("run", "", "only tests that match; as go test -run")
+	timeout := flag.Duration("timeout", 20*time.Minute, "the most that one run of one package may take")
+	logFile := flag.String("log", "stress.log", "where the output of failed runs goes")
+	flag.Parse()
+	packages := flag.Args()
+	if len(packages) == 0 {
+		packages = []string{"./..."}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, packages})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stress:", err)
+		os.Exit(2)
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	runs, jobs, burners int
+	match               string
+	timeout             time.Duration
+	logFile             string
+	packages            []string
+}
+
+// A program is one package's compiled tests.
+type program struct{ name, dir, file string }
+
+// A tally counts the runs of one test.
+type tally struct{ runs, failures, skips int }
+
+type results struct {
+	mu     sync.Mutex // guards the rest
+	tests  map[string]*tally
+	broken int // runs that failed outside any test
+	done   int
+	log    io.Writer
+}
+
+func stress(ctx context.Context, o options) (failed bool, err error) {
+	dir, err := os.MkdirTemp("", "stress")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	programs, err := compile(ctx, dir, o.packages)
+	if err != nil {
+		return false, err
+	}
+	log, err := os.Create(o.logFile)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	r := &results{tests: map[string]*tally{}, log: log}
+
+	burn, cool := context.WithCancel(ctx)
+	defer cool()
+	for range o.burners {
+		go func() {
+			for burn.Err() == nil {
+				for range 1 << 20 { // so much between two looks
+				}
+			}
+		}()
+	}
+
+	began := time.Now()
+	queue := make(chan program)
+	var workers sync.WaitGroup
+	for range o.jobs {
+		workers.Go(func() {
+			for p := range queue {
+				r.run(ctx, p, o)
+			}
+		})
+	}
+	for i := range o.runs {
+		for _, p := range programs {
+			select {
+			case queue <- p:
+			case <-ctx.Done():
+			}
+		}
+		fmt.Fprintf(os.Stderr, "stress: round %d of %d begun after %v, %d failures\n", i+1, o.runs, time.Since(began).Round(time.Second), r.failures())
+	}
+	close(queue)
+	workers.Wait()
+	return r.report(time.Since(began)), ctx.Err()
+}
+
+func compile(ctx context.Context, dir string, patterns []string) (programs []program, err error) {
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, patterns...)...)
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, at, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			continue
+		}
+		p := program{name: name, dir: at, file: filepath.Join(dir, strings.ReplaceAll(name, "/", "_")+".test")}
+		build := exec.CommandContext(ctx, "go", "test", "-race", "-c", "-o", p.file, name)
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return nil, fmt.Errorf("go test -c %s: %w", name, err)
+		}
+		programs = append(programs, p)
+	}
+	return programs, nil
+}
+
+// run runs the tests of one package once.
+func (r *results) run(ctx context.Context, p program, o options) {
+	args := []string{"tool", "test2json", "-p", p.name, p.file, "-test.v=test2json", "-test.count=1", "-test.timeout", o.timeout.String()}
+	if o.match != "" {
+		args = append(args, "-test.run", o.match)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = p.dir
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.finish(p, nil, nil, err)
+		return
+	}
+	var text []string
+	outcomes := map[string]string{}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(lines.Bytes(), &event) != nil {
+			text = append(text, lines.Text()+"\n")
+			continue
+		}
+		switch event.Action {
+		case "output":
+			text = append(text, event.Output)
+		case "pass", "fail", "skip":
+			outcomes[event.Test] = event.Action // "" is the package
+		}
+	}
+	r.finish(p, outcomes, text, cmd.Wait())
+}
+
+func (r *results) finish(p program, outcomes map[string]string, text []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	bad := false
+	for test, outcome := range outcomes {
+		if test == "" {
+			continue
+		}
+		name := p.name + "." + test
+		t := r.tests[name]
+		if t == nil {
+			t = &tally{}
+			r.tests[name] = t
+		}
+		t.runs++
+		switch outcome {
+		case "fail":
+			t.failures++
+			bad = true
+		case "skip":
+			t.skips++
+		}
+	}
+	if !bad && (err != nil || outcomes[""] == "fail") {
+		r.broken++
+		bad = true
+	}
+	if bad {
+		fmt.Fprintf(r.log, "==== %s: %v\n%s\n", p.name, err, strings.Join(text, ""))
+	}
+}
+
+func (r *results) failures() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tests {
+		n += t.failures
+	}
+	return n + r.broken
+}
+
+func (r *results) report(took time.Duration) (failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	least := 0
+	skipped := 0
+	for _, t := range r.tests {
+		if least == 0 || t.runs < least {
+			least = t.runs
+		}
+		if t.skips > 0 {
+			skipped++
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(r.tests), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.tests[b].failures, r.tests[a].failures), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		if t := r.tests[name]; t.failures > 0 {
+			failed = true
+			fmt.Printf("FAIL %d of %d: %s\n", t.failures, t.runs, name)
+		}
+	}
+	if r.broken > 0 {
+		failed = true
+		fmt.Printf("FAIL %d programs failed outside any test\n", r.broken)
+	}
+	fmt.Printf("stress: %d tests (%d of them skipped somewhere), each at least %d times, %d programs run in %v\n",
+		len(r.tests), skipped, least, r.done, took.Round(time.Second))
+	return failed
+}

@@ -1,0 +1,59 @@
+package redlock
+
+import "time"
+
+// The minimum hold: a lock that stays taken for a time, however short the work was.
+
+// WithMinHold keeps the lock taken for at least d after it was acquired: nobody else gets it sooner, in this process or
+// another. Release, [Client.Close] and a lost lease end the lease at once, but leave the lock taken for the rest of that
+// time. So does a crash, because the nodes have the lock for d from the beginning. Only [Client.ForceRelease] ends it
+// sooner. An Acquire that fails keeps nothing.
+//
+// Use it for work that must run once an interval: each process calls [Lock.TryDo] at each tick. Choose d longer than
+// the processes' ticks are apart, and shorter than the interval. Otherwise work that is done in a moment would run again
+// in the process that ticks a little later.
+//
+// No node keeps a lock for longer than [Config.MaxTTL], so d must be shorter by 1 % and three NodeTimeouts; if it is not,
+// acquiring the lock is [ErrInvalid]. Leases are valid, renewed and lost as without it. Release returns nil when a quorum
+// keeps the lock for the rest. A waiting Acquire gets it when d is over.
+func (l Lock) WithMinHold(d time.Duration) Lock {
+	return l.with(func(s *spec) {
+		s.minHold = d
+		s.millis = millis(max(s.ttl, s.keptFor()))
+		switch maxTTL := s.client.cfg.MaxTTL; {
+		case s.err != nil:
+		case d <= 0:
+			s.err = invalid("WithMinHold", "%v is not positive", d)
+		case d > maxTTL || s.keptFor() > maxTTL:
+			s.err = invalid("WithMinHold", "%v and what is added for a round and the clocks is above MaxTTL (%v), "+
+				"for which nodes keep a lock at the most; raise MaxTTL on every client of these nodes", d, maxTTL)
+		}
+	})
+}
+
+// keptFor is how long the keys must live from when an acquire writes them, so that they do until minHold after it was
+// won: the round takes up to NodeTimeout, and the wait for its clocks (C2) up to twice that. 0: no minimum.
+func (s *spec) keptFor() time.Duration {
+	if s.minHold <= 0 {
+		return 0
+	}
+	cfg := &s.client.cfg
+	return s.minHold + driftOf(s.minHold, cfg.Drift) + 3*cfg.NodeTimeout
+}
+
+// rest is how long the keys must live from now on, for the minimum hold; 0: no longer.
+func (h *hold) rest(now Instant) time.Duration {
+	left := h.least.Sub(now)
+	if h.least == 0 || left <= 0 {
+		return 0
+	}
+	return left + driftOf(left, h.client.cfg.Drift)
+}
+
+// keyMillis is how long the keys are to live when they are written now.
+func (h *hold) keyMillis(now Instant) any {
+	if h.least == 0 {
+		return h.lock.millis
+	}
+	return millis(max(h.lock.ttl, h.rest(now)))
+}

@@ -1,0 +1,224 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// However a lease with a minimum hold ends, the next one begins no earlier than that, and long before the TTL is over.
+func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
+	const d = 700 * time.Millisecond
+	for name, end := range map[string]func(*testing.T, *redlock.Client, *redlock.Lease){
+		"Release": func(t *testing.T, _ *redlock.Client, l *redlock.Lease) {
+			require.NoError(t, l.Release(soon(t)))
+			require.False(t, l.Valid())
+			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrReleased)
+			require.NoError(t, l.Release(soon(t)), "a second release says what the first did")
+		},
+		"Close": func(t *testing.T, c *redlock.Client, l *redlock.Lease) {
+			require.NoError(t, c.Close())
+			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrClosed)
+		},
+		"its longest hold": func(t *testing.T, _ *redlock.Client, l *redlock.Lease) {
+			<-l.Context().Done()
+			require.ErrorIs(t, l.Release(soon(t)), redlock.ErrLost)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+				holder, other := open(t, f), open(t, f)
+				lock := holder.Mutex("x", "y").WithMinHold(d)
+				if name == "its longest hold" {
+					lock = lock.WithMaxHold(50 * time.Millisecond)
+				}
+				begun := time.Now()
+				first, err := lock.Acquire(soon(t))
+				require.NoError(t, err)
+				end(t, holder, first)
+				if early, err := other.Mutex("y").TryAcquire(soon(t)); err == nil { // the machine is busy
+					require.GreaterOrEqual(t, time.Since(begun), d)
+					require.NoError(t, early.Release(soon(t)))
+				} else {
+					require.ErrorIs(t, err, redlock.ErrHeld)
+				}
+				next, err := other.Mutex("y").Acquire(soon(t)) // the TTL is as long as soon
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(begun), d)
+				require.Greater(t, next.Fence(), first.Fence())
+				require.NoError(t, next.Release(soon(t)))
+				clears(t, f, "x")
+				clears(t, f, "y")
+			})
+		})
+	}
+}
+
+// Who waits already, in this process or another, learns of the rest and need not wait for the TTL.
+func TestAWaiterGetsTheLockWhenItsMinimumHoldIsOver(t *testing.T) {
+	for _, where := range []string{"here", "in another process"} {
+		t.Run(where, func(t *testing.T) {
+			onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+				refused := make(chan struct{}, 100)
+				holder := open(t, f, func(cfg *redlock.Config) {
+					cfg.TTL, cfg.Hooks.Refused = 30*time.Second, func([]string, error) { refused <- struct{}{} }
+				})
+				waiter := holder
+				if where != "here" {
+					waiter = open(t, f, func(cfg *redlock.Config) {
+						cfg.Hooks.Refused = func([]string, error) { refused <- struct{}{} }
+					})
+				}
+				begun := time.Now()
+				l, err := holder.Mutex("x").WithMinHold(500 * time.Millisecond).Acquire(soon(t))
+				require.NoError(t, err)
+				got := make(chan time.Duration, 1)
+				go func() {
+					next, err := waiter.Mutex("x").Acquire(soon(t))
+					got <- time.Since(begun)
+					if assert.NoError(t, err) {
+						assert.NoError(t, next.Release(soon(t)))
+					}
+				}()
+				<-refused
+				<-refused // once before it subscribed, once after
+				require.NoError(t, l.Release(soon(t)))
+				require.GreaterOrEqual(t, <-got, 500*time.Millisecond)
+				clears(t, f, "x")
+			})
+		})
+	}
+}
+
+// A process that dies says nothing: the nodes know of the minimum hold from the beginning, also where it is longer than
+// the TTL, and after a renewal.
+func TestACrashKeepsTheMinimumHoldToo(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	other := openDirect(t, f)
+	for _, renewed := range []bool{false, true} {
+		extended := make(chan struct{}, 100)
+		holder := open(t, f, func(cfg *redlock.Config) {
+			cfg.TTL = 300 * time.Millisecond
+			cfg.Hooks.Extended = func(redlock.LeaseInfo, time.Duration, time.Duration) { extended <- struct{}{} }
+		})
+		begun := time.Now()
+		l, err := holder.Mutex("x").WithMinHold(time.Second).Acquire(soon(t))
+		require.NoError(t, err)
+		if renewed {
+			select {
+			case <-extended:
+			case <-l.Context().Done(): // the machine is busy: a lost lease's release keeps it as well
+			}
+		}
+		require.LessOrEqual(t, l.Remaining(), 300*time.Millisecond, "it is valid for the TTL alone")
+		for _, n := range f.Nodes() {
+			require.NoError(t, n.Cut())
+		}
+		next, err := other.Mutex("x").Acquire(soon(t))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begun), time.Second)
+		require.NoError(t, next.Release(soon(t)))
+		require.NoError(t, f.Heal())
+		require.NoError(t, holder.Close())
+		clears(t, f, "x")
+	}
+}
+
+// Re-entry: the time counts from the first lease, and the last release leaves the rest of it.
+func TestTheMinimumHoldOfAReentrantLockIsLeftByItsLastRelease(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	lock := c.Mutex("x").Reentrant().WithMinHold(20 * time.Second)
+	outer, err := lock.Acquire(soon(t))
+	require.NoError(t, err)
+	inner, err := lock.Acquire(outer.Context())
+	require.NoError(t, err)
+	require.NoError(t, outer.Release(soon(t)))
+	require.True(t, inner.Valid())
+	require.NoError(t, inner.Release(soon(t)))
+	state, err := c.Inspect(soon(t), "x")
+	require.NoError(t, err)
+	require.True(t, state.Held)
+	require.Equal(t, inner.Token(), state.Token)
+	require.Less(t, state.Remaining, 21*time.Second)
+	require.NoError(t, c.ForceRelease(soon(t), "x"))
+	clears(t, f, "x")
+}
+
+// A release that comes late, or again, must not hold the lock for longer than its minimum hold.
+func TestALateReleaseDoesNotMakeTheMinimumHoldLonger(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	const d = 5 * time.Second
+	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 2*time.Second, 100*time.Millisecond })
+	l, err := c.Mutex("x").WithMinHold(d).Acquire(soon(t))
+	require.NoError(t, err)
+	acquired := time.Now()
+	holds(t, f, "x", l.Token())
+	require.NoError(t, f.Nodes()[0].Cut())
+	require.NoError(t, l.Release(soon(t)))
+	late := 1500 * time.Millisecond // past the connection's patience: the release is owed
+	time.Sleep(late - time.Since(acquired))
+	require.NoError(t, f.Nodes()[0].Heal())
+	require.Eventually(t, func() bool { return c.Status(soon(t))[0].Connected }, 5*time.Second, time.Millisecond)
+	c.Status(soon(t)) // answered behind the release, on the same connection
+	for _, n := range f.Nodes() {
+		since := time.Since(acquired)
+		left, err := redis.Int64(tell(t, n, "PTTL", "x"), nil)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Duration(left)*time.Millisecond, d+d/100+310*time.Millisecond-since, "as the acquire said, or sooner")
+	}
+}
+
+// An Acquire that returns ErrClosed had the lock for nobody: no minimum hold is kept.
+func TestAnAcquireThatFailsKeepsNoMinimumHold(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	open(t, f)
+	for _, n := range f.Nodes() {
+		require.NoError(t, n.Delay(5*time.Millisecond))
+	}
+	for i := range 10 {
+		c := openFresh(t, f)
+		require.NoError(t, c.Mutex("warm").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Mutex("x").WithMinHold(20 * time.Second).Acquire(soon(t))
+			failed <- err
+		}()
+		time.Sleep(time.Duration(2*i) * time.Millisecond) // before, while and after the nodes answer
+		require.NoError(t, c.Close())
+		if err := <-failed; err == nil {
+			require.NoError(t, open(t, f).ForceRelease(soon(t), "x"))
+			continue
+		}
+		clears(t, f, "x")
+	}
+}
+
+func TestAMinimumHoldMustFitIntoMaxTTL(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	for _, d := range []time.Duration{-time.Second, 0, 30 * time.Second, 1<<63 - 1} {
+		_, err := c.Mutex("x").WithMinHold(d).TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrInvalid, d)
+		require.ErrorContains(t, err, "WithMinHold")
+	}
+	for _, lock := range []redlock.Lock{
+		c.Mutex("a").WithMinHold(28 * time.Second).WithTTL(time.Second),
+		c.Mutex("b").WithTTL(time.Second).WithMinHold(28 * time.Second),
+	} {
+		l, err := lock.TryAcquire(soon(t))
+		require.NoError(t, err)
+		require.Less(t, l.Remaining(), time.Second)
+		state, err := c.Inspect(soon(t), l.Names()[0])
+		require.NoError(t, err)
+		require.Greater(t, state.Remaining, 27*time.Second)
+	}
+}

@@ -1,0 +1,96 @@
+package redlock_test
+
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// A log that blocks (a full pipe, a slow disk), and a hook that does, must not keep anything alive that should end.
+func TestAHookOrALogThatBlocksDelaysNoLease(t *testing.T) {
+	for _, which := range []string{"hook", "log"} {
+		t.Run(which, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+			other := openDirect(t, f)
+			blocked, goOn := make(chan struct{}), make(chan struct{})
+			block := sync.OnceFunc(func() { close(blocked); <-goOn })
+			holder := open(t, f, func(cfg *redlock.Config) {
+				cfg.TTL, cfg.NodeTimeout = 400*time.Millisecond, 50*time.Millisecond
+				if which == "hook" {
+					cfg.Hooks.Lost = func(redlock.LeaseInfo, error) { block() }
+					return
+				}
+				cfg.Logger = slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+					if bytes.Contains(p, []byte("lease lost")) {
+						block()
+					}
+					return len(p), nil
+				}), nil))
+			})
+			defer close(goOn) // before the client is closed
+			first, err := holder.Mutex("first").WithMaxHold(200 * time.Millisecond).Acquire(soon(t))
+			require.NoError(t, err)
+			second, err := holder.Mutex("second").Acquire(soon(t))
+			require.NoError(t, err)
+			kept, err := other.Mutex("kept").Acquire(soon(t))
+			require.NoError(t, err)
+			ctx := second.Context()
+			<-first.Context().Done()
+			<-blocked
+			require.NoError(t, second.Extend(soon(t)), "the connections go on")
+			for _, n := range f.Nodes() {
+				require.NoError(t, n.Cut())
+			}
+			next, err := other.Mutex("second").Acquire(soon(t))
+			require.NoError(t, err)
+			require.Error(t, ctx.Err(), "another has the lock, and the former holder's context has not ended")
+			require.NoError(t, next.Release(soon(t)))
+			require.NoError(t, kept.Release(soon(t)))
+			require.NoError(t, f.Heal())
+		})
+	}
+}
+
+// One after the other, in the order in which things happened.
+func TestHooksAndTheLogAreInOrder(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	var told []string
+	say := func(what string) { told = append(told, what) } // the race detector has a word if two are called at once
+	c := open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.Acquired = func(redlock.LeaseInfo, time.Duration, int) { say("acquired") }
+		cfg.Hooks.Refused = func([]string, error) {
+			if !slices.Contains(told, "released") { // afterwards, on a busy machine: the short TTL leaves a round 50ms
+				say("refused")
+			}
+		}
+		cfg.Hooks.Lost = func(redlock.LeaseInfo, error) { say("lost") }
+		cfg.Hooks.Released = func(redlock.LeaseInfo, error) { say("released") }
+		cfg.Logger = slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+			if bytes.Contains(p, []byte("lease lost")) {
+				say("logged")
+			}
+			return len(p), nil
+		}), nil))
+	})
+	l, err := c.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	_, err = c.Mutex("x").TryAcquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrHeld)
+	require.NoError(t, l.Release(soon(t)))
+	l, err = c.Mutex("x").WithTTL(200 * time.Millisecond).WithoutRenewal().Acquire(soon(t))
+	require.NoError(t, err)
+	<-l.Context().Done()
+	require.Zero(t, c.Dropped())
+	require.Eventually(t, func() bool { return l.Release(soon(t)) != nil }, 5*time.Second, time.Millisecond)
+	require.NoError(t, c.Close())
+	require.Equal(t, []string{"acquired", "refused", "released", "acquired", "logged", "lost"}, told)
+}

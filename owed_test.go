@@ -1,0 +1,75 @@
+package redlock_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// A jumpingClock is the system's, and can be put forward.
+type jumpingClock struct{ ahead atomic.Int64 }
+
+func (c *jumpingClock) Now() redlock.Instant {
+	return redlock.SystemClock().Now().Add(time.Duration(c.ahead.Load()))
+}
+
+// A node may be gone for good: what it is owed is kept for as long as there may be something to delete, and no longer.
+func TestWhatANodeIsOwedIsForgottenOnceItsKeysHaveExpired(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	clock := &jumpingClock{}
+	c := open(t, f, func(cfg *redlock.Config) { cfg.Clock = clock })
+	const leases = 50
+	var held []*redlock.Lease
+	for i := range leases {
+		l, err := c.Mutex("x/" + string(rune('a'+i))).Acquire(soon(t))
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	require.NoError(t, f.Nodes()[2].Kill())
+	require.Eventually(t, func() bool { return !c.Status(soon(t))[2].Connected }, 5*time.Second, time.Millisecond)
+	for _, l := range held {
+		require.NoError(t, l.Release(soon(t)))
+	}
+	require.Equal(t, leases, redlock.Owed(c, 2))
+	clock.ahead.Add(int64(30 * time.Second)) // MaxTTL: what was sent before may still be on its way
+	time.Sleep(50 * time.Millisecond)
+	require.Equal(t, leases, redlock.Owed(c, 2))
+	clock.ahead.Add(int64(3 * time.Minute))
+	require.Eventually(t, func() bool { return redlock.Owed(c, 2) == 0 }, 5*time.Second, time.Millisecond)
+}
+
+// A node may refuse a release (it is full, or lacks its replicas), and is asked again also if it is never idle.
+func TestANodeThatRefusesAReleaseIsAskedAgainUnderLoad(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 30 * time.Second })
+	l, err := c.Mutex("x").WithoutRenewal().Acquire(soon(t))
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	node := f.Nodes()[2]
+	require.NoError(t, node.Delay(20*time.Millisecond)) // so that something is always in flight there
+	load, stop := context.WithCancel(context.Background())
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stop()
+	for range 16 {
+		workers.Go(func() {
+			for load.Err() == nil {
+				_, _ = c.Inspect(load, "y")
+			}
+		})
+	}
+	tell(t, node, "CONFIG", "SET", "min-replicas-to-write", "1")
+	require.NoError(t, l.Release(soon(t)))
+	require.Eventually(t, func() bool { return redlock.Owed(c, 2) == 1 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, l.Token(), owners(t, f, "x")[2], "it refused")
+	tell(t, node, "CONFIG", "SET", "min-replicas-to-write", "0")
+	clears(t, f, "x")
+}

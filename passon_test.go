@@ -1,0 +1,189 @@
+package redlock_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// Who must be told that a lock is free, where whoever it was meant for cannot use it, does not need it, or has gone.
+
+const strange = "0123456789abcdef0123456789abcdef" // looks like a lease of this library, of a client that has gone
+
+// runRelease frees on one node what this owner has there, as the owner's own release would.
+func runRelease(t testing.TB, n *fleet.Node, owner string, key string) {
+	t.Helper()
+	script, err := os.ReadFile("scripts/release.lua")
+	require.NoError(t, err)
+	tell(t, n, "EVAL", script, 1, key, owner, 100)
+}
+
+// A node that was outvoted keeps one of the winner's keys for it, because another is held there. The waiter of that key
+// is told: the winner's release would find nothing there, and tell nobody.
+func TestAWinnerPassesOnWhatIsKeptForItWhereItWasOutvoted(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f, unasked), open(t, f, unasked)
+	for _, n := range f.Nodes() {
+		tell(t, n, "SET", "x", strange)
+	}
+	winner := begin(t, a, "x", "y")
+	first := queued(t, f, "x")
+	other := begin(t, b, "x")
+	queues(t, first, "x", 2)
+	tell(t, first, "SET", "y", strange)
+	for _, n := range f.Nodes() {
+		if n != first {
+			tell(t, n, "DEL", "x")
+		}
+	}
+	runRelease(t, first, strange, "x")
+	l := winner.has(t)
+	require.NoError(t, l.Release(soon(t)))
+	require.NoError(t, other.has(t).Release(soon(t)))
+}
+
+// The same, where the key is kept for the winner after that node has denied it, and before the others have granted.
+func TestAWinnerPassesOnWhatIsKeptForItAfterItWasDenied(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	a, b := open(t, f, unasked), openDirect(t, f, unasked)
+	for _, n := range f.Nodes() {
+		tell(t, n, "SET", "x", strange)
+	}
+	winner := begin(t, a, "x")
+	first := queued(t, f, "x")
+	me := queue(t, first, "x")[0]
+	other := begin(t, b, "x")
+	queues(t, first, "x", 2)
+	for _, n := range f.Nodes() {
+		if n != first {
+			tell(t, n, "DEL", "x")
+			require.NoError(t, n.Delay(100*time.Millisecond)) // each way
+		}
+	}
+	asked := commands(t, first)
+	tell(t, first, "PUBLISH", "redlock:released:"+me, "x") // now it asks all
+	require.Eventually(t, func() bool { return commands(t, first) > asked }, 5*time.Second, 100*time.Microsecond)
+	runRelease(t, first, strange, "x")
+	l := winner.has(t)
+	require.NoError(t, l.Release(soon(t)))
+	require.NoError(t, other.has(t).Release(soon(t)))
+}
+
+// commands is how many scripts the node has run for its clients.
+func commands(t testing.TB, n *fleet.Node) (count int) {
+	t.Helper()
+	text, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)
+	require.NoError(t, err)
+	_, stats, ok := strings.Cut(text, "cmdstat_evalsha:calls=")
+	require.True(t, ok)
+	_, err = fmt.Sscan(strings.Split(stats, ",")[0], &count)
+	require.NoError(t, err)
+	return count
+}
+
+// A key that is kept for a client that has gone is free when that time is over, and nobody tells of it.
+func TestAReservationOfAClientThatHasGoneIsWaitedForNoLonger(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f, unasked)
+	for _, n := range f.Nodes() {
+		tell(t, n, "SET", "x", "next:"+strange, "PX", 2000)
+	}
+	require.NoError(t, begin(t, c, "x").has(t).Release(soon(t)))
+}
+
+// A client that is closed while it waits is in no queue any more: its turn would be nobody's.
+func TestAClientThatIsClosedWhileItWaitsLeavesTheQueues(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f, unasked), open(t, f, unasked)
+	lengths := func() (total int) {
+		for _, n := range f.Nodes() {
+			for i := range 10 {
+				total += len(queue(t, n, fmt.Sprint("x", i)))
+			}
+		}
+		return total
+	}
+	var held []*redlock.Lease
+	var waiting []claim
+	for i := range 10 { // on different nodes
+		l, err := a.Mutex(fmt.Sprint("x", i)).Acquire(soon(t))
+		require.NoError(t, err)
+		held = append(held, l)
+		waiting = append(waiting, begin(t, b, fmt.Sprint("x", i)))
+	}
+	require.Eventually(t, func() bool { return lengths() >= 10 }, 8*time.Second, 2*time.Millisecond)
+	require.NoError(t, b.Close())
+	require.Zero(t, lengths())
+	for _, w := range waiting {
+		require.Nil(t, <-w.got)
+	}
+	for _, l := range held {
+		require.NoError(t, l.Release(soon(t)))
+	}
+}
+
+// A waiter in the queue of a node that dies enters another's. It does not sleep until it would have asked anyway.
+func TestAWaiterLeavesTheQueueOfANodeThatDies(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	patient := func(cfg *redlock.Config) {
+		redlock.LostPoll(time.Minute)(cfg)
+		cfg.TTL = 30 * time.Second
+	}
+	a, b := open(t, f, patient), open(t, f, patient)
+	other, err := a.Mutex("y").Acquire(soon(t))
+	require.NoError(t, err)
+	first := begin(t, b, "y") // so that the subscriptions are old
+	queued(t, f, "y")
+	require.NoError(t, other.Release(soon(t)))
+	require.NoError(t, first.has(t).Release(soon(t)))
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	require.NoError(t, queued(t, f, "x").Kill())
+	_ = held.Release(soon(t)) // the node that died may have been one of the two that it had
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}
+
+// A queue is a hint. What somebody else put in its place keeps nobody from acquiring, nor a release from its work.
+func TestAQueueThatIsSomethingElseIsNoQueue(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f), open(t, f)
+	for _, n := range f.Nodes() {
+		tell(t, n, "SET", "redlock:wait:x", "something else")
+	}
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	require.Eventually(t, func() bool { return redlock.Waiters(b) == 1 }, 5*time.Second, time.Millisecond)
+	_, err = b.Mutex("x").TryAcquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrHeld)
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}
+
+// A release favours a waiter of several names in its own process, who cannot have another of them. It goes to the next.
+func TestAFavouredWaiterThatCannotHaveItsOtherNamePassesItOn(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f, unasked), open(t, f, unasked)
+	x, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	z, err := b.Mutex("z").Acquire(soon(t))
+	require.NoError(t, err)
+	both := begin(t, a, "x", "z")
+	first := queued(t, f, "x")
+	one := begin(t, b, "x")
+	queues(t, first, "x", 2)
+	require.NoError(t, x.Release(soon(t)))
+	require.NoError(t, one.has(t).Release(soon(t)))
+	require.NoError(t, z.Release(soon(t)))
+	require.NoError(t, both.has(t).Release(soon(t)))
+}

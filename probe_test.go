@@ -1,0 +1,137 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// rotated makes a client of the same nodes in another order.
+func rotated(t testing.TB, f *fleet.Fleet, by int, change ...func(*redlock.Config)) *redlock.Client {
+	urls := f.URLs()
+	urls = append(urls[by:], urls[:by]...)
+	return open(t, f, append(change, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })...)
+}
+
+// W3: all who want a lock ask the same node first, whatever the order of their nodes, and of different locks different
+// ones.
+func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
+	const nodes, names = 5, 200
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
+	var clients []*redlock.Client
+	for i := range nodes {
+		clients = append(clients, rotated(t, f, i))
+	}
+	for i, c := range clients { // a first round trip that took long would count as slow
+		for j := range nodes {
+			require.Eventually(t, func() bool { return redlock.IsProbe(c, j) }, 30*time.Second, 10*time.Millisecond, "client %d, node %d", i, j)
+		}
+	}
+	counts := make([]int, nodes)
+	for i := range names {
+		name := fmt.Sprint("name/", i)
+		first := redlock.ProbeFor(clients[0], name)
+		counts[first]++
+		for by, c := range clients {
+			require.Equal(t, first, (redlock.ProbeFor(c, name)+by)%nodes, name)
+		}
+		require.Equal(t, redlock.ProbeFor(clients[0], name, "z"), (redlock.ProbeFor(clients[1], "z", name)+1)%nodes)
+	}
+	require.Greater(t, slices.Min(counts), names/nodes/3, "locks of each node: %v", counts)
+}
+
+// A node that is far away, or refuses to grant, is not asked first by anybody, and is again when it is in order.
+func TestTheNodeAskedFirstIsNeitherSlowNorRefusing(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	c := open(t, f)
+	becomes := func(node int, asked bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			if l, err := c.Mutex("x").Acquire(soon(t)); err == nil { // what it costs to notice: the votes of every round
+				_ = l.Release(soon(t))
+			}
+			return redlock.IsProbe(c, node) == asked
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+	for node, n := range f.Nodes() {
+		becomes(node, true)
+		require.NoError(t, n.Delay(100*time.Millisecond))
+		becomes(node, false)
+		require.NoError(t, n.Delay(0))
+		becomes(node, true)
+
+		tell(t, n, "CONFIG", "SET", "maxmemory", "1")
+		becomes(node, false)
+		tell(t, n, "CONFIG", "SET", "maxmemory", "0")
+		becomes(node, true)
+	}
+}
+
+// BenchmarkContendedBeside is one name that four clients want, beside a node that is slow or refuses, at each position
+// of their lists, and with lists in different orders. An operation is one of them getting it and letting go.
+func BenchmarkContendedBeside(b *testing.B) {
+	const nodes = 3
+	for _, fault := range []string{"nothing", "slow", "refuses"} {
+		for at := range nodes {
+			for _, rotate := range []bool{false, true} {
+				if fault == "nothing" && at > 0 {
+					continue
+				}
+				b.Run(fmt.Sprintf("fault=%s/node=%d/rotated=%v", fault, at, rotate), func(b *testing.B) {
+					f := fleettest.Start(b, fleet.Process, fleet.Options{Nodes: nodes, Links: true})
+					var clients []*redlock.Client
+					for i := range 4 {
+						by := 0
+						if rotate {
+							by = i % nodes
+						}
+						clients = append(clients, rotated(b, f, by))
+					}
+					switch fault {
+					case "slow":
+						if err := f.Nodes()[at].Delay(100 * time.Millisecond); err != nil {
+							b.Fatal(err)
+						}
+					case "refuses":
+						tell(b, f.Nodes()[at], "CONFIG", "SET", "maxmemory", "1")
+					}
+					contend(b, clients, 300) // until they know
+					b.ResetTimer()
+					contend(b, clients, b.N)
+					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
+				})
+			}
+		}
+	}
+}
+
+// contend has the clients acquire one name so many times between them.
+func contend(b *testing.B, clients []*redlock.Client, times int) {
+	var left atomic.Int64
+	left.Store(int64(times))
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				l, err := c.Mutex("hot").Acquire(context.Background())
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				_ = l.Release(context.Background())
+			}
+		})
+	}
+	wg.Wait()
+}

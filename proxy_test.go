@@ -1,0 +1,135 @@
+package redlock_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// A proxy understands the Redis protocol: it passes each command to the server behind it and the reply back, one at a
+// time, and keeps a client's connection while that server changes.
+type proxy struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex // guards the rest
+	to    string
+	conns []net.Conn
+}
+
+func newProxy(t *testing.T, n *fleet.Node) *proxy {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{listener: listener}
+	p.lead(t, n)
+	p.wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, conn)
+			p.mu.Unlock()
+			p.wg.Go(func() { p.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		p.mu.Lock()
+		for _, c := range p.conns {
+			c.Close()
+		}
+		p.mu.Unlock()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) url() string { return "redis://" + p.listener.Addr().String() }
+
+func (p *proxy) lead(t *testing.T, n *fleet.Node) {
+	u, err := url.Parse(n.URL())
+	require.NoError(t, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = u.Host
+}
+
+func (p *proxy) target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.to
+}
+
+func (p *proxy) serve(client net.Conn) {
+	defer client.Close()
+	in := bufio.NewReader(client)
+	var server net.Conn
+	var out *bufio.Reader
+	at := ""
+	for {
+		command, err := readValue(in)
+		if err != nil {
+			break
+		}
+		if to := p.target(); to != at {
+			if server != nil {
+				server.Close()
+			}
+			if server, err = net.Dial("tcp", to); err != nil {
+				break
+			}
+			out, at = bufio.NewReader(server), to
+		}
+		if _, err = server.Write(command); err != nil {
+			break
+		}
+		reply, err := readValue(out)
+		if err != nil {
+			break
+		}
+		if _, err = client.Write(reply); err != nil {
+			break
+		}
+	}
+	if server != nil {
+		server.Close()
+	}
+}
+
+// readValue reads one value of the Redis protocol (RESP 2), as it was sent.
+func readValue(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(line[1:])))
+	var all bytes.Buffer
+	all.Write(line)
+	switch line[0] {
+	case '$':
+		if n >= 0 {
+			_, err = io.CopyN(&all, r, int64(n)+2)
+		}
+	case '*':
+		for range n {
+			var item []byte
+			if item, err = readValue(r); err != nil {
+				break
+			}
+			all.Write(item)
+		}
+	}
+	return all.Bytes(), err
+}

@@ -1,0 +1,256 @@
+package redlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// unasked makes clients whose waiters ask again for a lock only when they are told to, within a test.
+func unasked(cfg *redlock.Config) {
+	redlock.LostPoll(time.Hour)(cfg)
+	cfg.TTL = 30 * time.Second
+}
+
+// queue is who waits for the key on the node, in the order of their turns.
+func queue(t testing.TB, n *fleet.Node, key string) []string {
+	t.Helper()
+	members, err := redis.Strings(tell(t, n, "ZRANGE", "redlock:wait:"+key, 0, -1), nil)
+	require.NoError(t, err)
+	return members
+}
+
+// queues waits until so many wait for the key on the node.
+func queues(t testing.TB, n *fleet.Node, key string, length int) []string {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(queue(t, n, key)) == length }, 8*time.Second, 2*time.Millisecond,
+		"there are not %d waiters", length)
+	return queue(t, n, key)
+}
+
+// queued waits until somebody waits for the key, and returns the node that has entered it.
+func queued(t testing.TB, f *fleet.Fleet, key string) (first *fleet.Node) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, n := range f.Nodes() {
+			if len(queue(t, n, key)) == 1 {
+				first = n
+			}
+		}
+		return first != nil
+	}, 8*time.Second, time.Millisecond, "nobody waits")
+	return first
+}
+
+// A claim is an Acquire that is under way.
+type claim struct {
+	cancel context.CancelFunc
+	got    chan *redlock.Lease // nil: it failed
+}
+
+func begin(t testing.TB, c *redlock.Client, name string, more ...string) claim {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	got := make(chan *redlock.Lease, 1)
+	go func() {
+		l, _ := c.Mutex(name, more...).Acquire(ctx)
+		got <- l
+	}()
+	return claim{cancel, got}
+}
+
+// has waits until the lock is acquired.
+func (c claim) has(t testing.TB) *redlock.Lease {
+	t.Helper()
+	select {
+	case l := <-c.got:
+		require.NotNil(t, l, "it gave up")
+		return l
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "it sleeps beside a free lock")
+		return nil
+	}
+}
+
+// A waiter that gives up leaves the queue: the next release is not for it.
+func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	a, b, node := open(t, f, unasked), open(t, f, unasked), f.Nodes()[0]
+	held, err := a.Mutex("x", "y").Acquire(soon(t))
+	require.NoError(t, err)
+	for _, names := range [][]string{{"x"}, {"x", "z"}} {
+		waiter := begin(t, b, names[0], names[1:]...)
+		queues(t, node, "x", 1)
+		waiter.cancel()
+		require.Nil(t, <-waiter.got)
+		queues(t, node, "x", 0)
+	}
+	require.NoError(t, held.Release(soon(t)))
+}
+
+// The queue knows a client, not its waiters: it stays entered for those who still wait.
+func TestAWaiterThatGivesUpLeavesItsClientInTheQueueForOthers(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	a, b, node := open(t, f, unasked), open(t, f, unasked), f.Nodes()[0]
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	one := begin(t, b, "x")
+	queues(t, node, "x", 1)
+	both := begin(t, b, "x", "y")
+	require.Eventually(t, func() bool { return redlock.InLine(b, "x", "y") == 1 && redlock.Waiters(b) == 2 },
+		5*time.Second, time.Millisecond)
+	both.cancel()
+	require.Nil(t, <-both.got)
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, one.has(t).Release(soon(t)))
+}
+
+// Whoever has the lock has left the queue, however it came to it.
+func TestAHolderIsInNoQueue(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	a, b, node := open(t, f), open(t, f), f.Nodes()[0]
+	held, err := a.Mutex("x").WithTTL(200 * time.Millisecond).WithoutRenewal().Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	queues(t, node, "x", 1)
+	l := waiter.has(t) // at the expiry, of which nobody is told
+	queues(t, node, "x", 0)
+	require.NoError(t, l.Release(soon(t)))
+	_ = held.Release(soon(t))
+}
+
+// A release that favours a waiter of its own process tells nobody else. If that waiter gives up, at whatever moment,
+// the waiters of other processes are told.
+func TestAFavouredWaiterThatGivesUpTellsTheOthers(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	p, e := open(t, f, unasked), open(t, f, unasked)
+	for _, n := range f.Nodes() {
+		require.NoError(t, n.Delay(2*time.Millisecond))
+	}
+	for i := range 40 {
+		held, err := p.Mutex("x").Acquire(soon(t))
+		require.NoError(t, err)
+		other := begin(t, e, "x")
+		require.Eventually(t, func() bool {
+			entered := 0
+			for _, n := range f.Nodes() {
+				entered += len(queue(t, n, "x"))
+			}
+			return entered > 0
+		}, 5*time.Second, time.Millisecond)
+		favoured := begin(t, p, "x")
+		require.Eventually(t, func() bool { return redlock.InLine(p, "x") == 1 }, 5*time.Second, 100*time.Microsecond)
+		if i%2 == 0 {
+			require.Eventually(t, func() bool { return redlock.Waiters(p) == 1 }, 5*time.Second, 100*time.Microsecond)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, held.Release(soon(t))) })
+		time.Sleep(time.Duration(i%10) * 500 * time.Microsecond) // the moment is what is tried, not waited for
+		favoured.cancel()
+		if l := <-favoured.got; l != nil {
+			require.NoError(t, l.Release(soon(t)))
+		}
+		require.NoError(t, other.has(t).Release(soon(t)))
+		wg.Wait()
+	}
+}
+
+// A failed attempt frees what it was granted and tells nobody, since it goes on. If it then gives up, the waiters there
+// are told.
+func TestAFailedAttemptThatGivesUpTellsTheOthers(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f, unasked), open(t, f, unasked)
+	for _, n := range f.Nodes() {
+		tell(t, n, "SET", "x", strange)
+	}
+	sleeper := begin(t, a, "x")
+	first := queued(t, f, "x")
+	conn, err := first.DialDirect(soon(t), 8*time.Second)
+	require.NoError(t, err)
+	defer conn.Close()
+	messages := redis.PubSubConn{Conn: conn}
+	require.NoError(t, messages.PSubscribe("redlock:released:next:*"))
+	require.IsType(t, redis.Subscription{}, messages.Receive())
+
+	tell(t, first, "DEL", "x") // it expired there, and nobody was told
+	quits := begin(t, b, "x")  // is granted there, refused elsewhere
+	require.Eventually(t, func() bool { return redlock.Waiters(b) == 1 }, 5*time.Second, 100*time.Microsecond)
+	quits.cancel()
+	require.Nil(t, <-quits.got)
+	_, told := messages.Receive().(redis.Message)
+	require.True(t, told, "nobody was told")
+	sleeper.cancel()
+	<-sleeper.got
+}
+
+// A waiter that can reach too few nodes could not use its turn: it is not in the queue where it would keep others from
+// theirs.
+func TestAWaiterWithoutAQuorumKeepsNobodyFromHisTurn(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	cut := open(t, f, unasked)
+	direct := func() *redlock.Client { return openDirect(t, f, unasked) }
+	a, b := direct(), direct()
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, cut, "x")
+	entered := func() (node int) {
+		node = -1
+		for i, n := range f.Nodes() {
+			if len(queue(t, n, "x")) > 0 {
+				node = i
+			}
+		}
+		return node
+	}
+	require.Eventually(t, func() bool { return entered() >= 0 }, 5*time.Second, time.Millisecond)
+	probe := entered()
+	for i, n := range f.Nodes() {
+		if i != probe {
+			require.NoError(t, n.Cut())
+		}
+	}
+	other := begin(t, b, "x")
+	queues(t, f.Nodes()[probe], "x", 2)
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, other.has(t).Release(soon(t)))
+	waiter.cancel()
+	<-waiter.got
+}
+
+// A waiter that was told of its turn and could not use it does not begin again at the end of the queue.
+func TestAWaiterThatLostItsTurnKeepsItsPlace(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	a, b, node := open(t, f), open(t, f, redlock.LostPoll(50*time.Millisecond)), f.Nodes()[0]
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	me := queues(t, node, "x", 1)[0]
+	since := tell(t, node, "ZSCORE", "redlock:wait:x", me)
+	tell(t, node, "ZPOPMIN", "redlock:wait:x") // its turn came, and was of no use
+	queues(t, node, "x", 1)
+	require.Equal(t, since, tell(t, node, "ZSCORE", "redlock:wait:x", me))
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}
+
+// A single name may be spelled as two names are: they are not one lock.
+func TestNamesThatReadLikeOthersQueueForThemselves(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	a, err := c.Mutex("a").Acquire(soon(t))
+	require.NoError(t, err)
+	both := begin(t, c, "a", "b")
+	require.Eventually(t, func() bool { return redlock.InLine(c, "a", "b") == 1 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, begin(t, c, `"a", "b"`).has(t).Release(soon(t))) // is free, and nobody wants it
+	require.NoError(t, a.Release(soon(t)))
+	require.NoError(t, both.has(t).Release(soon(t)))
+}

@@ -1,0 +1,166 @@
+package redlock
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// What a failed call says about its rounds.
+
+// told is the denial as errors tell it.
+func (d *denial) told() *Denial {
+	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest}
+	switch d.reason {
+	case held:
+		if d.isReservation() {
+			t.Reason, t.Owner = ReasonReserved, "" // that identifies the waiter's client, which could be robbed by it
+		}
+	case stale:
+		t.Reason = ReasonStale
+	case missing:
+		t.Reason = ReasonMissing
+	case confined:
+		t.Reason = ReasonQuarantine
+	default:
+		t.Reason = ReasonNotOurs
+	}
+	return t
+}
+
+// isReservation reports whether the key in the way is reserved for a waiter.
+func (d *denial) isReservation() bool {
+	return d.reason == held && strings.HasPrefix(d.owner, keptPrefix)
+}
+
+// error describes the round as it stands, as a failure of this kind.
+func (r *round) error(kind error, names []string, nodes []*node, note string) *RoundError {
+	r.mu.Lock()
+	late := r.late
+	r.mu.Unlock()
+	if late == nil {
+		late = errUnheeded
+	}
+	answers, t := r.snapshot()
+	counted, _ := t.counted()
+	e := &RoundError{Op: r.script.name, Names: names, Need: t.need, Granted: counted.len(), Denied: t.denied,
+		Unknown: len(answers) - counted.len() - t.denied, kind: kind, note: note}
+	for i, a := range answers {
+		var err error
+		switch {
+		case a.vote == granted && !counted.has(i):
+			err = errClock
+		case a.denial != nil:
+			err = a.denial.told()
+		case a.err != nil:
+			err = a.err
+		case a.vote == pending:
+			err = late
+		default:
+			continue
+		}
+		e.Err = multierror.Append(e.Err, &NodeError{Node: nodes[i].endpoint.name, Err: err})
+	}
+	return e
+}
+
+// refusal describes a failed acquire. The error of a call that ends is told from a round that asked all nodes, or
+// by bystander: what one node said alone is good for Hooks.Refused.
+func (r *round) refusal(names []string, nodes []*node) *RoundError {
+	r.mu.Lock()
+	yielded := r.yielded
+	r.mu.Unlock()
+	_, t := r.snapshot()
+	counted, _ := t.counted()
+	switch {
+	case yielded:
+		return r.error(ErrHeld, names, nodes, "it is a waiter's turn")
+	case counted.len() >= t.need:
+		return r.error(ErrNoQuorum, names, nodes, "granted too late to be of use")
+	case t.loss() == lossHeld, t.denied > 0 && r.alone():
+		return r.error(ErrHeld, names, nodes, "")
+	default:
+		return r.error(ErrNoQuorum, names, nodes, "")
+	}
+}
+
+// recent is how old a round may be that tells why a call ended.
+const recent = 2 * time.Second
+
+var errCutShort = errors.New("no answer before the wait ended")
+
+// failure is what Acquire returns where err ended it: with what was in the way until then. last is the last round
+// that asked all nodes and ran its course, cut the one that err ended; both may be nil. ahead says that another
+// caller was ahead in this process, so nobody was asked; denied that some node has denied the lock to this call.
+func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
+	c := s.client
+	now := c.cfg.Clock.Now()
+	if cut != nil && !cut.alone() {
+		if _, t := cut.snapshot(); cut.result() != undecided && t.loss() != lossUnclear {
+			last = cut
+		}
+	}
+	switch {
+	case errors.Is(err, ErrClosed), cut != nil && cut.result() == won: // the wait ended as it was granted
+		return err
+	case last != nil && now.Sub(last.t0) <= recent:
+		return join(err, last.refusal(s.res.names, c.nodes))
+	}
+	if round := s.bystander(now, cut, ahead, denied); round != nil {
+		return join(err, round)
+	}
+	return err
+}
+
+// bystander tells from what is known of the nodes why an acquire ended of which no recent round tells: an outage
+// where fewer than a quorum could vote, and else held if anybody said so. It is nil where nothing is known.
+func (s *spec) bystander(now Instant, cut *round, ahead, denied bool) *RoundError {
+	c := s.client
+	r := c.newRound(c.protocol.acquire, s.res.keys, nil, now)
+	r.late = errCutShort
+	denials, voters := 0, 0
+	for i, n := range c.nodes {
+		if why := n.absent(now); why != nil {
+			r.record(i, answer{vote: unknown, err: why})
+			continue
+		}
+		voters++
+		if cut == nil {
+			continue
+		}
+		if answers, _ := cut.snapshot(); answers[i].denial != nil {
+			r.record(i, answers[i])
+			denials++
+		}
+	}
+	switch {
+	case voters < c.need:
+		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+	case ahead:
+		return &RoundError{Op: r.script.name, Names: s.res.names, Need: c.need, kind: ErrHeld, note: "another caller in this process is ahead"}
+	case denials > 0, denied:
+		return r.error(ErrHeld, s.res.names, c.nodes, "")
+	case cut == nil, now.Sub(cut.t0) < c.cfg.NodeTimeout: // the nodes still had time to answer
+		return nil
+	default:
+		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+	}
+}
+
+// absent is why the node would not vote if it were asked now, as far as is known, or nil.
+func (n *node) absent(now Instant) error {
+	n.mu.Lock()
+	known := n.stands.known
+	stalled := n.up && n.flight.len() > 0 && now.Sub(n.flight.oldest().sentAt) > n.client.cfg.NodeTimeout
+	n.mu.Unlock()
+	switch err := n.status().Err; {
+	case stalled:
+		return errSilent
+	case err == errUnready && !known: // it has just connected
+		return nil
+	default:
+		return err
+	}
+}

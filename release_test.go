@@ -1,0 +1,94 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// away kills nodes and waits until the client knows.
+func away(t *testing.T, c *redlock.Client, f *fleet.Fleet, nodes ...int) {
+	t.Helper()
+	for _, i := range nodes {
+		require.NoError(t, f.Nodes()[i].Kill())
+	}
+	require.Eventually(t, func() bool {
+		status := c.Status(soon(t))
+		for _, i := range nodes {
+			if status[i].Connected {
+				return false
+			}
+		}
+		return true
+	}, 5*time.Second, time.Millisecond)
+}
+
+// One node granted the release, one never had the key, one is away: nobody else can have had the lock.
+func TestALeaseThatWasValidThroughoutIsNeverSaidToBeLost(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	tell(t, f.Nodes()[2], "SET", "x", "somebody's leftover", "PX", 60_000)
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	away(t, c, f, 0)
+	require.True(t, l.Valid())
+	err = l.Release(ctx)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NotErrorIs(t, err, redlock.ErrLost)
+
+	tell(t, f.Nodes()[2], "DEL", "x")
+	require.NoError(t, f.Nodes()[0].Start(ctx, fleet.Empty))
+	require.Eventually(t, func() bool { return c.Enroll(ctx) == nil }, 5*time.Second, 10*time.Millisecond)
+	tell(t, f.Nodes()[2], "SET", "y", "somebody's leftover", "PX", 60_000)
+	require.NoError(t, c.Mutex("y").Do(ctx, func(context.Context, *redlock.Lease) error {
+		away(t, c, f, 0)
+		return nil
+	}), "what was done was done under a valid lease")
+}
+
+// The last answer proves it, and Release waits for it.
+func TestWorkIsToldThatItsLockWasTakenByForce(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
+		for dead := range (nodes-1)/2 + 1 {
+			t.Run(fmt.Sprintf("nodes=%d dead=%d", nodes, dead), func(t *testing.T) {
+				f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes, Links: true})
+				c, operator, ctx := open(t, f), openDirect(t, f), soon(t)
+				err := c.Mutex("x").Do(ctx, func(_ context.Context, l *redlock.Lease) error {
+					holds(t, f, "x", l.Token())
+					for i := range dead {
+						away(t, c, f, i)
+					}
+					require.NoError(t, f.Nodes()[nodes-1].Delay(20*time.Millisecond))
+					return operator.ForceRelease(ctx, "x")
+				})
+				require.ErrorIs(t, err, redlock.ErrLost)
+				require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+				require.NotContains(t, err.Error(), "\n")
+			})
+		}
+	}
+}
+
+// With a node away, four nodes are three: one denial leaves no quorum, and only the other answers tell.
+func TestExtendWaitsForTheAnswersThatTellALostLeaseFromAnOutage(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 5, Links: true})
+	c, ctx := open(t, f), soon(t)
+	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
+	require.NoError(t, err)
+	holds(t, f, "x", l.Token())
+	for _, n := range f.Nodes()[2:] {
+		tell(t, n, "DEL", "x")
+	}
+	away(t, c, f, 0)
+	require.NoError(t, f.Nodes()[4].Delay(20*time.Millisecond))
+	require.ErrorIs(t, l.Extend(ctx), redlock.ErrLost)
+	require.False(t, l.Valid())
+	require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
+}

@@ -1,0 +1,153 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// fails notes what a call was told instead of a lease.
+func (o *oracle) fails(a *call, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.calls, a)
+	a.ended = time.Now()
+	w := o.world
+	said, _, _ := strings.Cut(err.Error(), "\n")
+	w.trace("client %d gives up on %s after %v: %.100s", a.worker.id+1, a.names, a.ended.Sub(a.began), said)
+	isClosed := errors.Is(err, redlock.ErrClosed)
+	if errors.Is(err, redlock.ErrInvalid) && a.worker.id+1 != w.has.differs || isClosed && !w.has.closes {
+		o.violate("no such error", "%v", err)
+	}
+	o.frees(nil)
+	if !a.quiet {
+		return
+	}
+	o.past = append(o.past, a)
+	if isClosed || a.worker.id+1 == w.has.mute {
+		return
+	}
+	// Whoever gives up before all can have answered knows nothing of an outage, nor of none.
+	if errors.Is(err, redlock.ErrNoQuorum) && a.ended.Sub(a.began) > 4*w.slow() {
+		o.violate(wrongKind, "client %d was told of an outage, and every node was there: %v", a.worker.id+1, err)
+	}
+	if errors.Is(err, redlock.ErrHeld) && !o.wanted(a) {
+		o.violate(wrongKind, "client %d was told that %s was held, and nobody else wanted it: %v", a.worker.id+1, a.names, err)
+	}
+}
+
+// wanted reports whether somebody else had one of the call's names, was taking it, or may have left a key. o.mu is held.
+func (o *oracle) wanted(a *call) bool {
+	left := a.began.Add(-o.world.ttl*3/10 - 100*time.Millisecond) // what is left is gone by then, but for what is kept
+	for _, others := range [][]*call{o.past, slices.Collect(keysOf(o.calls))} {
+		for _, other := range others {
+			if other != a && other.shares(a) && (other.worker != a.worker || other.client != a.client) &&
+				(other.ended.IsZero() || other.ended.After(left)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func keysOf(calls map[*call]bool) func(func(*call) bool) {
+	return func(yield func(*call) bool) {
+		for a := range calls {
+			if !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+func (a *call) shares(other *call) bool {
+	return slices.ContainsFunc(a.names, func(name string) bool { return slices.Contains(other.names, name) })
+}
+
+// released notes what Release returned, of a lease that was valid or was not.
+func (o *oracle) released(a *call, valid bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.calls, a)
+	a.ended = time.Now()
+	if !a.quiet {
+		return
+	}
+	o.past = append(o.past, a)
+	if valid && err != nil && !errors.Is(err, redlock.ErrClosed) {
+		o.violate(wrongKind, "client %d released %s, which was valid, and was told: %v", a.worker.id+1, a.names, err)
+	}
+}
+
+const (
+	// maxFree is how long a lock may be free while somebody waits and nothing is wrong; twice that where a client may
+	// not tell anybody that it has released.
+	maxFree = 1200 * time.Millisecond
+	// maxOvertaken is how many others who came later may have it before one who waits.
+	maxOvertaken = 24
+)
+
+// passes notes that the call has its lease, and judges whether it, and those who wait on, came in time. o.mu is held.
+func (o *oracle) passes(a *call) {
+	o.tooLong()
+	for other := range o.calls {
+		if other == a || !other.waits(o) || !other.shares(a) {
+			continue
+		}
+		if other.began.Before(a.began) {
+			other.overtaken++
+			if other.overtaken > maxOvertaken && other.quiet {
+				o.violate(outOfTurn, "client %d waits for %s since %v, and %d who came later had it", other.worker.id+1, other.names,
+					time.Since(other.began), other.overtaken)
+				other.overtaken = -1 << 30
+			}
+		}
+	}
+}
+
+// waits reports whether the call is one that waits. o.mu is held.
+func (a *call) waits(o *oracle) bool {
+	return !a.trying && !a.granted && a.ended.IsZero() && a.worker.id+1 != o.world.has.mute
+}
+
+// tooLong judges for how long those who wait could have had what they wait for. o.mu is held.
+func (o *oracle) tooLong() {
+	bound := maxFree
+	if o.world.has.mute != 0 {
+		bound *= 2
+	}
+	for a := range o.calls {
+		if !a.quiet || !a.waits(o) || o.isTaken(a) {
+			continue
+		}
+		if free := time.Since(a.free); free > bound {
+			o.violate(leftFree, "client %d waits for %s, which was free for %v", a.worker.id+1, fmt.Sprint(a.names), free)
+		}
+	}
+}
+
+func (o *oracle) isTaken(a *call) bool {
+	for _, held := range o.leases {
+		if held.shares(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// frees notes that a lease is over, or a call: nil. o.mu is held.
+func (o *oracle) frees(ended *call) {
+	if ended == nil {
+		o.tooLong()
+		return
+	}
+	for a := range o.calls {
+		if a != ended && a.shares(ended) {
+			a.free = time.Now()
+		}
+	}
+}

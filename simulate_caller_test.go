@@ -1,0 +1,296 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// A caller is one process that uses the library: a client, its clock, and those who work with it.
+type caller struct {
+	world  *world
+	id     int
+	cfg    redlock.Config
+	origin time.Duration // of its clock, and of what it would call the time of day
+	rate   float64
+
+	mu        sync.Mutex // guards the rest
+	client    *redlock.Client
+	reopening bool
+	asleep    time.Duration
+	since     time.Time // when it was suspended; zero: it is not
+	wake      chan struct{}
+}
+
+// A worker is one goroutine of a caller's.
+type worker struct {
+	*caller
+	index  int
+	random *rand.Rand
+}
+
+// Now is the client's clock.
+func (c *caller) Now() redlock.Instant {
+	if c.world.has.closes {
+		runtime.Gosched() // let another come between
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	elapsed := time.Since(c.world.began)
+	if c.world.unaware {
+		elapsed -= c.asleep
+		if !c.since.IsZero() {
+			elapsed -= time.Since(c.since)
+		}
+	}
+	return redlock.Instant(c.origin + time.Duration(float64(elapsed)*c.rate))
+}
+
+func (c *caller) open() (err error) {
+	c.client, err = redlock.New(c.cfg)
+	return err
+}
+
+func (c *caller) current() *redlock.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.client
+}
+
+// reopen closes the client after this time, in the middle of whatever its others do. Another takes its place.
+func (c *caller) reopen(after time.Duration) {
+	c.mu.Lock()
+	busy := !c.since.IsZero() || c.reopening || c.world.isResting()
+	c.reopening = c.reopening || !busy
+	c.mu.Unlock()
+	if busy {
+		return
+	}
+	fresh, err := redlock.New(c.cfg)
+	if err != nil {
+		panic(err) // it could be opened before
+	}
+	c.sleep(after)
+	c.mu.Lock()
+	old := c.client
+	c.client = fresh
+	c.mu.Unlock()
+	c.world.trace("client %d is closed and opened", c.id+1)
+	_ = old.Close()
+	c.world.closed.Store(true)
+	c.world.oracle.closed(old)
+	c.mu.Lock()
+	c.reopening = false
+	c.mu.Unlock()
+}
+
+func (k *worker) chance(p float64) bool { return k.random.Float64() < p }
+
+func (k *worker) upTo(d time.Duration) time.Duration {
+	return time.Duration(k.random.Float64() * float64(d))
+}
+
+// work is one worker's life: it takes locks, works under them and releases them, until the world is at
+// rest; then once more.
+func (k *worker) work() {
+	w := k.world
+	for {
+		select {
+		case <-w.resting:
+			if k.id+1 == w.has.differs {
+				return
+			}
+			// Whoever waits gets in: at worst a quarantine has just begun, a lease is left that nobody
+			// releases, and each of the others is about to hold for as long as they ever do.
+			ctx, cancel := context.WithTimeout(context.Background(), 40*w.ttl+10*time.Second)
+			defer cancel()
+			err := k.once(ctx, w.names[:1], inBrief)
+			if errors.Is(err, redlock.ErrClosed) { // and opened again
+				err = k.once(ctx, w.names[:1], inBrief)
+			}
+			if err != nil {
+				w.oracle.report(stuck, "client %d: %s: %v", k.id+1, w.names[0], err)
+			}
+			return
+		default:
+		}
+		names := w.names[:1]
+		switch n := k.random.Float64(); {
+		case n < 0.15:
+			names = w.names[1:]
+		case n < 0.35:
+			names = w.names
+		}
+		if w.has.closes && k.chance(0.1) {
+			k.reopen(0)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), k.upTo(3*w.ttl))
+		if k.chance(0.2) { // so soon that the round is under way
+			ctx, cancel = context.WithTimeout(context.Background(), k.upTo(w.ttl/25))
+		}
+		_ = k.once(ctx, names, asUsual)
+		cancel()
+		k.sleep(k.upTo(w.ttl / 4))
+	}
+}
+
+// sleep is a worker's: a suspended process does nothing.
+func (c *caller) sleep(d time.Duration) {
+	time.Sleep(d)
+	c.mu.Lock()
+	wake := c.wake
+	c.mu.Unlock()
+	if wake != nil {
+		<-wake
+	}
+}
+
+// How a worker works.
+type manner int
+
+const (
+	asUsual manner = iota // as it comes
+	inBrief               // wait, and be done soon
+	asPlain               // brief, and nothing about the lock is out of the ordinary: its answer can be judged
+	asTry                 // plain, without waiting
+)
+
+// lock describes what the worker wants.
+func (k *worker) lock(client *redlock.Client, names []string, how manner) redlock.Lock {
+	if k.chance(0.5) {
+		names = slices.Clone(names)
+		slices.Reverse(names)
+	}
+	l := client.Mutex(names[0], names[1:]...)
+	if how == asPlain || how == asTry {
+		return l
+	}
+	if k.chance(0.5) && !k.world.has.closes {
+		l = l.WithoutRenewal()
+	}
+	if k.chance(0.1) && k.id+1 != k.world.has.differs { // who differs may have a MaxTTL below that
+		l = l.WithTTL(k.world.ttl/4 + k.upTo(k.world.ttl/2))
+	}
+	if how == asUsual && k.chance(0.1) {
+		l = l.WithMaxHold(time.Millisecond + k.upTo(k.world.ttl))
+	}
+	return l
+}
+
+// once acquires, works and releases.
+func (k *worker) once(ctx context.Context, names []string, how manner) error {
+	w := k.world
+	client := k.current()
+	lock := k.lock(client, names, how)
+	trying := how == asTry || how == asUsual && k.chance(0.2)
+	acquire := lock.Acquire
+	if trying {
+		acquire = lock.TryAcquire
+	}
+	a := w.oracle.begins(k, client, names, trying)
+	l, err := acquire(ctx)
+	w.events.Add(1)
+	if err != nil {
+		w.oracle.fails(a, err)
+		return err
+	}
+	k.sleep(0)
+	w.oracle.grants(a, l, k.chance(0.7))
+	w.trace("client %d has %s, fence %d", k.id+1, strings.Join(names, "+"), l.Fence())
+	if k.chance(0.1) {
+		again, err := lock.Reentrant().TryAcquire(l.With(context.Background()))
+		switch {
+		case err == nil:
+			if again.Token() == l.Token() {
+				defer func() { _ = again.Release(context.Background()) }()
+				break
+			}
+			_ = again.Release(context.Background()) // the lease is over, and this is another: nobody's here
+		case errors.Is(err, redlock.ErrInvalid):
+			w.oracle.report("no such error", "re-entry: %v", err)
+		}
+	}
+	k.hold(a, l, names, how)
+	valid := w.oracle.ends(l)
+	release, cancel := context.WithTimeout(context.Background(), w.ttl)
+	defer cancel()
+	err = l.Release(release)
+	w.oracle.released(a, valid, err)
+	w.trace("client %d released %s, fence %d: %v", k.id+1, strings.Join(names, "+"), l.Fence(), err)
+	return nil
+}
+
+// hold works under the lease: it reads both registers, takes its time, and writes.
+func (k *worker) hold(a *call, l *redlock.Lease, names []string, how manner) {
+	w := k.world
+	fenced, bare := w.fenced[names[0]], w.bare[names[0]]
+	before, admitted := fenced.read(l)
+	if !l.Valid() {
+		return
+	}
+	value, _ := bare.read(l)
+	switch how {
+	case asUsual:
+		if w.has.closes && k.chance(0.3) { // at the very moment of a renewal
+			k.reopen(w.ttl / 3)
+		}
+		for range 1 + int(k.random.Float64()*2) {
+			k.sleep(k.upTo(w.ttl * 2 / 3))
+			w.oracle.look()
+			if k.chance(0.2) {
+				ctx, cancel := context.WithTimeout(context.Background(), w.ttl)
+				_ = l.Extend(ctx)
+				cancel()
+			}
+		}
+	case asPlain, asTry:
+		k.sleep(k.upTo(w.ttl / 20))
+	}
+	if w.oracle.writes(a, l) { // and at once
+		bare.write(l, value+1)
+	}
+	if how == asUsual && k.chance(0.2) { // a pause that the holder does not notice
+		k.sleep(k.upTo(2 * w.ttl))
+	}
+	if admitted {
+		fenced.write(l, before+1)
+	}
+}
+
+// suspend stops a process: nothing that it sends or hears is delivered, and its workers do nothing.
+func (c *caller) suspend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		c.since, c.wake = time.Now(), make(chan struct{})
+		c.reach(+1)
+	}
+}
+
+func (c *caller) resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		return
+	}
+	c.asleep += time.Since(c.since)
+	c.since = time.Time{}
+	close(c.wake)
+	c.wake = nil
+	c.reach(-1)
+}
+
+// reach holds both directions of all the client's links, or lets them go.
+func (c *caller) reach(by int) {
+	for _, s := range c.world.servers {
+		s.links[c.id].hold(requests, by)
+		s.links[c.id].hold(replies, by)
+	}
+}

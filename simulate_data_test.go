@@ -1,0 +1,113 @@
+package redlock_test
+
+import (
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// What a server saves, and what it is made to go on from.
+
+type savedKey struct {
+	name, text string
+	fields     map[string]string // of a hash
+	left       time.Duration     // 0: without expiry
+}
+
+// save keeps what there is, as an RDB does.
+func (s *server) save() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.commands != nil {
+		s.saveLocked(s.commands)
+	}
+}
+
+func (s *server) saveLocked(running *fleet.ServerCommands) {
+	s.saved, s.savedAt, s.savedOf = nil, s.nowLocked(), running.Identity().History
+	s.redis.SetTime(s.savedAt)
+	for _, name := range s.redis.Keys() {
+		if kind := s.redis.Type(name); kind != "hash" && kind != "string" {
+			continue // who waits: a hint
+		}
+		k := savedKey{name: name, left: s.redis.TTL(name)}
+		if s.redis.Type(name) == "hash" {
+			k.fields = map[string]string{}
+			names, _ := s.redis.HKeys(name)
+			for _, f := range names {
+				k.fields[f] = s.redis.HGet(name, f)
+			}
+		} else {
+			k.text, _ = s.redis.Get(name)
+		}
+		s.saved = append(s.saved, k)
+	}
+}
+
+func (k savedKey) restore(m *miniredis.Miniredis, age time.Duration) {
+	if k.left > 0 && k.left <= age {
+		return
+	}
+	for f, v := range k.fields {
+		m.HSet(k.name, f, v)
+	}
+	if k.fields == nil {
+		_ = m.Set(k.name, k.text)
+	}
+	if k.left > 0 {
+		m.SetTTL(k.name, k.left-age)
+	}
+}
+
+// failBack makes the server a replica of a stale copy of itself, and a master again: the process is the same, the data
+// are the copy's.
+func (s *server) failBack() {
+	s.mu.Lock()
+	running := s.commands
+	none := running == nil || s.savedOf == ""
+	s.mu.Unlock()
+	if none || !s.end() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.startLocked(true, s.promoted(running.Identity()))
+}
+
+// failBackUnseen is the same, and nobody's connection breaks, as with Redis.
+func (s *server) failBackUnseen() {
+	s.mu.Lock()
+	running := s.commands
+	if running == nil || s.savedOf == "" {
+		s.mu.Unlock()
+		return
+	}
+	age := s.nowLocked().Sub(s.savedAt)
+	args := []any{replaceAll, 0}
+	for _, k := range s.saved {
+		left := max(0, k.left-age).Milliseconds()
+		if k.left > 0 && left == 0 {
+			continue
+		}
+		s.revived[k.text] = true
+		if k.fields == nil {
+			args = append(args, k.name, "", k.text, left)
+		}
+		for f, v := range k.fields {
+			args = append(args, k.name, f, v, left)
+		}
+	}
+	running.Change(func(e *existence) { *e = s.promoted(*e) })
+	s.mu.Unlock()
+	s.tell("EVAL", args...)
+}
+
+// replaceAll makes these keys all there is, in one step.
+const replaceAll = `
+redis.call('FLUSHALL')
+for i = 1, #ARGV, 4 do
+  if ARGV[i + 1] == '' then redis.call('SET', ARGV[i], ARGV[i + 2]) else redis.call('HSET', ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+  if ARGV[i + 3] ~= '0' then redis.call('PEXPIRE', ARGV[i], ARGV[i + 3]) end
+end`

@@ -1,0 +1,174 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// judge goes on for a while in which nothing is wrong: every node is up, can be reached, votes, and has the right time.
+// Then each answer can be held against the true state, and what is left behind shows at once.
+func (w *world) judge(workers []*worker) {
+	if s := w.servers[w.clock]; s.stepped != 0 { // nobody holds anything
+		s.step(-s.stepped)
+	}
+	if !w.recovers() {
+		return
+	}
+	w.oracle.calms()
+	w.trace("quiet")
+	var done sync.WaitGroup
+	for _, k := range workers {
+		if k.id+1 != w.has.differs {
+			done.Go(k.answer)
+		}
+	}
+	done.Wait()
+	w.storm()
+	if w.random.IntN(2) == 0 {
+		w.closeAtWork()
+	}
+	// Everything that was sent has arrived, and so have the releases that answer it; a key that was given up or never
+	// wanted is gone, however short it would have lived.
+	time.Sleep(w.ttl * 3 / 10)
+	w.lookForOrphans()
+}
+
+// recovers waits until nothing of the faults is left: every node votes for every client, and no key is there. That takes
+// no longer than a quarantine, or a key that came back with old data, that has just begun.
+func (w *world) recovers() bool {
+	until := time.Now().Add(w.ttl + w.ttl/10 + 250*time.Millisecond + 8*time.Second)
+	for {
+		why, isLeftOver := w.unready()
+		if why == "" {
+			return true
+		}
+		if time.Now().After(until) {
+			// Old data may have an expiry by a clock that was wrong when they were saved, or when they came back.
+			if !isLeftOver || w.servers[w.clock].steppedAt.IsZero() {
+				w.oracle.report(neverBack, "%s", why)
+			}
+			return false
+		}
+		time.Sleep(w.ttl/4 + 500*time.Millisecond)
+	}
+}
+
+// unready is what is still wrong, or "", and whether that is a key.
+func (w *world) unready() (why string, isLeftOver bool) {
+	for _, s := range w.servers {
+		if left := s.locks(true); len(left) > 0 {
+			return fmt.Sprintf("node-%d still has %v", s.index+1, left), true
+		}
+	}
+	for _, c := range w.clients {
+		if c.id+1 == w.has.differs {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		status := c.current().Status(ctx)
+		cancel()
+		for _, n := range status {
+			if n.Err != nil {
+				return fmt.Sprintf("client %d, %s: %v", c.id+1, n.Name, n.Err), false
+			}
+		}
+	}
+	return "", false
+}
+
+// answer is what a worker does while it is judged.
+func (k *worker) answer() {
+	w := k.world
+	rounds := 2
+	if w.has.impatient {
+		rounds = 5
+	}
+	for range rounds {
+		names := w.names[:1]
+		if k.chance(0.3) {
+			names = w.names
+		}
+		patience, how := 40*w.ttl+10*time.Second, asPlain
+		switch n := k.random.Float64(); {
+		case n < 0.2:
+			how = asTry
+		case n < 0.45:
+			patience = k.upTo(4 * w.slow())
+		case n < 0.6, w.has.impatient && k.index > 0:
+			patience = k.upTo(w.ttl / 2)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		if err := k.once(ctx, names, how); err != nil && patience > 40*w.ttl && how == asPlain {
+			w.oracle.report(stuck, "client %d: %s: %v", k.id+1, names, err)
+		}
+		cancel()
+		k.sleep(k.upTo(w.ttl / 20))
+	}
+}
+
+// storm is a try by everybody at the same moment: somebody wins.
+func (w *world) storm() {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var won []*redlock.Lease
+	var lost []error
+	for _, c := range w.clients {
+		if c.id+1 == w.has.differs {
+			continue
+		}
+		for range 2 {
+			all.Go(func() {
+				l, err := c.current().Mutex("storm").TryAcquire(context.Background())
+				mu.Lock()
+				defer mu.Unlock()
+				if won = append(won, l); err != nil {
+					won = won[:len(won)-1]
+					lost = append(lost, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if len(won) != 1 {
+		w.oracle.report(nobodyWon, "%d won of %d: %v", len(won), len(won)+len(lost), lost)
+	}
+	for _, l := range won {
+		_ = l.Release(context.Background())
+	}
+	time.Sleep(4 * w.slow())
+}
+
+// closeAtWork closes all clients in the middle of attempts.
+func (w *world) closeAtWork() {
+	var all sync.WaitGroup
+	for _, c := range w.clients {
+		client, random := c.current(), rand.New(rand.NewPCG(w.seed, uint64(1000+c.id)))
+		for range 2 {
+			name := w.names[random.IntN(len(w.names))]
+			before := time.Duration(random.Int64N(int64(2 * w.slow())))
+			all.Go(func() {
+				time.Sleep(before)
+				_, _ = client.Mutex(name).Acquire(context.Background()) // until the client is closed
+			})
+		}
+		when := time.Duration(random.Int64N(int64(6 * w.slow())))
+		all.Go(func() {
+			time.Sleep(when)
+			_ = client.Close()
+		})
+	}
+	all.Wait()
+	w.trace("all clients are closed")
+}
+
+// calms notes that nothing is wrong from now on.
+func (o *oracle) calms() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.quiet = true
+}

@@ -1,0 +1,149 @@
+package redlock_test
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// What a world may have, and what is judged, beyond links that fail, servers that forget and one clock that steps.
+const (
+	severalWidths  = "four and seven nodes"
+	closing        = "close and reopen"
+	closingAtWork  = "close with attempts under way"
+	durability     = "durable"
+	staleDurable   = "durable, and a stale replica promoted"
+	forcing        = "force release"
+	differing      = "a client that differs"
+	failingBack    = "failback in one process"
+	failingUnseen  = "failback that live connections do not notice"
+	wrongClock     = "a wrong clock at boot, then stepped right"
+	deafness       = "subscriptions lost alone"
+	muteness       = "a user without channels"
+	blocking       = "hooks and logs that block"
+	forgetsScripts = "scripts flushed"
+	impatience     = "callers who give up beside one who waits"
+)
+
+var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
+
+// isNamed reports whether the command line asks for it by name: then most worlds have it.
+func isNamed(what string) bool {
+	return *simulateDraw != "" && slices.Contains(strings.Split(*simulateDraw, "+"), what)
+}
+
+// traits are what a world is like from beginning to end.
+type traits struct {
+	nodes, clients  int
+	calm            bool // nothing goes wrong
+	durable         bool // no restart forgets anything
+	closes          bool // clients are closed, and opened again
+	forces          bool // an operator takes locks away
+	differs         int  // the number, from 1, of the client that has another configuration; 0: none
+	difference      int
+	mute            int  // of the client that may use no channel
+	blocks          int  // of the client whose hooks and logger take their time
+	impatient       bool // most give up soon, beside one who waits
+	wrongClock      bool
+	failsBack       bool
+	failsBackUnseen bool
+}
+
+// drawTraits draws what a world is like. Most have what is asked for, by the command line or to show what a defence is
+// for.
+func drawTraits(r *rand.Rand, shows string) traits {
+	draw := func(percent int, what string) bool {
+		if isNamed(what) || what == shows {
+			percent = 70
+		}
+		return r.IntN(100) < percent
+	}
+	t := traits{nodes: 3, clients: 2}
+	switch n := r.IntN(20); {
+	case n < 4:
+		t.nodes = 5
+	case n < 6:
+		t.nodes = 4
+	case n < 7:
+		t.nodes = 7
+	}
+	if r.IntN(4) == 0 {
+		t.clients = 3
+	}
+	t.calm = r.IntN(10) == 0 && shows == ""
+	t.durable = draw(8, durability)
+	t.closes = draw(20, closing)
+	t.forces = draw(8, forcing)
+	t.wrongClock = draw(15, wrongClock)
+	t.failsBack = draw(15, failingBack)
+	t.failsBackUnseen = draw(5, failingUnseen)
+	if draw(5, differing) {
+		t.differs, t.difference = t.clients, r.IntN(len(differences))
+	}
+	t.impatient = draw(10, impatience)
+	if draw(6, muteness) {
+		t.mute = 1 + r.IntN(t.clients)
+	}
+	if draw(8, blocking) {
+		t.blocks = 1 + r.IntN(t.clients)
+	}
+	return t
+}
+
+// differences are what clients of the same nodes must not have.
+var differences = []func(*redlock.Config){
+	func(cfg *redlock.Config) { cfg.MaxTTL *= 2 },
+	func(cfg *redlock.Config) { cfg.TTL, cfg.MaxTTL = cfg.TTL/2, cfg.MaxTTL/2 },
+	func(cfg *redlock.Config) { cfg.MaxClockSkew *= 2 },
+	func(cfg *redlock.Config) { cfg.ClockBand = cfg.TTL / 10 },
+	func(cfg *redlock.Config) { cfg.Prefix = "other/" },
+	func(cfg *redlock.Config) { cfg.Durable = !cfg.Durable },
+	func(cfg *redlock.Config) { cfg.NoFence = true },
+	func(cfg *redlock.Config) { cfg.Nodes = cfg.Nodes[:len(cfg.Nodes)-1] },
+	func(cfg *redlock.Config) { cfg.Quorum = len(cfg.Nodes) },
+}
+
+func (t *traits) differ(cfg *redlock.Config) { differences[t.difference](cfg) }
+
+// A blocker is what a user does in a hook, or what a logger does whose disk is full.
+type blocker struct {
+	world  *world
+	mu     sync.Mutex // guards random
+	random *rand.Rand
+}
+
+func (b *blocker) block() {
+	if !b.world.troubled.Load() {
+		return
+	}
+	b.mu.Lock()
+	d := time.Duration(0)
+	if b.random.IntN(4) == 0 {
+		d = time.Duration(b.random.Int64N(int64(2 * b.world.ttl)))
+	}
+	b.mu.Unlock()
+	time.Sleep(d)
+}
+
+func (b *blocker) hooks() redlock.Hooks {
+	return redlock.Hooks{
+		Refused:      func([]string, error) { b.block() },
+		Extended:     func(redlock.LeaseInfo, time.Duration, time.Duration) { b.world.oracle.look(); b.block() },
+		ExtendFailed: func(redlock.LeaseInfo, error) { b.block() },
+		Lost:         func(redlock.LeaseInfo, error) { b.block() },
+		NodeUp:       func(string) { b.block() },
+		NodeDown:     func(string, error) { b.block() },
+	}
+}
+
+func (b *blocker) Enabled(context.Context, slog.Level) bool  { return true }
+func (b *blocker) Handle(context.Context, slog.Record) error { b.block(); return nil }
+func (b *blocker) WithAttrs([]slog.Attr) slog.Handler        { return b }
+func (b *blocker) WithGroup(string) slog.Handler             { return b }

@@ -1,0 +1,149 @@
+package redlock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+)
+
+// Trial does on every node what a lock needs there, to find rights that the node's user lacks. It takes a lock of its
+// own, doctor/RANDOM, lets a second owner be refused and queued as a waiter, renews the lock, inspects it and releases
+// it. It takes a few round trips, and leaves no key behind.
+//
+// It returns for each node, in the order of Config.Nodes, why that failed, or nil if it did not. err is [ErrClosed],
+// ctx.Err(), or [ErrInvalid] if Prefix leaves no room for the name.
+func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
+	l := c.Mutex("doctor/" + rand.Text()).spec
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case c.isClosed():
+		return nil, ErrClosed
+	}
+	if err := c.awaitAll(ctx); err != nil {
+		return nil, err
+	}
+	var all nodeSet
+	for _, n := range c.nodes {
+		all.add(n.index)
+	}
+	nodes = make([]error, len(c.nodes))
+	var owner, other any = newToken(), newToken()
+	defer c.forget(l.res.keys, owner, all, 0) // also what was granted late
+	defer c.forget(l.res.keys, other, all, 0)
+	acquire := func(token any) *round {
+		now := c.cfg.Clock.Now()
+		ballot := uint64(0)
+		if !c.cfg.NoFence {
+			ballot = c.ballot(now)
+		}
+		return c.newRound(c.protocol.acquire, l.res.keys, l.res.args(c.watch.me, l.millis, token, ballot), now)
+	}
+	takes, waits := acquire(owner), acquire(other)
+	waits.enter, waits.entry = all, yes
+	var taken nodeSet
+	now := c.cfg.Clock.Now()
+	for _, r := range []*round{
+		takes,
+		waits,
+		c.newRound(c.protocol.extend, l.res.keys, []any{owner, l.millis}, now),
+		c.newRound(c.protocol.inspect, l.res.keys, l.res.slots, now),
+		c.newRound(c.protocol.release, l.res.keys, []any{owner, millis(keepTime)}, now),
+	} {
+		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
+			return nil, err
+		}
+		answers, _ := r.snapshot()
+		for i, a := range answers {
+			if r == takes && a.vote == granted {
+				taken.add(i)
+			}
+			if nodes[i] == nil {
+				nodes[i] = problemOf(a, taken.has(i), r == waits)
+			}
+		}
+	}
+	return nodes, c.tryQueues(ctx, l, nodes)
+}
+
+// tryQueues adds to the problems of each node what its queues of waiters lack.
+func (c *Client) tryQueues(ctx context.Context, l *spec, nodes []error) error {
+	type answer struct {
+		node int
+		err  error
+	}
+	answers := make(chan answer, len(c.nodes))
+	for i, n := range c.nodes {
+		n.tryQueue(l.res.keys[0], c.watch.me, func(err error) { answers <- answer{i, err} })
+	}
+	timer := c.timers.start(c.cfg.NodeTimeout)
+	defer c.timers.stop(timer)
+	for range c.nodes {
+		select {
+		case a := <-answers:
+			if nodes[a.node] == nil {
+				nodes[a.node] = a.err
+			}
+		case <-timer.C: // a node that is silent has told so before
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ending:
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// problemOf is why an answer of a trial is not as it should be. A node where the lock was not taken, which others' ballots
+// can bring about, has only to answer.
+func problemOf(a answer, taken, waits bool) error {
+	switch {
+	case a.err != nil:
+		return a.err
+	case a.vote == pending:
+		return errSilent
+	case taken && waits && a.vote == granted:
+		return errors.New("it granted a lock twice")
+	case taken && !waits && a.denial != nil:
+		return a.denial.told()
+	}
+	return nil
+}
+
+// tryQueue does what the queues of waiters need, which the scripts do without where it is forbidden: then nobody is told
+// of a release, and waiters poll.
+func (n *node) tryQueue(key, me any, done func(error)) {
+	queue := waitPrefix + key.(string)
+	commands := []*command{
+		{name: "ZADD", args: []any{queue, 1, me}},
+		{name: "ZRANGE", args: []any{queue, 0, 0}},
+		{name: "ZREM", args: []any{queue, me}},
+		{name: "ZPOPMIN", args: []any{queue}},
+	}
+	var first error
+	for i, c := range commands {
+		c.done = func(_ *node, _ request, _ any, err error) { // all by the one reader
+			if err != nil && first == nil {
+				first = fmt.Errorf("%s: %w", c.name, err)
+			}
+			if i == len(commands)-1 {
+				done(first)
+			}
+		}
+	}
+	n.mu.Lock()
+	up, why := n.up, n.why
+	for _, c := range commands {
+		if up {
+			n.queue = append(n.queue, request{own: c})
+		}
+	}
+	n.mu.Unlock()
+	if !up {
+		done(why)
+		return
+	}
+	n.nudge()
+}

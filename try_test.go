@@ -1,0 +1,210 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// contest has each client try the name at the same moment, and returns who got it. Every other must be told that
+// it is held, by the time that it is.
+func contest(t *testing.T, clients []*redlock.Client, name string) (winners []*redlock.Lease) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	start := make(chan struct{})
+	for _, c := range clients {
+		wg.Go(func() {
+			<-start
+			l, err := c.Mutex(name).TryAcquire(context.Background())
+			if err != nil {
+				assert.ErrorIs(t, err, redlock.ErrHeld)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			winners = append(winners, l)
+		})
+	}
+	close(start)
+	wg.Wait()
+	return winners
+}
+
+// A lost tick of a job that must run once, or two customers who are both told that the last seat is taken, would be
+// the price of a round that nobody wins.
+func TestOfSeveralWhoTryAFreeLockAtOnceExactlyOneGetsIt(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
+		for _, dead := range []int{0, 1} {
+			t.Run(fmt.Sprintf("nodes=%d dead=%d", nodes, dead), func(t *testing.T) {
+				f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
+				clients := make([]*redlock.Client, 16)
+				for i := range clients {
+					clients[i] = open(t, f)
+				}
+				for _, n := range f.Nodes()[:dead] {
+					require.NoError(t, n.Kill())
+				}
+				rounds := trials(8)
+				for _, size := range []int{2, 3, 4, 5, 8, 16} {
+					for i := range rounds {
+						name := fmt.Sprint("free/", size, "/", i%3) // often the same: then it is known to be contended
+						winners := contest(t, clients[:size], name)
+						require.Len(t, winners, 1, "of %d who tried, in round %d", size, i)
+						require.NoError(t, winners[0].Release(soon(t)))
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestOfSeveralProcessesThatTryToDoWorkAtOnceOneDoesIt(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	clients := []*redlock.Client{open(t, f), open(t, f), open(t, f)}
+	for round := range trials(60) {
+		var ran, over atomic.Int64
+		start, all := make(chan struct{}), make(chan struct{})
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			wg.Go(func() {
+				<-start
+				did, err := c.Mutex(fmt.Sprint("tick/", round)).TryDo(context.Background(), func(context.Context, *redlock.Lease) error {
+					if over.Add(1) == int64(len(clients)) {
+						close(all)
+					}
+					<-all // until the others were told
+					return nil
+				})
+				assert.NoError(t, err)
+				if did {
+					ran.Add(1)
+				} else if over.Add(1) == int64(len(clients)) {
+					close(all)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		require.EqualValues(t, 1, ran.Load(), "round %d", round)
+	}
+}
+
+// A lock that is released to a waiter is reserved on one node alone, so that a try can get a quorum of the others.
+func TestAWaiterGetsItsTurnAmongThoseWhoTry(t *testing.T) {
+	for _, oneWay := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond} {
+		t.Run(oneWay.String(), func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+			waiter := open(t, f)
+			stop, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer cancel()
+			var wins atomic.Int64
+			for range 8 {
+				c := open(t, f)
+				wg.Go(func() {
+					for stop.Err() == nil {
+						l, err := c.Mutex("x").TryAcquire(context.Background())
+						if err == nil {
+							wins.Add(1)
+							time.Sleep(5 * time.Millisecond)
+							_ = l.Release(context.Background())
+						} else {
+							assert.ErrorIs(t, err, redlock.ErrHeld)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			for _, n := range f.Nodes() {
+				require.NoError(t, n.Delay(oneWay))
+			}
+			const turns = 20
+			begun := time.Now()
+			before := wins.Load()
+			for range turns {
+				l, err := waiter.Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				require.NoError(t, l.Release(soon(t)))
+			}
+			t.Logf("%d turns in %v; those who try had %d in that time", turns, time.Since(begun), wins.Load()-before)
+			require.Less(t, wins.Load()-before, int64(20*turns), "it waits for some of the others, not for all of them")
+		})
+	}
+}
+
+// A try that has a quorum without the node that reserved the lock leaves it to the waiter.
+func TestATryLeavesALockThatIsReserved(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f), soon(t)
+		first := f.Nodes()[redlock.ProbeFor(c, "x")]
+		tell(t, first, "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 60_000)
+		_, err := c.Mutex("x").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorContains(t, err, "waiter")
+		var denial *redlock.Denial
+		require.ErrorAs(t, err, &denial)
+		require.Equal(t, redlock.ReasonReserved, denial.Reason)
+		require.Empty(t, denial.Owner)
+		tell(t, first, "DEL", "x")
+		l, err := c.Mutex("x").TryAcquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(ctx))
+	})
+}
+
+// So does an Acquire that was not refused yet, if the node said so by the time that it had a quorum.
+func TestANewcomerLeavesALockThatIsReserved(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	refused := make(chan error, 100)
+	c, ctx := open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.Refused = func(_ []string, err error) { refused <- err }
+	}), soon(t)
+	first := redlock.ProbeFor(c, "x")
+	tell(t, f.Nodes()[first], "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 300)
+	for i, n := range f.Nodes() {
+		if i != first { // so that the first node's answer is there
+			require.NoError(t, n.Delay(10*time.Millisecond))
+		}
+	}
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	select {
+	case err := <-refused:
+		require.ErrorContains(t, err, "waiter's turn")
+	case <-ctx.Done():
+		t.Fatal("it took what was reserved")
+	}
+	require.NoError(t, l.Release(ctx))
+}
+
+// It does not wait for itself, as Acquire would.
+func TestATryUnderAContextThatHoldsTheLockIsHeld(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	require.NoError(t, c.Mutex("x").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
+		_, err := c.Mutex("x").TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NotErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorAs(t, err, new(*redlock.RoundError))
+		_, err = c.Mutex("x", "y").Reentrant().TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		ran, err := c.Mutex("x").TryDo(ctx, func(context.Context, *redlock.Lease) error { return errors.New("ran") })
+		require.NoError(t, err)
+		require.False(t, ran)
+		_, err = c.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		return nil
+	}))
+}

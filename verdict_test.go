@@ -1,0 +1,123 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// trials is how often something is tried that chance decides: so many times as a rule, and as often as
+// REDLOCK_TRIALS says where more is wanted.
+func trials(usual int) int {
+	if n, err := strconv.Atoi(os.Getenv("REDLOCK_TRIALS")); err == nil && n > 0 {
+		return n
+	}
+	return usual
+}
+
+// parallel does something that often, several at a time.
+func parallel(times, at int, do func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range at {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range times {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// slow is as slow as a node is made; a client waits much longer, so that no answer is late by the load of this
+// machine. How close to NodeTimeout an answer may come is seen in virtual time.
+const slow = 300 * time.Millisecond
+
+func patient(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }
+
+// A crippled fleet is one on which names are held, and some nodes are then killed.
+type crippled struct {
+	*fleet.Fleet
+	old   *redlock.Client // connected before
+	names []string        // held
+}
+
+// cripple kills the first nodes, so many, and makes the next one slow.
+func cripple(t *testing.T, nodes, dead int, delay time.Duration) *crippled {
+	f := &crippled{Fleet: fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes, Links: true})}
+	holder := openDirect(t, f.Fleet, patient)
+	f.old = open(t, f.Fleet, patient)
+	for i := range 8 {
+		name := fmt.Sprint("held/", i)
+		l, err := holder.Mutex(name).WithTTL(10 * time.Second).Acquire(soon(t))
+		require.NoError(t, err)
+		holds(t, f.Fleet, name, l.Token())
+		f.names = append(f.names, name)
+		t.Cleanup(func() { _ = l.Valid() }) // one that nobody can reach is not renewed
+	}
+	for _, n := range f.Nodes()[:dead] {
+		require.NoError(t, n.Kill())
+	}
+	require.NoError(t, f.Nodes()[dead].Delay(delay/2))
+	return f
+}
+
+// Whether a lock is held or nodes are away is what a caller acts on: wait, or page somebody.
+func TestAHeldLockIsHeldWithAnyMinorityAwayAndAnOutageWithAnyMajority(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
+		minority := (nodes - 1) / 2
+		for dead := range minority + 2 {
+			for _, delay := range []time.Duration{0, slow} {
+				t.Run(fmt.Sprintf("nodes=%d dead=%d delay=%v", nodes, dead, delay), func(t *testing.T) {
+					t.Parallel()
+					f := cripple(t, nodes, dead, delay)
+					want := redlock.ErrHeld
+					if dead > minority {
+						want = redlock.ErrNoQuorum
+					}
+					check := func(who string, i int, err error) {
+						assert.ErrorIs(t, err, want, "%s, try %d: %v", who, i, err)
+						assert.NotErrorIs(t, err, map[bool]error{true: redlock.ErrNoQuorum, false: redlock.ErrHeld}[want == redlock.ErrHeld], "%s, try %d", who, i)
+					}
+					parallel(trials(8), 32, func(i int) {
+						_, err := f.old.Mutex(f.names[i%len(f.names)]).TryAcquire(soon(t))
+						check("old client", i, err)
+					})
+					parallel(trials(4), 32, func(i int) {
+						cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
+						patient(&cfg)
+						c, err := redlock.New(cfg)
+						if !assert.NoError(t, err) {
+							return
+						}
+						defer c.Close()
+						_, err = c.Mutex(f.names[i%len(f.names)]).TryAcquire(soon(t))
+						check("fresh client", i, err)
+					})
+					for i := range 2 { // the second time it is known to be contended
+						ctx, cancel := context.WithTimeout(context.Background(), 3*slow)
+						_, err := f.old.Mutex(f.names[0]).Acquire(ctx)
+						cancel()
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+						check("who waits", i, err)
+					}
+				})
+			}
+		}
+	}
+}

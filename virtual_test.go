@@ -1,0 +1,149 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// The simulator's servers and links without its chance: what a test says is what happens, at the very moment.
+
+// A sinceThen is a client's clock in a bubble.
+type sinceThen struct{ began time.Time }
+
+func (c sinceThen) Now() redlock.Instant { return redlock.Instant(time.Since(c.began)) }
+
+// most is a source of chance by which each delivery takes as long as its link allows.
+type most struct{}
+
+func (most) Uint64() uint64 { return math.MaxUint64 }
+
+// virtual starts so many servers, to each of which so many clients have a link without delay.
+func virtual(t *testing.T, nodes, clients int) *world {
+	w := &world{began: time.Now(), trace: func(string, ...any) {}}
+	for i := range nodes {
+		s := &server{world: w, index: i, revived: map[string]bool{}, rate: 1}
+		for range clients {
+			s.links = append(s.links, &link{random: rand.New(most{}), lanes: map[*lane]struct{}{}})
+		}
+		s.start(false)
+		t.Cleanup(s.stop)
+		w.servers = append(w.servers, s)
+	}
+	return w
+}
+
+// slow makes the round trip between the client and the server take so long.
+func (s *server) slow(client int, roundTrip time.Duration) {
+	l := s.links[client]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slow = roundTrip / 2
+}
+
+// connect makes the client of those links.
+func (w *world) connect(t *testing.T, id int) *redlock.Client {
+	cfg := redlock.Config{Clock: sinceThen{w.began}}
+	for i, s := range w.servers {
+		cfg.Nodes = append(cfg.Nodes, redlock.Node{Name: fmt.Sprintf("node-%d", i+1), Dial: s.dialer(id)})
+	}
+	redlock.Seed(&cfg, uint64(id))
+	c, err := redlock.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+const nodeTimeout = 250 * time.Millisecond // the default
+
+func TestWhatALostTryIsToldIsRightWhateverNodeIsSlow(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
+		minority := (nodes - 1) / 2
+		for dead := range minority + 2 {
+			for slow := range nodes {
+				for _, roundTrip := range []time.Duration{time.Millisecond, nodeTimeout - time.Millisecond} {
+					t.Run(fmt.Sprintf("nodes=%d dead=%d slow=%d by %v", nodes, dead, slow, roundTrip), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							w := virtual(t, nodes, 2)
+							holder, old := w.connect(t, 0), w.connect(t, 1)
+							require.NoError(t, holder.Enroll(t.Context()))
+							_, err := holder.Mutex("x").Acquire(t.Context())
+							require.NoError(t, err)
+							_, err = old.Mutex("y").TryAcquire(t.Context())
+							require.NoError(t, err)
+							synctest.Wait()
+							for i := range dead {
+								w.servers[(slow+1+i)%nodes].stop()
+							}
+							w.servers[slow].slow(1, roundTrip)
+							want, other := redlock.ErrHeld, redlock.ErrNoQuorum
+							if dead > minority {
+								want, other = other, want
+							}
+							for i := range trials(2) {
+								fresh := w.connect(t, 1)
+								for who, c := range map[string]*redlock.Client{"old": old, "fresh": fresh} {
+									_, err := c.Mutex("x").TryAcquire(t.Context())
+									require.ErrorIs(t, err, want, "%s client, try %d", who, i)
+									require.NotErrorIs(t, err, other, "%s client, try %d", who, i)
+								}
+								require.NoError(t, fresh.Close())
+							}
+							for range 2 {
+								ctx, cancel := context.WithTimeout(t.Context(), 2*nodeTimeout)
+								_, err = old.Mutex("x").Acquire(ctx)
+								cancel()
+								require.ErrorIs(t, err, context.DeadlineExceeded)
+								require.ErrorIs(t, err, want)
+								require.NotErrorIs(t, err, other)
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestATryHasAWinnerWhateverTheDelays(t *testing.T) {
+	for seed := range uint64(trials(20)) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			nodes, size := 3+random.IntN(3), 2+random.IntN(15)
+			slowest := nodeTimeout / 8
+			if seed%2 == 1 {
+				slowest = nodeTimeout * 4 / 10 // each way
+			}
+			w := virtual(t, nodes, size)
+			clients := make([]*redlock.Client, size)
+			for i := range clients {
+				for _, s := range w.servers {
+					s.links[i] = newLink(seed*1000+uint64(i*10+s.index), time.Duration(random.Int64N(int64(slowest))))
+				}
+				clients[i] = w.connect(t, i)
+			}
+			require.NoError(t, clients[0].Enroll(t.Context()))
+			if random.IntN(2) == 0 {
+				w.servers[random.IntN(nodes)].stop()
+			}
+			for round := range 5 {
+				winners := contest(t, clients, fmt.Sprint("x", round%2))
+				if assert.Len(t, winners, 1, "seed %d: of %d who tried on %d nodes, in round %d", seed, size, nodes, round) {
+					require.NoError(t, winners[0].Release(t.Context()))
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
