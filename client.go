@@ -261,13 +261,13 @@ func (c *Client) saw(ballot uint64) {
 	}
 }
 
-// roundTrip is what a round is expected to take: the median of the nodes' last round trips.
+// roundTrip is what a round is expected to take: the median of the nodes' usual round trips.
 func (c *Client) roundTrip() time.Duration {
 	var array [maxNodes]time.Duration
 	trips := array[:0]
 	for _, n := range c.nodes {
-		if o := n.clock.Load(); o != nil {
-			trips = append(trips, o.rtt)
+		if n.clock.Load() != nil {
+			trips = append(trips, time.Duration(n.trip.Load()))
 		}
 	}
 	if len(trips) == 0 {

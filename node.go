@@ -25,6 +25,7 @@ type node struct {
 
 	// clock is how far the server's clock is ahead of ours, as last observed; see observe.
 	clock atomic.Pointer[observation]
+	trip  atomic.Int64 // the usual round trip, in ns; see trips. It is known when clock is
 	slow  atomic.Bool  // its round trip is far above the others'; see probeFor
 	balks atomic.Int64 // Instant until which it is not asked first, because it refused to grant; 0: it never did
 
@@ -48,6 +49,7 @@ type node struct {
 	closing   bool      // quit is closed: run ends once nothing is left to write or to hear
 
 	unvouched []heldVote // votes that wait for an INFO behind them; the reader's
+	trips     trips      // the reader's, or of the connection that is being made
 }
 
 const (
@@ -263,6 +265,7 @@ func (n *node) checkHealth() (time.Duration, error) {
 func (n *node) rise(s *session) {
 	now := n.client.cfg.Clock.Now()
 	n.clock.Store(nil) // it may be another server, with another clock
+	n.trips = trips{}
 	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
 	n.mu.Lock()
 	n.up, n.why, n.looked, n.vouchedAt = true, nil, now, s.askedAt

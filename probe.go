@@ -41,7 +41,7 @@ func (c *Client) probeAmong(res *resource, among nodeSet) *node {
 		if o == nil || outOfStep || n.balks.Load() > int64(now) || !n.responsive(now) || !n.isVoter() {
 			continue
 		}
-		nodes[count], trips[count] = n, o.rtt
+		nodes[count], trips[count] = n, time.Duration(n.trip.Load())
 		count++
 	}
 	if count == 0 {

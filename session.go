@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,12 +179,13 @@ type observation struct {
 	at     Instant
 }
 
-// observe keeps the observation with the shortest round trip of the last second.
+// observe keeps the observation with the shortest round trip of the last second: it tells most about the clock.
 func (n *node) observe(q request, micros int64, now Instant) {
 	if !q.sampled {
 		return
 	}
 	o := observation{rtt: now.Sub(q.sentAt), at: now}
+	n.trip.Store(int64(n.trips.add(o.rtt)))
 	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
 	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || now.Sub(old.at) > observationAge {
 		kept := o
@@ -193,6 +195,26 @@ func (n *node) observe(q request, micros int64, now Instant) {
 
 // observationAge is how long an observation is better than a newer one that took longer.
 const observationAge = time.Second
+
+// usualTrips is of how many round trips the usual one is the median: a single slow or lucky one, as where delays vary,
+// must not change which node is asked first. Of four that agree, it changes.
+const usualTrips = 7
+
+// trips are the last round trips to a node.
+type trips struct {
+	last  [usualTrips]time.Duration
+	count int
+}
+
+// add returns the median of the last ones, the lower of two.
+func (t *trips) add(trip time.Duration) time.Duration {
+	t.last[t.count%usualTrips] = trip
+	t.count++
+	sorted := t.last
+	known := sorted[:min(t.count, usualTrips)]
+	slices.Sort(known)
+	return known[(len(known)-1)/2]
+}
 
 func (n *node) learnTime(q request, reply any, err error) {
 	if micros, err := serverTime(reply, err); err == nil {

@@ -260,8 +260,8 @@ func (r *round) hasYielded() bool {
 // patience is how long the node's answer is worth waiting for: several times what it usually takes.
 func (c *Client) patience(n *node) time.Duration {
 	usual := 2 * time.Millisecond
-	if o := n.clock.Load(); o != nil {
-		usual += 4 * o.rtt
+	if n.clock.Load() != nil {
+		usual += 4 * time.Duration(n.trip.Load())
 	}
 	return min(usual, c.cfg.NodeTimeout)
 }
