@@ -78,6 +78,8 @@ func readAgreement(text string) map[string]string {
 // what the nodes hold with [Client.Enroll] and [ChangeConfig].
 type ConfigError struct {
 	Differences []ConfigDifference // at least one
+
+	there string // the configuration that the node holds, as it is written there
 }
 
 // A ConfigDifference is one field of [Config] on which the clients of a node do not agree.
@@ -110,7 +112,7 @@ func (e *ConfigError) Unwrap() error { return ErrInvalid }
 // differences compares this configuration with what a node has.
 func (c *Config) differences(theirs string) *ConfigError {
 	ours, there := readAgreement(c.agreement()), readAgreement(theirs)
-	e := &ConfigError{}
+	e := &ConfigError{there: theirs}
 	for _, name := range []string{agreedProtocol, agreedMaxTTL, agreedSkew, agreedBand, agreedNodes, agreedQuorum,
 		agreedDurable, agreedNoFence, agreedPrefix} {
 		if ours[name] != there[name] {

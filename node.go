@@ -39,14 +39,15 @@ type node struct {
 	stands  standing // whether it may grant
 	proxied bool     // another server was found behind a connection that went on
 
-	impostor  error     // that it was found just now
-	vouchedAt Instant   // when INFO was asked for that last confirmed that the data set is the one that stands are of
-	renamed   Instant   // when it was found to be another on this connection
-	queue     []request // accepted, not yet written
-	flight    fifo      // written, not yet answered, in the order written
-	owed      []debt    // releases that no server has confirmed, the oldest first but for those that were refused
-	retried   Instant   // when releases were last taken from owed
-	closing   bool      // quit is closed: run ends once nothing is left to write or to hear
+	impostor  error                // that it was found just now
+	vouchedAt Instant              // when INFO was asked for that last confirmed that the data set is the one that stands are of
+	asksOf    *replicationQuestion // the last one; see vouch.go
+	renamed   Instant              // when it was found to be another on this connection
+	queue     []request            // accepted, not yet written
+	flight    fifo                 // written, not yet answered, in the order written
+	owed      []debt               // releases that no server has confirmed, the oldest first but for those that were refused
+	retried   Instant              // when releases were last taken from owed
+	closing   bool                 // quit is closed: run ends once nothing is left to write or to hear
 
 	unvouched []heldVote // votes that wait for an INFO behind them; the reader's
 	trips     trips      // the reader's, or of the connection that is being made
@@ -229,7 +230,7 @@ func (n *node) take(reuse []request) (batch []request, stands standing, done boo
 		n.flight.push(batch[i])
 	}
 	if asked {
-		batch = append(batch, request{own: n.askReplication(n.server.history), sentAt: now})
+		batch = append(batch, request{own: n.askReplication(), sentAt: now})
 		n.flight.push(batch[len(batch)-1])
 	}
 	return batch, n.stands, false

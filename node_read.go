@@ -60,11 +60,15 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 		a.clock = span{low: a.micros - int64(heard)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
 		n.observe(q, a.micros, heard)
 	}
+	switch said := a.err.(type) {
+	case otherConfig:
+		a.err = n.client.cfg.differences(string(said))
+	default:
+		if said == errUnready {
+			a.err = n.unready()
+		}
+	}
 	switch {
-	case a.err == errUnready:
-		a.err = n.unready()
-	case a.differs != nil:
-		a.err = n.client.cfg.differences(*a.differs)
 	case a.vote == granted && q.vouched:
 		n.unvouched = append(n.unvouched, heldVote{q.round, a})
 		return

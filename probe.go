@@ -52,7 +52,7 @@ func (c *Client) probeAmong(res *resource, among nodeSet) *node {
 	usual := sorted[(count-1)/2]
 	var best *node
 	var highest uint64
-	name := hashOf(res.first)
+	name := hashOf(res.first())
 	for i, n := range nodes[:count] {
 		if n.isSlow(trips[i], usual) || !among.has(n.index) {
 			continue
@@ -69,7 +69,7 @@ func (n *node) weight(nameHash uint64) uint64 { return mix(nameHash ^ mix(hashOf
 
 // ranking is the nodes, by index, in the order in which they decide between those who want the lock.
 func (c *Client) ranking(res *resource) []int {
-	name := hashOf(res.first)
+	name := hashOf(res.first())
 	weights := make([]uint64, len(c.nodes))
 	order := make([]int, len(c.nodes))
 	for i, n := range c.nodes {

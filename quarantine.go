@@ -14,7 +14,6 @@ type standing struct {
 	known    bool         // ready.lua has answered
 	ready    bool         // it said yes
 	differs  *ConfigError // else: its clients are configured otherwise
-	text     string       // then: how
 	until    Instant      // else: when its quarantine ends, if it is in one
 	unjudged bool         // else: this client hears too few other nodes to judge
 	why      error        // else: why it is refused, if it is
@@ -180,9 +179,7 @@ func (n *node) learnReady(a answer) {
 	switch {
 	case a.vote == granted:
 		s.ready = true
-	case a.differs != nil:
-		s.text = *a.differs
-		s.differs = cfg.differences(s.text)
+	case errors.As(a.err, &s.differs):
 		s.why = s.differs
 		again = healthInterval
 	case a.err == errUnjudged:
@@ -314,7 +311,7 @@ func (n *node) agreed() (text string, known bool, why error) {
 	case !n.up || !n.stands.known:
 		return "", false, cmp.Or(n.why, errConnecting)
 	case n.stands.differs != nil:
-		return n.stands.text, true, nil
+		return n.stands.differs.there, true, nil
 	case n.stands.ready:
 		return n.client.agreement.text, true, nil
 	default: // new, or in a quarantine that a client of our own configuration began

@@ -65,7 +65,7 @@ func parseArray(reply []any) (answer, bool) {
 		if err != nil {
 			return answer{}, false
 		}
-		return answer{vote: denied, micros: micros, differs: &text}, true
+		return answer{vote: denied, micros: micros, err: otherConfig(text)}, true
 	case "used":
 		return answer{vote: denied, micros: micros, err: errUsed}, true
 	case "unjudged":
@@ -85,6 +85,11 @@ func parseArray(reply []any) (answer, bool) {
 	}
 	return a, true
 }
+
+// otherConfig is the configuration of a node, as it is written there, by which ready.lua refuses ours.
+type otherConfig string
+
+func (o otherConfig) Error() string { return "the node's configuration is another: " + string(o) }
 
 // noKey is what PTTL says where there is no key.
 const noKey = -2

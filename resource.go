@@ -11,10 +11,9 @@ import (
 // it was made.
 type resource struct {
 	names []string
-	keys  []any  // the lock keys
-	slots []any  // the fence slot of each lock key
-	first string // the smallest lock key, which chooses the node to ask first: the same in every process
-	line  line   // where those of this process queue who want the same
+	keys  []any // the lock keys
+	slots []any // the fence slot of each lock key
+	line  line  // where those of this process queue who want the same
 }
 
 // maxNames bounds the names of one lock: a script that takes so many holds up everybody else on its server.
@@ -47,15 +46,21 @@ func newResource(prefix, name string, more []string) *resource {
 		key := prefix + name
 		res.keys = append(res.keys, key)
 		res.slots = append(res.slots, boxedSlots[fenceSlot(key)])
-		if res.first == "" || key < res.first {
-			res.first = key
-		}
 	}
 	res.line = line{names: name}
 	if len(more) > 0 {
 		res.line = line{names: quoted(slices.Sorted(slices.Values(res.names))), several: true}
 	}
 	return res
+}
+
+// first is the smallest lock key, which chooses the node to ask first: the same in every process.
+func (r *resource) first() string {
+	first := r.keys[0].(string)
+	for _, key := range r.keys[1:] {
+		first = min(first, key.(string))
+	}
+	return first
 }
 
 // Boxed once, for redigo.

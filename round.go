@@ -63,14 +63,13 @@ func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Durat
 
 // An answer is one node's reply to one round.
 type answer struct {
-	vote    vote
-	micros  int64    // the server's TIME in µs, where it told
-	clock   span     // where its clock lies against ours, where it told
-	differs *string  // the configuration of the node, where ready.lua refuses ours
-	kept    bool     // what release.lua released is kept for somebody who waits
-	denial  *denial  // why it was denied
-	found   *finding // what inspect.lua found
-	err     error    // why it is unknown
+	vote   vote
+	kept   bool     // what release.lua released is kept for somebody who waits
+	micros int64    // the server's TIME in µs, where it told
+	clock  span     // where its clock lies against ours, where it told
+	denial *denial  // why it was denied
+	found  *finding // what inspect.lua found
+	err    error    // why it is unknown; or otherConfig
 }
 
 // A denial is a node's no.

@@ -117,9 +117,9 @@ func (n *node) status() NodeStatus {
 	if n.proxied {
 		s.Warnings = append(s.Warnings, "its address has led to another server on a connection that went on, as a proxy does, which hides restarts; give the server's own address")
 	}
-	switch text := n.stands.text; {
-	case n.stands.differs != nil:
-		s.MaxTTL, _ = time.ParseDuration(readAgreement(text)[agreedMaxTTL])
+	switch differs := n.stands.differs; {
+	case differs != nil:
+		s.MaxTTL, _ = time.ParseDuration(readAgreement(differs.there)[agreedMaxTTL])
 	case n.stands.ready:
 		s.MaxTTL = cfg.MaxTTL
 	}

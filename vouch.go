@@ -10,11 +10,19 @@ import (
 
 // askReplication confirms, or not, that the data set is still the one that is asked to grant: that of a master with
 // this history. The votes that come before the answer on this connection wait for it. What other replies have told
-// meanwhile does not count: the marker was sent before.
-func (n *node) askReplication(history string) *command {
-	return &command{name: "INFO", args: []any{"replication"}, done: func(n *node, q request, reply any, err error) {
-		n.learnReplication(history, q, reply, err)
-	}}
+// meanwhile does not count: the marker was sent before. n.mu is held.
+func (n *node) askReplication() *command {
+	if history := n.server.history; n.asksOf == nil || n.asksOf.history != history {
+		n.asksOf = &replicationQuestion{history: history, command: command{name: "INFO", args: []any{"replication"},
+			done: func(n *node, q request, reply any, err error) { n.learnReplication(history, q, reply, err) }}}
+	}
+	return &n.asksOf.command
+}
+
+// A replicationQuestion is asked many times a second.
+type replicationQuestion struct {
+	history string
+	command command
 }
 
 func (n *node) learnReplication(history string, q request, reply any, err error) {
@@ -50,7 +58,7 @@ func (n *node) vouchLate(q request, a answer) {
 	n.mu.Lock()
 	same := q.sentAt > n.renamed
 	if same && len(n.unvouched) == 0 { // else one is under way already
-		n.queue = append(n.queue, request{own: n.askReplication(n.server.history)})
+		n.queue = append(n.queue, request{own: n.askReplication()})
 	}
 	n.mu.Unlock()
 	if !same {

@@ -50,7 +50,7 @@ type heard struct {
 const (
 	// keptPrefix begins what a node's key holds while it is kept for a client; see scripts/release.lua.
 	keptPrefix = "next:"
-	// channelPrefix is followed by the lock key, or by what it holds when it is kept for a client.
+	// channelPrefix is followed by what a key holds when it is kept for the client.
 	channelPrefix = "redlock:released:"
 	// keepTime is how long a node keeps a key for who waits: it has to hear of it and to ask.
 	keepTime = 100 * time.Millisecond

@@ -10,9 +10,9 @@
 -- Reply: how many keys were the owner's, as a negative number if one was kept for somebody. All of them: it was
 -- ours. Fewer: it no longer was.
 --
--- Who waits hears of it: on a channel of its own if the key was kept for it, else on redlock:released:<key>. The
--- messages are only hints, so a server that forbids them (an ACL) still releases. Of a key that is left for a minimum
--- hold, the first who waits hears too: it asks, and learns when the key expires.
+-- The client for which a key was kept hears of it on a channel of its own. The messages are only hints, so a server that
+-- forbids them (an ACL) still releases. Of a key that is left for a minimum hold, the first who waits hears too: it asks,
+-- and learns when the key expires.
 --
 -- A waiter that is entered as "<what the key will hold>:poll" hears no messages: the key is kept for it twice as long,
 -- and the waiter behind it is told, as "<what the key holds> <key>", to look whether it was used. A client that may
@@ -56,7 +56,6 @@ for i = 1, #KEYS do
       kept = true
     else
       redis.call('DEL', key)
-      redis.pcall('PUBLISH', 'redlock:released:' .. key, ARGV[1])
     end
     released = released + 1
   end
