@@ -102,6 +102,19 @@ func requireSafe(t *testing.T, o *chaos.Outcome) {
 	assert.Positive(t, o.OwnerEvents, "without an observer it means little")
 }
 
+// runUntilUnsafe runs it until the lock is seen unsafe, a few times at most: a second client must acquire while the
+// first one still believes, and a busy machine may be too slow for that.
+func runUntilUnsafe(t *testing.T, o chaos.Options) *chaos.Outcome {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		outcome := run(t, o)
+		if outcome.Verdict == check.Unsafe || tries == 5 {
+			return outcome
+		}
+		t.Logf("run %d: not seen unsafe", tries)
+	}
+}
+
 func TestEveryLockIsSafeWhereNothingHappens(t *testing.T) {
 	for _, kind := range []fleet.Kind{fleet.Embedded, fleet.Process} {
 		for _, s := range subject.All() {
@@ -130,7 +143,7 @@ func TestEachBaselineIsSeenUnsafeWhereItIsSaidToBe(t *testing.T) {
 			}
 			t.Run(play.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				o := run(t, short(t, fleet.Process, play.Name, name))
+				o := runUntilUnsafe(t, short(t, fleet.Process, play.Name, name))
 				require.Equal(t, check.Unsafe, o.Verdict)
 				require.NotEmpty(t, o.Violations)
 				assert.NotEmpty(t, o.Violations[0].Text)
@@ -170,7 +183,7 @@ func TestADefenceOfThisLibraryThatIsSwitchedOffIsMissed(t *testing.T) {
 	o := short(t, fleet.Process, "clock-ahead", "redlock")
 	o.TTL = 2 * time.Second // long enough for a busy machine to let the second client in
 	o.Subject = subject.Redlock{Configure: func(cfg *redlock.Config) { cfg.ClockBand = -1 }}
-	outcome := run(t, o)
+	outcome := runUntilUnsafe(t, o)
 	assert.Equal(t, check.Unsafe, outcome.Verdict)
 	assert.Positive(t, outcome.Overlaps)
 	assert.Zero(t, outcome.FencedStaleAccepted, "the fences hold all the same")
@@ -194,7 +207,7 @@ func TestEveryBaselineHasAScenarioThatShowsItsWeakness(t *testing.T) {
 }
 
 func TestInContainersAFailoverGivesASingleMasterTwoOwnersAndThisLibraryOne(t *testing.T) {
-	o := run(t, short(t, fleet.Docker, "failover", "single"))
+	o := runUntilUnsafe(t, short(t, fleet.Docker, "failover", "single"))
 	assert.Equal(t, check.Unsafe, o.Verdict)
 	assert.Positive(t, o.Overlaps)
 	requireSafe(t, run(t, short(t, fleet.Docker, "failover", "redlock")))

@@ -127,16 +127,23 @@ func (s *Stage) Persist(ctx context.Context, a *traffic.Actor) *traffic.Held {
 	return nil
 }
 
-// Take is Try for what has to be had, or the scenario cannot go on.
+// takeTime bounds Take. A free lock is taken in milliseconds; on a machine with too much to do, attempts may fail.
+const takeTime = 30 * time.Second
+
+// Take acquires a lock that nobody else wants: the scenario cannot go on without it. It tries again after an error.
 func (s *Stage) Take(ctx context.Context, a *traffic.Actor) (*traffic.Held, error) {
-	ctx, done := context.WithTimeout(ctx, s.Patience())
+	ctx, done := context.WithTimeout(ctx, takeTime)
 	defer done()
-	held, err := a.Acquire(ctx, s.Lock)
-	if err != nil {
-		return nil, fmt.Errorf("client %d did not get a lock that nobody else wanted: %w", a.ID, err)
+	for {
+		held, err := a.Acquire(ctx, s.Lock)
+		if err == nil {
+			held.Read()
+			return held, nil
+		}
+		if s.Sleep(ctx, s.TTL/50) != nil {
+			return nil, fmt.Errorf("client %d did not get a lock that nobody else wanted: %w", a.ID, err)
+		}
 	}
-	held.Read()
-	return held, nil
 }
 
 // Done writes and releases.
