@@ -50,7 +50,7 @@ type agreement struct{ text, digest string }
 
 func agreementOf(c *Config) agreement {
 	text := c.agreement()
-	if c.protocol != nil && c.protocol.lacks(configAgreed) {
+	if c.protocol != nil && c.protocol.omits(configAgreed) {
 		text = "nothing\n"
 	}
 	return agreement{text, digestOf(text)}

@@ -14,19 +14,19 @@ import (
 // It runs two goroutines a node, one scheduler, one notifier if there are hooks or a logger, and while locks are
 // contended three more a node.
 type Client struct {
-	cfg       Config
-	protocol  *protocol
-	agreement agreement
-	ttlMillis any // of Config.TTL, boxed once for redigo
-	nodes     []*node
-	need      int
-	scheduler *scheduler
-	notifier  *notifier // nil: there is nothing of the user's to call
-	lines     lines
-	watch     watch
-	timers    timers
-	seen      atomic.Uint64 // the highest ballot made or met (F1)
-	oldToken  string        // of every attempt, where freshToken is off
+	cfg         Config
+	protocol    *protocol
+	agreement   agreement
+	ttlMillis   any // of Config.TTL, boxed once for redigo
+	nodes       []*node
+	need        int
+	scheduler   *scheduler
+	notifier    *notifier // nil: there is nothing of the user's to call
+	localQueues localQueues
+	waiters     waiters
+	timers      timers
+	seen        atomic.Uint64 // the highest ballot made or met (F1)
+	oldToken    string        // of every attempt, where freshToken is off
 
 	cancel context.CancelFunc // ends every goroutine
 	ending chan struct{}      // closed when Close begins
@@ -73,11 +73,11 @@ func New(cfg Config) (*Client, error) {
 		claims:    map[string]*node{},
 	}
 	c.scheduler = newScheduler(cfg.Clock)
-	c.scheduler.forgetsTicked = c.protocol.lacks(ticksDrained)
+	c.scheduler.forgetsTicked = c.protocol.omits(ticksDrained)
 	for i, e := range endpoints {
 		c.nodes = append(c.nodes, newNode(c, i, e))
 	}
-	c.watch.init(c)
+	c.waiters.init(c)
 	go c.scheduler.run(ctx)
 	for _, n := range c.nodes {
 		go n.run(ctx)
@@ -217,7 +217,7 @@ func (c *Client) ballot(now Instant) uint64 {
 	if !known {
 		return 0
 	}
-	if c.protocol.lacks(serverBallots) {
+	if c.protocol.omits(serverBallots) {
 		median = 0
 	}
 	fresh := uint64(max(0, int64(now)/1e3+median))

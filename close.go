@@ -25,13 +25,13 @@ func (c *Client) Close() error {
 	timer := time.NewTimer(c.cfg.NodeTimeout)
 	defer timer.Stop()
 	leases := c.scheduler.drain()
-	for _, h := range leases { // all of them, before anything is sent
-		h.end(ErrClosed)
+	for _, o := range leases { // all of them, before anything is sent
+		o.end(ErrClosed)
 	}
-	for _, h := range leases {
-		h.sendRelease()
+	for _, o := range leases {
+		o.sendRelease()
 	}
-	if !c.protocol.lacks(callsAwaited) {
+	if !c.protocol.omits(callsAwaited) {
 		c.underWay.Wait() // while the nodes still take what they leave behind; they have no more than NodeTimeout either
 	}
 	for _, n := range c.nodes {
@@ -49,7 +49,7 @@ func (c *Client) Close() error {
 		<-n.ended
 	}
 	<-c.scheduler.ended
-	c.watch.wait()
+	c.waiters.wait()
 	c.notifier.close(c.cfg.NodeTimeout) // nothing is left that could tell it anything
 	close(c.ended)
 	return nil

@@ -202,7 +202,7 @@ func (c *Config) checkNames(names []string) error {
 			return invalid("name", "it is empty")
 		case len(name) > maxNameBytes:
 			return invalid("name", "%.20q… has %d bytes, more than the %d allowed; use a hash of it", name, len(name), maxNameBytes)
-		case reserved(key):
+		case isReservedKey(key):
 			return invalid("name", "the key %q is one that this library keeps for itself; use another name or Prefix", key)
 		}
 		if seen[name] {
@@ -215,8 +215,8 @@ func (c *Config) checkNames(names []string) error {
 	return nil
 }
 
-// reserved reports whether the key is one of those that a node keeps beside the locks.
-func reserved(key string) bool {
+// isReservedKey reports whether the key is one of those that a node keeps beside the locks.
+func isReservedKey(key string) bool {
 	switch key {
 	case fenceKey, markerKey, quarantineKey, configKey:
 		return true

@@ -58,14 +58,14 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true
-	p.acquire.first = func(args []any, s *standing, r *round, node int) []any {
+	p.acquire.first = func(args []any, s *readiness, r *round, node int) []any {
 		entry := no
-		if r.enter.has(node) {
-			entry = r.entry
+		if r.queueAt.has(node) {
+			entry = r.queueEntry
 		}
 		return append(args, s.marker, entry)
 	}
-	p.ready.first = func(args []any, s *standing, _ *round, _ int) []any { return append(args, s.identity) }
+	p.ready.first = func(args []any, s *readiness, _ *round, _ int) []any { return append(args, s.identity) }
 	enroll := *p.ready // the same script, but nobody can make a voter of an unfit server
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
@@ -75,8 +75,8 @@ func (p *protocol) scripts() []*script {
 	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release, p.leave, p.inspect}
 }
 
-// lacks reports whether the defence is off.
-func (p *protocol) lacks(d defence) bool { return p.off&d != 0 }
+// omits reports whether the defence is off.
+func (p *protocol) omits(d defence) bool { return p.off&d != 0 }
 
 var yes, no any = "1", "0"
 

@@ -47,8 +47,8 @@ func DoValue[T any](ctx context.Context, l Lock, fn func(context.Context, *Lease
 // run calls fn under the lease and releases it, whatever becomes of fn.
 func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
 	defer func() {
-		l.hold.look()
-		cause := l.hold.cause()
+		l.ownership.checkExpiry()
+		cause := l.ownership.cause()
 		released := l.Release(ctx)
 		switch {
 		case errors.Is(cause, ErrClosed):
@@ -57,7 +57,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		case errors.Is(released, ErrLost):
 			err = join(err, released)
 		default:
-			l.hold.client.cfg.Logger.Warn("redlock: release not confirmed", "names", l.hold.lock.res.names, "error", released)
+			l.ownership.client.cfg.Logger.Warn("redlock: release not confirmed", "names", l.ownership.lock.res.names, "error", released)
 		}
 	}()
 	return fn(l.With(ctx), l)

@@ -38,9 +38,9 @@ func Seed(cfg *Config, seed uint64) {
 
 // InLine is how many of this client want the lock and do not have it.
 func InLine(c *Client, name string, more ...string) int {
-	c.lines.mu.Lock()
-	defer c.lines.mu.Unlock()
-	behind, contended := c.lines.byName[newResource("", name, more).line]
+	c.localQueues.mu.Lock()
+	defer c.localQueues.mu.Unlock()
+	behind, contended := c.localQueues.byName[newResource("", name, more).queueKey]
 	switch {
 	case !contended:
 		return 0
@@ -78,7 +78,7 @@ func LostPoll(d time.Duration) func(*Config) {
 }
 
 // Refusal is why that node's messages do not reach the client.
-func Refusal(c *Client, node int) error { return c.watch.refusal(node) }
+func Refusal(c *Client, node int) error { return c.waiters.refusal(node) }
 
 func omit(d defence) func(*Config) {
 	return func(cfg *Config) { cfg.protocol.off |= d }
@@ -134,7 +134,7 @@ func init() {
 }
 
 // Waiters is how many of this client listen for a release.
-func Waiters(c *Client) int { return int(c.watch.listening.Load()) }
+func Waiters(c *Client) int { return int(c.waiters.listening.Load()) }
 
 // IsProbe reports whether the client would ask that node first for some lock.
 func IsProbe(c *Client, node int) bool {

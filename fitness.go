@@ -8,7 +8,7 @@ import (
 )
 
 // Facts are what a server says of itself in INFO.
-type facts struct {
+type serverInfo struct {
 	runID, version string
 	mode           string // standalone, cluster or sentinel
 	role           string // master or slave
@@ -29,14 +29,14 @@ type facts struct {
 	noKill error // why connections that broke cannot be ended on the server
 }
 
-func readInfo(info string) facts {
+func readInfo(info string) serverInfo {
 	fields := map[string]string{}
 	for line := range strings.Lines(info) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			fields[name] = value
 		}
 	}
-	f := facts{
+	f := serverInfo{
 		runID:   fields["run_id"],
 		version: fields["redis_version"],
 		mode:    fields["redis_mode"],
@@ -87,9 +87,9 @@ func isOffset(text string) bool {
 // identity names the server's data set: it changes whenever the server may have lost keys, as far as INFO tells. A
 // server process has a run id. If it was made a replica and promoted again, its data are those of another server; it
 // then goes on with that one's replication history (master_replid2). And it may have evicted keys.
-func (f *facts) identity(p *protocol) string {
+func (f *serverInfo) identity(p *protocol) string {
 	id := f.runID
-	if f.history != "" && !p.lacks(dataSetNamed) {
+	if f.history != "" && !p.omits(dataSetNamed) {
 		id += "/" + f.history
 	}
 	if f.hasEvicted() {
@@ -98,10 +98,10 @@ func (f *facts) identity(p *protocol) string {
 	return id
 }
 
-func (f *facts) hasEvicted() bool { return f.evicted != "" && f.evicted != "0" }
+func (f *serverInfo) hasEvicted() bool { return f.evicted != "" && f.evicted != "0" }
 
 // unfit is why a server is refused as a voter, with the remedy; nil if it is not.
-func (f *facts) unfit(durable bool) error {
+func (f *serverInfo) unfit(durable bool) error {
 	switch {
 	case f.noInfo != nil:
 		return fmt.Errorf("it refuses INFO, which vouches for its votes: %w", f.noInfo)
@@ -126,7 +126,7 @@ func (f *facts) unfit(durable bool) error {
 }
 
 // warnings are what does not make a server unfit, but is worth a look.
-func (f *facts) warnings() (warn []string) {
+func (f *serverInfo) warnings() (warn []string) {
 	if major, _, _ := strings.Cut(f.version, "."); f.version != "" {
 		if n, err := strconv.Atoi(major); err == nil && n < 6 {
 			warn = append(warn, "version "+f.version+" is older than 6.0, the oldest that is tested; upgrade it")
@@ -172,5 +172,5 @@ func (n *node) responsive(now Instant) bool {
 func (n *node) isVoter() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.unfit == nil && (n.stands.ready || !n.stands.known)
+	return n.unfit == nil && (n.readiness.ready || !n.readiness.known)
 }

@@ -124,7 +124,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	}
 	s := c.Mutex(name).spec
 	for _, owner := range owners {
-		r := c.newRound(c.protocol.release, s.res.keys, []any{owner, millis(keepTime)}, c.cfg.Clock.Now())
+		r := c.newRound(c.protocol.release, s.res.keys, []any{owner, millis(reservationTime)}, c.cfg.Clock.Now())
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 		n.Fence = f.highest
 		s.Fence = max(s.Fence, f.highest)
-		if n.Reserved = f.taken && strings.HasPrefix(f.owner, keptPrefix); !f.taken || n.Reserved {
+		if n.Reserved = f.taken && strings.HasPrefix(f.owner, reservationPrefix); !f.taken || n.Reserved {
 			continue
 		}
 		n.Held, n.Token, n.Remaining = true, f.owner, f.left

@@ -17,8 +17,8 @@ import (
 // Keep the Lease, or a context that it gave, for as long as the lock is needed: a garbage-collected Lease stops
 // renewing.
 type Lease struct {
-	hold    *hold
-	cleanup runtime.Cleanup
+	ownership *ownership
+	cleanup   runtime.Cleanup
 
 	parent context.Context // whose values Context carries
 
@@ -34,20 +34,20 @@ type Lease struct {
 }
 
 func newLease(ctx context.Context, l *spec, token any, ballot uint64, reached nodeSet, now, until Instant) *Lease {
-	h := &hold{client: l.client, lock: l, token: token.(string), boxed: token, ballot: ballot, reached: reached, place: -1, leases: 1}
+	o := &ownership{client: l.client, lock: l, token: token.(string), tokenArg: token, ballot: ballot, reached: reached, place: -1, leases: 1}
 	if l.maxHold > 0 {
-		h.limit = now.Add(l.maxHold)
-		until = min(until, h.limit)
+		o.limit = now.Add(l.maxHold)
+		until = min(until, o.limit)
 	}
 	if l.minHold > 0 {
-		h.least = now.Add(l.minHold)
+		o.least = now.Add(l.minHold)
 	}
-	h.until.Store(int64(until))
-	lease := &Lease{hold: h, parent: ctx}
+	o.until.Store(int64(until))
+	lease := &Lease{ownership: o, parent: ctx}
 	if l.renew {
-		lease.cleanup = runtime.AddCleanup(lease, (*hold).abandon, h)
+		lease.cleanup = runtime.AddCleanup(lease, (*ownership).abandon, o)
 	}
-	h.start(now)
+	o.start(now)
 	return lease
 }
 
@@ -59,7 +59,7 @@ func (l *Lease) Context() context.Context {
 	defer l.mu.Unlock()
 	if l.ctx == nil {
 		values := context.WithoutCancel(l.parent)
-		l.own, l.cancel = context.WithCancelCause(valued{l.hold.context(), values})
+		l.own, l.cancel = context.WithCancelCause(valued{l.ownership.context(), values})
 		l.ctx = carry(l.own, l, values)
 		if l.released.Load() {
 			l.cancel(ErrReleased)
@@ -96,28 +96,28 @@ func (l *Lease) With(ctx context.Context) context.Context {
 // timers were late or the machine was suspended. Ask it just before what must not be done twice, and let the
 // resource check [Lease.Fence]: the process may still be stopped between the answer and the deed.
 func (l *Lease) Valid() bool {
-	return !l.released.Load() && !l.hold.over.Load() && l.hold.client.cfg.Clock.Now() < l.hold.validUntil()
+	return !l.released.Load() && !l.ownership.over.Load() && l.ownership.client.cfg.Clock.Now() < l.ownership.validUntil()
 }
 
 // Remaining is how long the lease is still valid if it is not renewed; 0 if it is not valid.
 func (l *Lease) Remaining() time.Duration {
-	if l.released.Load() || l.hold.over.Load() {
+	if l.released.Load() || l.ownership.over.Load() {
 		return 0
 	}
-	return max(0, l.hold.validUntil().Sub(l.hold.client.cfg.Clock.Now()))
+	return max(0, l.ownership.validUntil().Sub(l.ownership.client.cfg.Clock.Now()))
 }
 
 // Fence is the fencing token: a number that is unique for the lock's names, and larger than that of every lease
 // whose acquisition had returned before this one began. A resource that refuses smaller numbers than it has seen is safe
 // from a holder that does not know yet that it has lost the lock. It is 0 with [Config.NoFence].
-func (l *Lease) Fence() uint64 { return l.hold.ballot }
+func (l *Lease) Fence() uint64 { return l.ownership.ballot }
 
 // Token is the owner token under which the nodes hold the lock: 32 hexadecimal digits, random, new for each
 // attempt. Whoever knows it can release the lock.
-func (l *Lease) Token() string { return l.hold.token }
+func (l *Lease) Token() string { return l.ownership.token }
 
 // Names are the names that are locked.
-func (l *Lease) Names() []string { return slices.Clone(l.hold.lock.res.names) }
+func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.names) }
 
 // Extend renews the lease now: after it the lease has its whole TTL, less drift and the time it took. The
 // lease is lost if enough nodes say that it is no longer ours. [ErrNoQuorum] leaves it as it is, valid for
@@ -126,9 +126,9 @@ func (l *Lease) Names() []string { return slices.Clone(l.hold.lock.res.names) }
 // The errors of the nodes come in a [*RoundError]. Other errors are [ErrReleased], [ErrClosed] and ctx.Err(),
 // after which the renewal may still have happened.
 func (l *Lease) Extend(ctx context.Context) error {
-	h := l.hold
-	h.look()
-	if err := h.cause(); err != nil {
+	o := l.ownership
+	o.checkExpiry()
+	if err := o.cause(); err != nil {
 		return err
 	}
 	if l.released.Load() {
@@ -137,29 +137,29 @@ func (l *Lease) Extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := h.client.renew(h)
-	for _, n := range h.client.nodes {
+	r := o.client.renew(o)
+	for _, n := range o.client.nodes {
 		n.send(r, false)
 	}
-	switch r.await(ctx, &h.client.timers, h.client.cfg.nodeTimeout(h.lock.ttl)) {
+	switch r.await(ctx, &o.client.timers, o.client.cfg.nodeTimeout(o.lock.ttl)) {
 	case undecided:
 		return ctx.Err()
 	case won:
 		// The verdict may be here before its effect: apply it, which is harmless twice.
-		h.prolong(r)
-		h.look()
-		return h.cause()
+		o.prolong(r)
+		o.checkExpiry()
+		return o.cause()
 	}
 	// A lost round may be lost for good: that is told by those who have not answered.
-	patience := r.t0.Add(h.client.cfg.nodeTimeout(h.lock.ttl)).Sub(h.client.cfg.Clock.Now())
-	if err := r.until(ctx, &h.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {
+	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
+	if err := r.until(ctx, &o.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {
 		return err
 	}
 	if _, votes := r.snapshot(); votes.refused() {
-		h.lose(r.error(ErrLost, h.lock.res.names, h.client.nodes, ""))
-		return h.cause()
+		o.lose(r.error(ErrLost, o.lock.res.names, o.client.nodes, ""))
+		return o.cause()
 	}
-	return r.error(ErrNoQuorum, h.lock.res.names, h.client.nodes, "")
+	return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "")
 }
 
 // Release ends the lease and tells all nodes, unless other leases of a re-entered lock ([Lock.Reentrant]) still hold it.
@@ -175,34 +175,34 @@ func (l *Lease) Extend(ctx context.Context) error {
 // ctx bounds the wait alone, never the sending: if it ends first, the error is ctx.Err(). Release can be called any
 // number of times, and each call that waited for the answers returns the same.
 func (l *Lease) Release(ctx context.Context) error {
-	h := l.hold
+	o := l.ownership
 	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if c.lease.hold == h { // this very call ends ctx, or another lease's did, but not the wait for the answer
+		if c.lease.ownership == o { // this very call ends ctx, or another lease's did, but not the wait for the answer
 			ctx = c.under
 		}
 	}
 	if last, lost := l.leave(); !last {
 		return lost
 	}
-	if h.client.begin() { // so that Close tells the hook too
-		defer h.client.finish()
+	if o.client.begin() { // so that Close tells the hook too
+		defer o.client.finish()
 	}
-	first := h.end(ErrReleased)
-	r := h.sendRelease()
-	err := h.awaitRelease(ctx, r)
+	first := o.end(ErrReleased)
+	r := o.sendRelease()
+	err := o.awaitRelease(ctx, r)
 	if first {
-		if hook := h.client.cfg.Hooks.Released; hook != nil {
-			hook(h.info(), err)
+		if hook := o.client.cfg.Hooks.Released; hook != nil {
+			hook(o.info(), err)
 		}
 	}
 	return err
 }
 
-func (h *hold) awaitRelease(ctx context.Context, r *round) error {
-	if err := h.cause(); errors.Is(err, ErrLost) {
+func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
+	if err := o.cause(); errors.Is(err, ErrLost) {
 		return err
 	}
-	c := h.client
+	c := o.client
 	var err error
 	switch r.await(ctx, &c.timers, c.cfg.NodeTimeout) {
 	case undecided:
@@ -212,34 +212,34 @@ func (h *hold) awaitRelease(ctx context.Context, r *round) error {
 		if err := r.until(ctx, &c.timers, nil, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), final); err != nil {
 			return err
 		}
-		err = h.unconfirmed(r)
+		err = o.unconfirmed(r)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.unreleased == nil { // the first word stays: answers go on to come in, and would tell another story
-		h.unreleased = err
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.unreleased == nil { // the first word stays: answers go on to come in, and would tell another story
+		o.unreleased = err
 	}
-	return h.unreleased
+	return o.unreleased
 }
 
 // unconfirmed is what the votes of a release prove that no quorum granted in time.
-func (h *hold) unconfirmed(r *round) error {
+func (o *ownership) unconfirmed(r *round) error {
 	_, votes := r.snapshot()
 	switch proof, _ := votes.released(); proof {
 	case won:
 		return nil // late
 	case lost:
-		return r.error(ErrLost, h.lock.res.names, h.client.nodes, "")
+		return r.error(ErrLost, o.lock.res.names, o.client.nodes, "")
 	default:
-		return r.error(ErrNoQuorum, h.lock.res.names, h.client.nodes, "")
+		return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "")
 	}
 }
 
 // cause is why the lease ended, or nil.
-func (h *hold) cause() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ended
+func (o *ownership) cause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ended
 }
 
 // A carried lease is found in a context by those who would acquire under it.

@@ -12,15 +12,15 @@ type Lock struct{ spec *spec }
 
 // A spec is what a Lock describes. It is not written after it was made.
 type spec struct {
-	client  *Client
-	res     *resource
-	ttl     time.Duration
-	millis  any           // how long the keys live: ttl, or longer for minHold; boxed once for redigo
-	maxHold time.Duration // 0: none
-	minHold time.Duration // 0: none
-	renew   bool
-	again   bool  // Reentrant
-	err     error // why it cannot be acquired
+	client    *Client
+	res       *resource
+	ttl       time.Duration
+	millis    any           // how long the keys live: ttl, or longer for minHold; boxed once for redigo
+	maxHold   time.Duration // 0: none
+	minHold   time.Duration // 0: none
+	renew     bool
+	reentrant bool  // Reentrant
+	err       error // why it cannot be acquired
 }
 
 // Mutex is a lock that one lease at a time can hold. Several names are acquired in one round, all of them or none,
@@ -98,12 +98,12 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 	defer c.finish()
 	begun := c.cfg.Clock.Now()
-	if err := c.lines.enter(ctx, s.res.line, c.ending); err != nil {
+	if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 		return nil, s.failure(err, nil, nil, true, false)
 	}
-	defer c.lines.leave(s.res.line)
+	defer c.localQueues.leave(s.res.queueKey)
 
-	var w waiting
+	var w waiter
 	defer w.end(c)
 	w.begin(c, s.res)
 	var last *round // that asked all nodes and ran its course
@@ -114,7 +114,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 		if lease != nil {
 			w.won = r
 			if r.deniedBy() != 0 {
-				c.watch.contend(s.res)
+				c.waiters.contend(s.res)
 			}
 			c.acquired(lease, begun, w.attempts)
 			return lease, nil
@@ -126,7 +126,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 			}
 			c.learn(r)
 			c.refused(s, r)
-			if err := c.unwelcome(s, r); err != nil {
+			if err := c.refusedByConfig(s, r); err != nil {
 				return nil, err
 			}
 			err = w.wait(ctx, c, s, r)
@@ -151,16 +151,16 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	for c := carriedBy(ctx); c != nil; c = c.outer {
-		held := c.lease.hold
+		held := c.lease.ownership
 		name, both := l.spec.shares(held.lock)
 		if !both || held.cause() != nil {
 			continue
 		}
-		if try && !(l.spec.again && l.spec.within(held.lock)) {
+		if try && !(l.spec.reentrant && l.spec.within(held.lock)) {
 			return nil, &RoundError{Op: "acquire", Names: l.spec.res.names, Need: l.spec.client.need, kind: ErrHeld,
 				note: fmt.Sprintf("ctx itself holds %q", name)}
 		}
-		if !l.spec.again {
+		if !l.spec.reentrant {
 			return nil, invalid("ctx", "it already holds %q, so this would wait for itself for ever; "+
 				"use the lease that it carries, or Reentrant", name)
 		}
@@ -177,7 +177,7 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 
 func (c *Client) acquired(l *Lease, begun Instant, attempts int) {
 	if hook := c.cfg.Hooks.Acquired; hook != nil {
-		hook(l.hold.info(), c.cfg.Clock.Now().Sub(begun), attempts)
+		hook(l.ownership.info(), c.cfg.Clock.Now().Sub(begun), attempts)
 	}
 }
 

@@ -47,7 +47,7 @@ func (discarding) Close() error                     { return nil }
 func BenchmarkEncodeAcquire(b *testing.B) {
 	conn := redis.NewConn(discarding{}, 0, 0)
 	res := newResource("", "bench/name", nil)
-	stands := standing{marker: marker("0123456789012345678901234567890123456789", "0123456789abcdef")}
+	stands := readiness{marker: marker("0123456789012345678901234567890123456789", "0123456789abcdef")}
 	var args []any
 	b.ReportAllocs()
 	for b.Loop() {
@@ -55,7 +55,7 @@ func BenchmarkEncodeAcquire(b *testing.B) {
 		r := newRound(standard.acquire, res.keys, res.args("", millis(10*time.Second), token, 1_700_000_000_000_000), 5, 3, 0, 0)
 		q := request{round: r}
 		args = q.arguments(args[:0], &stands, 0)
-		if err := conn.Send(q.command(), args...); err != nil {
+		if err := conn.Send(q.name(), args...); err != nil {
 			b.Fatal(err)
 		}
 		if err := conn.Flush(); err != nil {
@@ -101,7 +101,7 @@ func BenchmarkScheduler(b *testing.B) {
 	s := newScheduler(SystemClock())
 	const leases = 100_000
 	for i := range leases {
-		s.set(&hold{place: -1}, Instant(i))
+		s.set(&ownership{place: -1}, Instant(i))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -2,7 +2,7 @@ package redlock
 
 import "time"
 
-// The minimum hold: a lock that stays taken for a time, however short the work was.
+// The minimum ownership: a lock that stays taken for a time, however short the work was.
 
 // WithMinHold keeps the lock taken for at least d after it was acquired: nobody else gets it sooner, in this process or
 // another. Release, [Client.Close] and a lost lease end the lease at once, but leave the lock taken for the rest of that
@@ -42,18 +42,18 @@ func (s *spec) keptFor() time.Duration {
 }
 
 // rest is how long the keys must live from now on, for the minimum hold; 0: no longer.
-func (h *hold) rest(now Instant) time.Duration {
-	left := h.least.Sub(now)
-	if h.least == 0 || left <= 0 {
+func (o *ownership) rest(now Instant) time.Duration {
+	left := o.least.Sub(now)
+	if o.least == 0 || left <= 0 {
 		return 0
 	}
-	return left + driftOf(left, h.client.cfg.Drift)
+	return left + driftOf(left, o.client.cfg.Drift)
 }
 
 // keyMillis is how long the keys are to live when they are written now.
-func (h *hold) keyMillis(now Instant) any {
-	if h.least == 0 {
-		return h.lock.millis
+func (o *ownership) keyMillis(now Instant) any {
+	if o.least == 0 {
+		return o.lock.millis
 	}
-	return millis(max(h.lock.ttl, h.rest(now)))
+	return millis(max(o.lock.ttl, o.rest(now)))
 }

@@ -29,15 +29,15 @@ type node struct {
 	slow  atomic.Bool  // its round trip is far above the others'; see probeFor
 	balks atomic.Int64 // Instant until which it is not asked first, because it refused to grant; 0: it never did
 
-	mu      sync.Mutex // guards the rest; no I/O and no call-back under it
-	tried   bool       // the first attempt to connect is over
-	up      bool
-	why     error    // why it is not up
-	server  facts    // of the server that it is, or was last, connected to
-	unfit   error    // why that server is refused as a voter; nil if it is not
-	looked  Instant  // when its facts were asked for
-	stands  standing // whether it may grant
-	proxied bool     // another server was found behind a connection that went on
+	mu          sync.Mutex // guards the rest; no I/O and no call-back under it
+	tried       bool       // the first attempt to connect is over
+	up          bool
+	why         error      // why it is not up
+	server      serverInfo // of the server that it is, or was last, connected to
+	unfit       error      // why that server is refused as a voter; nil if it is not
+	infoAskedAt Instant    // when its facts were asked for
+	readiness   readiness  // whether it may grant
+	proxied     bool       // another server was found behind a connection that went on
 
 	impostor  error                // that it was found just now
 	vouchedAt Instant              // when INFO was asked for that last confirmed that the data set is the one that stands are of
@@ -106,11 +106,11 @@ func (n *node) send(r *round, owed bool) bool {
 		r.record(n.index, answer{vote: unknown, err: err})
 		return false
 	}
-	n.nudge()
+	n.wakeUp()
 	return true
 }
 
-func (n *node) nudge() {
+func (n *node) wakeUp() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -121,18 +121,18 @@ func (n *node) nudge() {
 func (n *node) run(ctx context.Context) {
 	defer close(n.ended)
 	backoff := backoffMin
-	var ghosts ghosts
+	var stale staleConns
 	for {
 		n.mu.Lock()
-		n.forgive(n.client.cfg.Clock.Now()) // a node may be gone for good
+		n.dropExpired(n.client.cfg.Clock.Now()) // a node may be gone for good
 		n.mu.Unlock()
-		s, err := n.open(ctx, &ghosts)
+		s, err := n.open(ctx, &stale)
 		if err == nil {
 			backoff = backoffMin
 			err = n.serve(ctx, s)
-			ghosts.add(s)
+			stale.add(s)
 		}
-		n.down(err)
+		n.goDown(err)
 		if ctx.Err() != nil || n.isClosing() {
 			return
 		}
@@ -149,7 +149,7 @@ func (n *node) run(ctx context.Context) {
 
 // serve uses an opened connection until it breaks, and returns why it did.
 func (n *node) serve(ctx context.Context, s *session) error {
-	n.rise(s)
+	n.comeUp(s)
 	broken := make(chan error, 1)
 	go func() { broken <- n.read(s) }()
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
@@ -168,7 +168,7 @@ func (n *node) serve(ctx context.Context, s *session) error {
 func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bool) {
 	var batch []request
 	var args []any
-	var stands standing
+	var stands readiness
 	health := time.NewTimer(healthInterval)
 	defer health.Stop()
 	idle := true
@@ -187,7 +187,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 		}
 		runtime.Gosched() // whoever else is about to send joins this flush: a system call costs more than a command
 		var done bool
-		if batch, stands, done = n.take(batch); done {
+		if batch, stands, done = n.nextBatch(batch); done {
 			return ErrClosed, false
 		}
 		if len(batch) == 0 {
@@ -199,7 +199,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 		}
 		for i := range batch {
 			args = batch[i].arguments(args[:0], &stands, n.index)
-			if err := s.conn.Send(batch[i].command(), args...); err != nil {
+			if err := s.conn.Send(batch[i].name(), args...); err != nil {
 				return err, false
 			}
 		}
@@ -210,17 +210,17 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 	}
 }
 
-// take moves the queue into flight before it is written, so that no reply comes before its request is known.
-func (n *node) take(reuse []request) (batch []request, stands standing, done bool) {
+// nextBatch moves the queue into flight before it is written, so that no reply comes before its request is known.
+func (n *node) nextBatch(reuse []request) (batch []request, stands readiness, done bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) == 0 {
-		return reuse[:0], n.stands, n.closing && n.flight.len() == 0
+		return reuse[:0], n.readiness, n.closing && n.flight.len() == 0
 	}
 	batch, n.queue = n.queue, reuse[:0]
 	now := n.client.cfg.Clock.Now()
 	batch[0].sampled = true
-	vouch := now.Sub(n.vouchedAt) > vouchInterval && !n.client.protocol.lacks(dataSetVouched)
+	vouch := now.Sub(n.vouchedAt) > vouchInterval && !n.client.protocol.omits(dataSetVouched)
 	asked := false
 	for i := range batch {
 		if vouch && batch[i].round != nil && batch[i].round.script.grants {
@@ -230,10 +230,10 @@ func (n *node) take(reuse []request) (batch []request, stands standing, done boo
 		n.flight.push(batch[i])
 	}
 	if asked {
-		batch = append(batch, request{own: n.askReplication(), sentAt: now})
+		batch = append(batch, request{command: n.askReplication(), sentAt: now})
 		n.flight.push(batch[len(batch)-1])
 	}
-	return batch, n.stands, false
+	return batch, n.readiness, false
 }
 
 // checkHealth finds out a stalled server, asks what it is and what time it has, and resends refused releases.
@@ -246,46 +246,46 @@ func (n *node) checkHealth() (time.Duration, error) {
 	if busy && now.Sub(n.flight.oldest().sentAt) > stall {
 		return 0, errStalled
 	}
-	if now.Sub(n.looked) >= healthInterval {
-		n.looked = now
-		n.queue = append(n.queue, request{own: askInfo}, request{own: askTime})
+	if now.Sub(n.infoAskedAt) >= healthInterval {
+		n.infoAskedAt = now
+		n.queue = append(n.queue, request{command: askInfo}, request{command: askTime})
 		if n.client.cfg.Durable {
-			n.queue = append(n.queue, request{own: askPersistence})
+			n.queue = append(n.queue, request{command: askPersistence})
 		}
 	}
 	if len(n.owed) > 0 && (!busy || now.Sub(n.retried) >= owedInterval) {
-		n.payOff(now, maxRetried)
+		n.resendOwed(now, maxRetried)
 	}
 	if !busy && len(n.queue) == 0 {
-		return max(stall, healthInterval-now.Sub(n.looked)), nil
+		return max(stall, healthInterval-now.Sub(n.infoAskedAt)), nil
 	}
 	return stall, nil
 }
 
-// rise makes the node a voter: the releases still owed go first.
-func (n *node) rise(s *session) {
+// comeUp makes the node a voter: the releases still owed go first.
+func (n *node) comeUp(s *session) {
 	now := n.client.cfg.Clock.Now()
 	n.clock.Store(nil) // it may be another server, with another clock
 	n.trips = trips{}
 	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
 	n.mu.Lock()
-	n.up, n.why, n.looked, n.vouchedAt = true, nil, now, s.askedAt
-	n.server, n.unfit, n.impostor = s.facts, s.facts.unfit(n.client.cfg.Durable), nil
-	n.stands = standing{asking: true}
+	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
+	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.client.cfg.Durable), nil
+	n.readiness = readiness{asking: true}
 	n.identified()
 	n.renamed = longAgo // nothing was sent before
-	n.payOff(now, maxOwed)
+	n.resendOwed(now, maxOwed)
 	n.mu.Unlock()
 	n.sendReady()
 	n.client.nodeChanged(n, nil)
 }
 
-// down makes the node's votes unknown, those in flight too, and keeps the releases among them.
-func (n *node) down(err error) {
+// goDown makes the node's votes unknown, those in flight too, and keeps the releases among them.
+func (n *node) goDown(err error) {
 	n.mu.Lock()
 	wasUp, first := n.up, !n.tried
 	n.tried, n.up, n.why = true, false, err
-	told := n.stands.stop()
+	callbacks := n.readiness.stop()
 	requests := append(n.flight.drain(), n.queue...)
 	n.queue = nil
 	for _, q := range requests {
@@ -295,15 +295,15 @@ func (n *node) down(err error) {
 	}
 	n.mu.Unlock()
 	n.client.release(n)
-	for _, told := range told {
-		told()
+	for _, call := range callbacks {
+		call()
 	}
 	n.countUnvouched(err)
 	for _, q := range requests {
 		if q.round != nil {
 			q.round.record(n.index, answer{vote: unknown, err: err})
 		} else {
-			q.own.done(n, q, nil, err)
+			q.command.done(n, q, nil, err)
 		}
 	}
 	if wasUp || first {
@@ -317,7 +317,7 @@ func (n *node) close() {
 	n.closing = true
 	n.mu.Unlock()
 	close(n.quit)
-	n.nudge()
+	n.wakeUp()
 }
 
 func (n *node) isClosing() bool {
@@ -330,5 +330,5 @@ func (n *node) isClosing() bool {
 func (n *node) state() (tried, up bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.tried, n.up && n.stands.known, n.why
+	return n.tried, n.up && n.readiness.known, n.why
 }

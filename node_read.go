@@ -35,7 +35,7 @@ func (n *node) read(s *session) error {
 			}
 		}
 		if last {
-			n.nudge()
+			n.wakeUp()
 		}
 	}
 }
@@ -48,7 +48,7 @@ func isRefusal(err error) bool {
 
 func (n *node) answer(q request, reply any, err error, heard Instant) {
 	if q.round == nil {
-		q.own.done(n, q, reply, err)
+		q.command.done(n, q, reply, err)
 		return
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 	case a.vote == granted && q.vouched:
 		n.unvouched = append(n.unvouched, heldVote{q.round, a})
 		return
-	case a.vote == granted && q.overdue && q.round.script == n.client.protocol.acquire && !n.client.protocol.lacks(dataSetVouched):
+	case a.vote == granted && q.overdue && q.round.script == n.client.protocol.acquire && !n.client.protocol.omits(dataSetVouched):
 		n.vouchLate(q, a)
 		return
 	case a.vote != unknown && q.round.script.grants:
@@ -91,8 +91,8 @@ func (n *node) repair(r *round, err error) {
 	}
 	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
 	if forgotten {
-		n.queue = append(n.queue, request{own: r.script.load()})
-		n.nudge()
+		n.queue = append(n.queue, request{command: r.script.load()})
+		n.wakeUp()
 	}
 	if !r.script.cleansUp {
 		return

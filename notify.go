@@ -31,7 +31,7 @@ func newNotifier(cfg *Config) *notifier {
 	if log == nil && cfg.Hooks.none() {
 		return nil
 	}
-	here := cfg.protocol != nil && cfg.protocol.lacks(userApart)
+	here := cfg.protocol != nil && cfg.protocol.omits(userApart)
 	n := &notifier{here: here, events: make(chan func(), maxEvents), quit: make(chan struct{}), ended: make(chan struct{}), log: log}
 	if log != nil {
 		cfg.Logger = slog.New(laterHandler{n, log.Handler()})
@@ -62,15 +62,15 @@ func (n *notifier) postFree(event func()) {
 // run delivers until close, and then what is left.
 func (n *notifier) run() {
 	defer close(n.ended)
-	told, since := uint64(0), 0
+	logged, since := uint64(0), 0
 	deliver := func(event func()) {
 		event()
 		since++
 		// Once the queue is empty or was delivered whole, so that telling does not make a slow log slower.
 		dropped := n.dropped.Load()
-		if dropped != told && n.log != nil && (len(n.events) == 0 || since >= maxEvents) {
-			n.log.Warn("redlock: a hook or the log is too slow; events were dropped", "dropped", dropped-told)
-			told, since = dropped, 0
+		if dropped != logged && n.log != nil && (len(n.events) == 0 || since >= maxEvents) {
+			n.log.Warn("redlock: a hook or the log is too slow; events were dropped", "dropped", dropped-logged)
+			logged, since = dropped, 0
 		}
 	}
 	for {

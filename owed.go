@@ -35,9 +35,9 @@ func (n *node) owe(r *round) {
 	n.owed = append(n.owed, debt{r.script, r.keys, r.args, r.t0})
 }
 
-// payOff queues up to most of the releases that are owed, the oldest first. n.mu is held.
-func (n *node) payOff(now Instant, most int) {
-	n.forgive(now)
+// resendOwed queues up to most of the releases that are owed, the oldest first. n.mu is held.
+func (n *node) resendOwed(now Instant, most int) {
+	n.dropExpired(now)
 	n.retried = now
 	most = min(most, len(n.owed))
 	for _, d := range n.owed[:most] {
@@ -48,9 +48,9 @@ func (n *node) payOff(now Instant, most int) {
 	}
 }
 
-// forgive drops the releases of keys that have expired by themselves: none was given more than MaxTTL, and not later
+// dropExpired drops the releases of keys that have expired by themselves: none was given more than MaxTTL, and not later
 // than lateness after the release was made. n.mu is held.
-func (n *node) forgive(now Instant) {
+func (n *node) dropExpired(now Instant) {
 	cfg := &n.client.cfg
 	oldest := now.Add(-cfg.MaxTTL - driftOf(cfg.MaxTTL, cfg.Drift) - lateness)
 	expired := 0

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// A standing is what a node knows of whether its server may grant (Q1). It belongs to one connection.
-type standing struct {
-	identity any          // of the server's data set, boxed for redigo
-	marker   any          // what the server's marker must be, boxed
-	known    bool         // ready.lua has answered
-	ready    bool         // it said yes
-	differs  *ConfigError // else: its clients are configured otherwise
-	until    Instant      // else: when its quarantine ends, if it is in one
-	unjudged bool         // else: this client hears too few other nodes to judge
-	why      error        // else: why it is refused, if it is
-	asking   bool         // it is being asked
-	told     []func()     // called when it has answered, or its connection broke
-	askAgain *time.Timer
+// A readiness is what a node knows of whether its server may grant (Q1). It belongs to one connection.
+type readiness struct {
+	identity  any          // of the server's data set, boxed for redigo
+	marker    any          // what the server's marker must be, boxed
+	known     bool         // ready.lua has answered
+	ready     bool         // it said yes
+	differs   *ConfigError // else: its clients are configured otherwise
+	until     Instant      // else: when its quarantine ends, if it is in one
+	unjudged  bool         // else: this client hears too few other nodes to judge
+	why       error        // else: why it is refused, if it is
+	asking    bool         // it is being asked
+	whenKnown []func()     // called when it has answered, or its connection broke
+	askAgain  *time.Timer
 }
 
 // A QuarantineError is why a node that is connected does not vote: it may have forgotten leases that it
@@ -90,7 +90,7 @@ func (c *Client) word(n *node) (word string, fleet int64) {
 	if len(offsets) > 0 {
 		fleet = int64(c.cfg.Clock.Now())/1e3 + medianOf(offsets)
 	}
-	if c.protocol.lacks(clocksOfOthers) {
+	if c.protocol.omits(clocksOfOthers) {
 		fleet = 0
 	}
 	if n.forgetsNothing() {
@@ -104,7 +104,7 @@ func (c *Client) word(n *node) (word string, fleet int64) {
 func (n *node) opinion() (agrees, ready, differs bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := &n.stands
+	s := &n.readiness
 	if !n.up || !s.known {
 		return false, false, false
 	}
@@ -116,33 +116,33 @@ func (n *node) opinion() (agrees, ready, differs bool) {
 func (n *node) forgetsNothing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	promoted := n.server.history != "" && !n.client.protocol.lacks(promotedForgets)
+	promoted := n.server.history != "" && !n.client.protocol.omits(promotedForgets)
 	return n.client.cfg.Durable && !promoted && !n.server.hasEvicted() && n.unfit == nil
 }
 
 // askReady asks the server whether it may grant, unless it is being asked. INFO goes first: what it says of the
 // server is part of the question.
-func (n *node) askReady() { n.askReadyAndTell(nil) }
+func (n *node) askReady() { n.askReadyThen(nil) }
 
-// askReadyAndTell calls told, if not nil, when the answer is known, or when a question that is in flight is answered.
+// askReadyThen calls then, if not nil, when the answer is known, or when a question that is in flight is answered.
 // It reports whether it will.
-func (n *node) askReadyAndTell(told func()) bool {
+func (n *node) askReadyThen(then func()) bool {
 	n.mu.Lock()
-	up, ask := n.up, n.up && !n.stands.asking
-	if up && told != nil {
-		n.stands.told = append(n.stands.told, told)
+	up, ask := n.up, n.up && !n.readiness.asking
+	if up && then != nil {
+		n.readiness.whenKnown = append(n.readiness.whenKnown, then)
 	}
 	if ask {
-		n.stands.asking = true
-		n.looked = n.client.cfg.Clock.Now()
-		n.queue = append(n.queue, request{own: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
-			n.takeInfo(reply, err)
+		n.readiness.asking = true
+		n.infoAskedAt = n.client.cfg.Clock.Now()
+		n.queue = append(n.queue, request{command: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
+			n.applyInfo(reply, err)
 			n.sendReady()
 		}}})
 	}
 	n.mu.Unlock()
 	if ask {
-		n.nudge()
+		n.wakeUp()
 	}
 	return up
 }
@@ -157,24 +157,24 @@ func (n *node) sendReady() {
 		}
 	}
 	n.mu.Lock()
-	if n.stands.asking = n.up; n.up {
+	if n.readiness.asking = n.up; n.up {
 		// Ahead of everything: what is queued behind it is answered as it says.
 		n.queue = append([]request{{round: r}}, n.queue...)
 	}
 	n.mu.Unlock()
-	n.nudge()
+	n.wakeUp()
 }
 
 // learnReady takes what ready.lua answered.
 func (n *node) learnReady(a answer) {
 	cfg := &n.client.cfg
 	n.mu.Lock()
-	s := &n.stands
+	s := &n.readiness
 	quarantined := s.known && !s.ready && s.why == nil
 	first, was, agreed := !s.known, s.ready, s.known && s.differs == nil
 	n.tried = true
-	told := s.stop()
-	*s = standing{identity: s.identity, marker: s.marker, known: true}
+	callbacks := s.stop()
+	*s = readiness{identity: s.identity, marker: s.marker, known: true}
 	again := time.Duration(0)
 	switch {
 	case a.vote == granted:
@@ -199,12 +199,12 @@ func (n *node) learnReady(a answer) {
 	n.mu.Unlock()
 	defer func() { // if it is asked again by now, the answer to that counts
 		n.mu.Lock()
-		if n.stands.asking {
-			n.stands.told, told = append(n.stands.told, told...), nil
+		if n.readiness.asking {
+			n.readiness.whenKnown, callbacks = append(n.readiness.whenKnown, callbacks...), nil
 		}
 		n.mu.Unlock()
-		for _, told := range told {
-			told()
+		for _, call := range callbacks {
+			call()
 		}
 	}()
 
@@ -243,26 +243,26 @@ func (c *Client) readied(n *node, first, agrees bool) {
 func (n *node) waitsForOthers() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.stands.unjudged
+	return n.readiness.unjudged
 }
 
-// stop ends the wait to ask again, and returns who is to be told of the answer.
-func (s *standing) stop() (told []func()) {
+// stop ends the wait to ask again, and returns the callbacks that wait for the answer.
+func (s *readiness) stop() (callbacks []func()) {
 	if s.askAgain != nil {
 		s.askAgain.Stop()
 		s.askAgain = nil
 	}
-	told, s.told = s.told, nil
-	return told
+	callbacks, s.whenKnown = s.whenKnown, nil
+	return callbacks
 }
 
 // unready is why a server refused to grant. If it is news, the server is asked what to do about it.
 func (n *node) unready() error {
 	n.mu.Lock()
-	news := n.stands.ready
-	why := n.stands.why
-	left := n.stands.until.Sub(n.client.cfg.Clock.Now())
-	n.stands.ready = false
+	news := n.readiness.ready
+	why := n.readiness.why
+	left := n.readiness.until.Sub(n.client.cfg.Clock.Now())
+	n.readiness.ready = false
 	n.mu.Unlock()
 	switch {
 	case news:
@@ -281,7 +281,7 @@ func (n *node) unready() error {
 // enrolled it, the server is asked.
 func (n *node) voted() {
 	n.mu.Lock()
-	news := n.stands.known && !n.stands.ready
+	news := n.readiness.known && !n.readiness.ready
 	n.mu.Unlock()
 	if news {
 		n.askReady()
@@ -308,20 +308,20 @@ func (n *node) agreed() (text string, known bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case !n.up || !n.stands.known:
+	case !n.up || !n.readiness.known:
 		return "", false, cmp.Or(n.why, errConnecting)
-	case n.stands.differs != nil:
-		return n.stands.differs.there, true, nil
-	case n.stands.ready:
+	case n.readiness.differs != nil:
+		return n.readiness.differs.there, true, nil
+	case n.readiness.ready:
 		return n.client.agreement.text, true, nil
 	default: // new, or in a quarantine that a client of our own configuration began
 		return "", true, nil
 	}
 }
 
-// unwelcome is the round's error if so many nodes refuse this client's configuration that no quorum is left: waiting
+// refusedByConfig is the round's error if so many nodes refuse this client's configuration that no quorum is left: waiting
 // would not help.
-func (c *Client) unwelcome(l *spec, r *round) error {
+func (c *Client) refusedByConfig(l *spec, r *round) error {
 	answers, t := r.snapshot()
 	if len(c.nodes)-t.unknown >= c.need {
 		return nil

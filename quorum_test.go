@@ -239,22 +239,22 @@ func TestProspectNamesWhoIsInTheWayAndSinceWhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []answer
 		probed  bool
-		want    prospect
+		want    obstacle
 	}{
 		"one holder": {answers: []answer{no("a", 3), no("a", 4), no("a", 5), silent, silent},
-			want: prospect{owner: "a", at: 0b00111, free: 5}},
+			want: obstacle{owner: "a", at: 0b00111, free: 5}},
 		"the third to expire frees a quorum": {answers: []answer{no("a", 9), no("a", 2), no("a", 1), no("a", 7), no("a", 8)},
-			want: prospect{owner: "a", at: 0b11111, free: 7}},
+			want: obstacle{owner: "a", at: 0b11111, free: 7}},
 		"a split": {answers: []answer{no("a", 1), no("a", 2), no("b", 3), no("b", 4), yes},
-			want: prospect{free: 2}},
+			want: obstacle{free: 2}},
 		"too few answers": {answers: []answer{no("a", 1), silent, silent, silent, yes},
-			want: prospect{free: 1<<63 - 1}},
+			want: obstacle{free: 1<<63 - 1}},
 		"the node asked first": {answers: []answer{no("a", 6), silent, silent, silent, silent}, probed: true,
-			want: prospect{owner: "a", at: 0b00001, free: 6}},
+			want: obstacle{owner: "a", at: 0b00001, free: 6}},
 		"a key without expiry": {answers: []answer{no("a", -1), no("a", -1), no("a", -1), yes, yes},
-			want: prospect{owner: "a", at: 0b00111, free: 1<<63 - 1}},
+			want: obstacle{owner: "a", at: 0b00111, free: 1<<63 - 1}},
 	} {
-		require.Equal(t, c.want, prospectOf(c.answers, 3, c.probed), name)
+		require.Equal(t, c.want, obstacleOf(c.answers, 3, c.probed), name)
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 
 // An approach is how an attempt goes about it. The zero approach asks all nodes at once.
 type approach struct {
-	probe *node   // ask this one first, and the others only if it has granted (W3)
-	enter nodeSet // where to be entered among those who wait, if refused (W2)
-	entry any     // what as; see acquire.lua
-	claim any     // what a key holds that is kept for this client; "": it was never refused
-	try   bool    // for TryAcquire: it does not wait for its turn, so it must not take another's
+	probe       *node   // ask this one first, and the others only if it has granted (W3)
+	queueAt     nodeSet // where to be entered among those who wait, if refused (W2)
+	queueEntry  any     // what as; see acquire.lua
+	reservation any     // what a key holds that is kept for this client; "": it was never refused
+	try         bool    // for TryAcquire: it does not wait for its turn, so it must not take another's
 }
 
 // attempt tries once to acquire the lock, and leaves nothing behind where it fails. The round tells why it
@@ -30,8 +30,8 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// A1: a token that was never used before, so that nothing sent late for an older attempt can touch this
 	// one (etcd#22082), and a ballot.
 	t0 := c.cfg.Clock.Now()
-	var token any = c.watch.ownerToken() // boxed once
-	if c.protocol.lacks(freshToken) {
+	var token any = c.waiters.ownerToken() // boxed once
+	if c.protocol.omits(freshToken) {
 		token = c.oldToken
 	}
 	var ballot uint64
@@ -43,8 +43,8 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
-	r = newRound(c.protocol.acquire, l.res.keys, l.res.args(how.claim, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
-	r.enter, r.entry, r.ending = how.enter, how.entry, c.ending
+	r = newRound(c.protocol.acquire, l.res.keys, l.res.args(how.reservation, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
+	r.queueAt, r.queueEntry, r.ending = how.queueAt, how.queueEntry, c.ending
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
@@ -57,7 +57,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// A4: what is left is read last. Cancellation that came first wins.
 	now := c.cfg.Clock.Now()
 	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
-	if c.protocol.lacks(finalValidity) {
+	if c.protocol.omits(finalValidity) {
 		validity = l.ttl
 	}
 	switch {
@@ -71,7 +71,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 			return lease, r, nil
 		}
 		// Close may have ended all leases just before this one began. It was nobody's, so no minimum hold is kept.
-		lease.hold.end(ErrClosed)
+		lease.ownership.end(ErrClosed)
 		err = ErrClosed
 	}
 
@@ -79,12 +79,12 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// denied has nothing: its script wrote nothing, and the token is not used again.
 	unsure := reached &^ r.deniedBy()
 	switch {
-	case c.protocol.lacks(releaseLateGrants):
+	case c.protocol.omits(releaseLateGrants):
 		unsure, _ = r.counted()
-	case c.protocol.lacks(cleanUpAfterCancel) && err != nil:
+	case c.protocol.omits(cleanUpAfterCancel) && err != nil:
 		unsure = 0
 	}
-	c.forget(l.res.keys, token, unsure, keepTime)
+	c.releaseAt(l.res.keys, token, unsure, reservationTime)
 
 	// The loss is classified only now: whoever waits for these keys need not wait for that.
 	if verdict == lost && err == nil && !r.alone() {
@@ -106,32 +106,32 @@ func (c *Client) unreached(l *spec, t0 Instant) *round {
 // classify waits until a lost round tells a lock that is held from an outage: while too few answers have come to
 // tell, for those that nodes which are up still owe, no longer than NodeTimeout after the round began.
 func (c *Client) classify(ctx context.Context, r *round) error {
-	if c.protocol.lacks(lossClassified) {
+	if c.protocol.omits(lossClassified) {
 		return nil
 	}
 	return c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.loss() != lossUnclear })
 }
 
 // awaitVotes waits until the votes tell, or until that moment.
-func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, told func(*tally) bool) error {
-	return r.until(ctx, &c.timers, c.ending, until.Sub(c.cfg.Clock.Now()), told)
+func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decided func(*tally) bool) error {
+	return r.until(ctx, &c.timers, c.ending, until.Sub(c.cfg.Clock.Now()), decided)
 }
 
 // renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
-func (c *Client) renew(h *hold) *round {
+func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
-	r := newRound(c.protocol.extend, h.lock.res.keys, []any{h.boxed, h.keyMillis(now)}, len(c.nodes), c.need,
-		toleranceOf(c.cfg.band(h.lock.ttl)), now)
-	r.answered = h.extended
+	r := newRound(c.protocol.extend, o.lock.res.keys, []any{o.tokenArg, o.keyMillis(now)}, len(c.nodes), c.need,
+		toleranceOf(c.cfg.band(o.lock.ttl)), now)
+	r.answered = o.extended
 	return r
 }
 
 // plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
-func (c *Client) plant(h *hold, node int) bool {
+func (c *Client) plant(o *ownership, node int) bool {
 	now := c.cfg.Clock.Now()
-	args := h.lock.res.args(nil, h.keyMillis(now), h.boxed, h.ballot)[1:]
-	return c.nodes[node].send(c.newRound(c.protocol.plant, h.lock.res.keys, args, now), false)
+	args := o.lock.res.args(nil, o.keyMillis(now), o.tokenArg, o.ballot)[1:]
+	return c.nodes[node].send(c.newRound(c.protocol.plant, o.lock.res.keys, args, now), false)
 }
 
 // newRound makes a round of all nodes that no clock has a part in.
@@ -197,8 +197,8 @@ func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout 
 	return answers[probe.index].vote
 }
 
-// forget sends a release to these nodes alone.
-func (c *Client) forget(keys []any, token any, nodes nodeSet, keep time.Duration) {
+// releaseAt sends a release to these nodes alone.
+func (c *Client) releaseAt(keys []any, token any, nodes nodeSet, keep time.Duration) {
 	if nodes == 0 {
 		return
 	}
@@ -210,8 +210,8 @@ func (c *Client) forget(keys []any, token any, nodes nodeSet, keep time.Duration
 	}
 }
 
-// tell sends a release to all nodes. It is owed to those that were reached.
-func (c *Client) tell(r *round, reached nodeSet) {
+// sendRelease sends a release to all nodes. It is owed to those that were reached.
+func (c *Client) sendRelease(r *round, reached nodeSet) {
 	for _, n := range c.nodes {
 		n.send(r, reached.has(n.index))
 	}

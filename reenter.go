@@ -18,7 +18,7 @@ import (
 // That somebody holds the lock is counted in this process alone, and known by the context: a goroutine without it is
 // another contender.
 func (l Lock) Reentrant() Lock {
-	return l.with(func(s *spec) { s.again = true })
+	return l.with(func(s *spec) { s.reentrant = true })
 }
 
 // within reports whether whoever holds the other lock has all of this one's names.
@@ -48,36 +48,36 @@ func (s *spec) shares(other *spec) (string, bool) {
 
 // reenter is another lease of the same hold, or nil if that has ended.
 func (l *Lease) reenter(ctx context.Context) *Lease {
-	if !l.hold.enter() {
+	if !l.ownership.addLease() {
 		return nil
 	}
-	again := &Lease{hold: l.hold, parent: ctx}
+	again := &Lease{ownership: l.ownership, parent: ctx}
 	again.Context()
 	// Its context may reach the lease that it re-entered, and is reached from the hold, so it ends here too: else
 	// neither would ever be noticed to be dropped.
 	cancel := again.cancel
-	again.cleanup = runtime.AddCleanup(again, func(h *hold) { cancel(ErrReleased); h.abandon() }, l.hold)
+	again.cleanup = runtime.AddCleanup(again, func(o *ownership) { cancel(ErrReleased); o.abandon() }, l.ownership)
 	return again
 }
 
-// enter counts another lease, unless the hold has ended or is about to.
-func (h *hold) enter() bool {
-	h.look()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended != nil || h.leases == 0 {
+// addLease counts another lease, unless the hold has ended or is about to.
+func (o *ownership) addLease() bool {
+	o.checkExpiry()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended != nil || o.leases == 0 {
 		return false
 	}
-	h.leases++
+	o.leases++
 	return true
 }
 
-// leave counts one lease less, and reports whether none is left.
-func (h *hold) leave() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.leases--
-	return h.leases == 0
+// dropLease counts one lease less, and reports whether none is left.
+func (o *ownership) dropLease() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.leases--
+	return o.leases == 0
 }
 
 // leave ends this lease alone. It reports whether that leaves the hold to nobody, and else whether it was lost.
@@ -88,10 +88,10 @@ func (l *Lease) leave() (last bool, lost error) {
 		return l.last, l.lost
 	}
 	l.cleanup.Stop() // also of a lease that was lost: until then it keeps the hold, and all that reaches
-	if l.last = l.hold.leave(); l.last {
+	if l.last = l.ownership.dropLease(); l.last {
 		return true, nil
 	}
-	if err := l.hold.cause(); errors.Is(err, ErrLost) {
+	if err := l.ownership.cause(); errors.Is(err, ErrLost) {
 		l.lost = err
 	}
 	if l.cancel != nil {

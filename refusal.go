@@ -10,8 +10,8 @@ import (
 
 // What a failed call says about its rounds.
 
-// told is the denial as errors tell it.
-func (d *denial) told() *Denial {
+// exported is the denial as errors tell it.
+func (d *denial) exported() *Denial {
 	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest}
 	switch d.reason {
 	case held:
@@ -22,7 +22,7 @@ func (d *denial) told() *Denial {
 		t.Reason = ReasonStale
 	case missing:
 		t.Reason = ReasonMissing
-	case confined:
+	case inQuarantine:
 		t.Reason = ReasonQuarantine
 	default:
 		t.Reason = ReasonNotOurs
@@ -32,7 +32,7 @@ func (d *denial) told() *Denial {
 
 // isReservation reports whether the key in the way is reserved for a waiter.
 func (d *denial) isReservation() bool {
-	return d.reason == held && strings.HasPrefix(d.owner, keptPrefix)
+	return d.reason == held && strings.HasPrefix(d.owner, reservationPrefix)
 }
 
 // error describes the round as it stands, as a failure of this kind.
@@ -41,7 +41,7 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 	late := r.late
 	r.mu.Unlock()
 	if late == nil {
-		late = errUnheeded
+		late = errNotAwaited
 	}
 	answers, t := r.snapshot()
 	counted, _ := t.counted()
@@ -53,7 +53,7 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 		case a.vote == granted && !counted.has(i):
 			err = errClock
 		case a.denial != nil:
-			err = a.denial.told()
+			err = a.denial.exported()
 		case a.err != nil:
 			err = a.err
 		case a.vote == pending:
@@ -108,15 +108,15 @@ func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	case last != nil && now.Sub(last.t0) <= recent:
 		return join(err, last.refusal(s.res.names, c.nodes))
 	}
-	if round := s.bystander(now, cut, ahead, denied); round != nil {
+	if round := s.failureFromNodes(now, cut, ahead, denied); round != nil {
 		return join(err, round)
 	}
 	return err
 }
 
-// bystander tells from what is known of the nodes why an acquire ended of which no recent round tells: an outage
+// failureFromNodes tells from what is known of the nodes why an acquire ended of which no recent round tells: an outage
 // where fewer than a quorum could vote, and else held if anybody said so. It is nil where nothing is known.
-func (s *spec) bystander(now Instant, cut *round, ahead, denied bool) *RoundError {
+func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *RoundError {
 	c := s.client
 	r := c.newRound(c.protocol.acquire, s.res.keys, nil, now)
 	r.late = errCutShort
@@ -152,7 +152,7 @@ func (s *spec) bystander(now Instant, cut *round, ahead, denied bool) *RoundErro
 // absent is why the node would not vote if it were asked now, as far as is known, or nil.
 func (n *node) absent(now Instant) error {
 	n.mu.Lock()
-	known := n.stands.known
+	known := n.readiness.known
 	stalled := n.up && n.flight.len() > 0 && now.Sub(n.flight.oldest().sentAt) > n.client.cfg.NodeTimeout
 	n.mu.Unlock()
 	switch err := n.status().Err; {

@@ -8,73 +8,73 @@ import (
 // The renewals of a hold (R1–R3).
 
 // nextDue is when tick is to be called next. h.mu is held, or the hold is not shared yet.
-func (h *hold) nextDue() Instant {
-	end := h.last().Add(-h.lead())
+func (o *ownership) nextDue() Instant {
+	end := o.deadline().Add(-o.lead())
 	switch {
-	case !h.renewing:
+	case !o.renewing:
 		return end
-	case h.renewal != nil:
-		return min(end, h.renewal.t0.Add(h.client.cfg.nodeTimeout(h.lock.ttl)))
+	case o.renewal != nil:
+		return min(end, o.renewal.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)))
 	default:
-		return min(end, h.renewAt)
+		return min(end, o.renewAt)
 	}
 }
 
 // tick does what is due, and says when it is to be called again. The scheduler calls it.
-func (h *hold) tick(now Instant) {
-	h.mu.Lock()
-	if lost, released := h.ended, h.release != nil; lost != nil {
-		h.mu.Unlock()
-		due := h.dueRelease()
+func (o *ownership) tick(now Instant) {
+	o.mu.Lock()
+	if lost, released := o.ended, o.release != nil; lost != nil {
+		o.mu.Unlock()
+		due := o.dueRelease()
 		switch {
 		case released:
 		case errors.Is(lost, ErrLost) && now < due: // it was lost after this tick was due
-			h.client.scheduler.setAgain(h, due)
+			o.client.scheduler.setAgain(o, due)
 		default:
-			h.sendRelease()
+			o.sendRelease()
 		}
 		return
 	}
-	if now >= h.last().Add(-h.lead()) {
-		h.mu.Unlock()
-		h.expire()
+	if now >= o.deadline().Add(-o.lead()) {
+		o.mu.Unlock()
+		o.expire()
 		return
 	}
 	var late, begun *round
-	if r := h.renewal; r != nil && now >= r.t0.Add(h.client.cfg.nodeTimeout(h.lock.ttl)) {
+	if r := o.renewal; r != nil && now >= r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)) {
 		late = r
 	}
-	if h.renewing && h.renewal == nil && now >= h.renewAt {
-		begun = h.client.renew(h)
-		h.renewal = begun
+	if o.renewing && o.renewal == nil && now >= o.renewAt {
+		begun = o.client.renew(o)
+		o.renewal = begun
 	}
-	due := h.nextDue()
-	h.mu.Unlock()
+	due := o.nextDue()
+	o.mu.Unlock()
 
 	switch {
 	case late != nil:
 		if late.expire(errSilent) {
-			h.renewalFailed(late)
+			o.renewalFailed(late)
 			return
 		}
-		due = now.Add(h.lead()) // decided just now: its verdict is on the way here
+		due = now.Add(o.lead()) // decided just now: its verdict is on the way here
 	case begun != nil:
-		for _, n := range h.client.nodes {
+		for _, n := range o.client.nodes {
 			n.send(begun, false)
 		}
 	}
-	h.client.scheduler.setAgain(h, due)
+	o.client.scheduler.setAgain(o, due)
 }
 
 // extended hears each node's answer to a round of extend.lua.
-func (h *hold) extended(r *round, node int, a answer, v verdict, decides bool) {
+func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bool) {
 	if decides && v == won {
-		h.prolong(r)
+		o.prolong(r)
 	}
 	if decides && v == lost {
-		h.renewalFailed(r)
+		o.renewalFailed(r)
 	}
-	if v != won && !h.client.protocol.lacks(takenOnce) {
+	if v != won && !o.client.protocol.omits(takenOnce) {
 		return
 	}
 	// R2: a quorum has extended, so no other can have one; put back what is missing elsewhere.
@@ -90,91 +90,91 @@ func (h *hold) extended(r *round, node int, a answer, v verdict, decides bool) {
 		lacking.add(node)
 	}
 	if lacking != 0 {
-		h.plant(lacking)
+		o.plant(lacking)
 	}
 }
 
 // plant puts the lease back on these nodes, if it still stands. That is decided under the mutex under which
 // a release begins, so that no planting can come after the release.
-func (h *hold) plant(lacking nodeSet) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended != nil || h.client.cfg.Clock.Now() >= h.last() {
+func (o *ownership) plant(lacking nodeSet) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended != nil || o.client.cfg.Clock.Now() >= o.deadline() {
 		return
 	}
-	for i := range h.client.nodes {
-		if lacking.has(i) && h.client.plant(h, i) {
-			h.reached.add(i)
+	for i := range o.client.nodes {
+		if lacking.has(i) && o.client.plant(o, i) {
+			o.reached.add(i)
 		}
 	}
 }
 
 // prolong takes the validity that a won round gives, counted from the round's start. It does not revive a
 // lease whose validity has ended (R2).
-func (h *hold) prolong(r *round) {
-	now := h.client.cfg.Clock.Now()
-	ttl := h.lock.ttl
-	cfg := &h.client.cfg
+func (o *ownership) prolong(r *round) {
+	now := o.client.cfg.Clock.Now()
+	ttl := o.lock.ttl
+	cfg := &o.client.cfg
 	_, slack := r.counted()
 	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), slack)))
-	h.mu.Lock()
-	if h.renewal == r {
-		h.renewal = nil
+	o.mu.Lock()
+	if o.renewal == r {
+		o.renewal = nil
 	}
-	if h.ended != nil || now >= h.last() {
-		h.mu.Unlock()
+	if o.ended != nil || now >= o.deadline() {
+		o.mu.Unlock()
 		return
 	}
-	if h.limit != 0 && until >= h.limit {
-		until = h.limit
-		h.renewing = false
+	if o.limit != 0 && until >= o.limit {
+		until = o.limit
+		o.renewing = false
 	}
-	if until <= h.validUntil() { // nothing new: a later round was faster
-		h.mu.Unlock()
+	if until <= o.validUntil() { // nothing new: a later round was faster
+		o.mu.Unlock()
 		return
 	}
-	h.until.Store(int64(until))
-	h.failures = 0
-	h.renewAt = r.t0.Add(ttl / 3)
-	due := h.nextDue()
-	if hook := h.client.cfg.Hooks.Extended; hook != nil { // queued before whatever comes after this renewal
-		hook(h.info(), until.Sub(now), now.Sub(r.t0))
+	o.until.Store(int64(until))
+	o.failures = 0
+	o.renewAt = r.t0.Add(ttl / 3)
+	due := o.nextDue()
+	if hook := o.client.cfg.Hooks.Extended; hook != nil { // queued before whatever comes after this renewal
+		hook(o.info(), until.Sub(now), now.Sub(r.t0))
 	}
-	h.mu.Unlock()
-	h.client.scheduler.set(h, due)
+	o.mu.Unlock()
+	o.client.scheduler.set(o, due)
 }
 
 // renewalFailed tries again soon, or gives up if so many nodes say that the lease is not ours that no
 // quorum is left to extend it: those nodes will not say otherwise later.
-func (h *hold) renewalFailed(r *round) {
-	now := h.client.cfg.Clock.Now()
-	h.mu.Lock()
-	if h.renewal == r {
-		h.renewal = nil
+func (o *ownership) renewalFailed(r *round) {
+	now := o.client.cfg.Clock.Now()
+	o.mu.Lock()
+	if o.renewal == r {
+		o.renewal = nil
 	}
-	if h.ended != nil {
-		h.mu.Unlock()
+	if o.ended != nil {
+		o.mu.Unlock()
 		return
 	}
-	h.failures++
-	backoff := min(10*time.Millisecond<<min(h.failures, 8), h.lock.ttl/6)
-	h.renewAt = now.Add(h.client.jitter(backoff))
-	due := h.nextDue()
-	h.mu.Unlock()
+	o.failures++
+	backoff := min(10*time.Millisecond<<min(o.failures, 8), o.lock.ttl/6)
+	o.renewAt = now.Add(o.client.jitter(backoff))
+	due := o.nextDue()
+	o.mu.Unlock()
 
 	_, votes := r.snapshot()
-	refused := votes.refused() && !h.client.protocol.lacks(takenOnce)
+	refused := votes.refused() && !o.client.protocol.omits(takenOnce)
 	kind := ErrNoQuorum
 	if refused {
 		kind = ErrLost
 	}
-	err := r.error(kind, h.lock.res.names, h.client.nodes, "")
-	if hook := h.client.cfg.Hooks.ExtendFailed; hook != nil {
-		hook(h.info(), err)
+	err := r.error(kind, o.lock.res.names, o.client.nodes, "")
+	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
+		hook(o.info(), err)
 	}
 	if refused {
-		h.lose(err)
+		o.lose(err)
 		return
 	}
-	h.client.scheduler.set(h, due)
+	o.client.scheduler.set(o, due)
 }

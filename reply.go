@@ -17,11 +17,11 @@ func (s *script) parse(keys int, reply any, err error) answer {
 		if !s.cleansUp {
 			return answer{vote: granted, micros: reply}
 		}
-		kept := reply < 0
+		isReserved := reply < 0
 		if max(reply, -reply) == int64(keys) {
-			return answer{vote: granted, kept: kept}
+			return answer{vote: granted, reserved: isReserved}
 		}
-		return answer{vote: denied, kept: kept, denial: &denial{reason: gone}}
+		return answer{vote: denied, reserved: isReserved, denial: &denial{reason: gone}}
 	case []any:
 		if a, ok := parseArray(reply); ok {
 			return a
@@ -75,7 +75,7 @@ func parseArray(reply []any) (answer, bool) {
 		if err != nil {
 			return answer{}, false
 		}
-		*a.denial = denial{reason: confined, left: time.Duration(left) * time.Millisecond}
+		*a.denial = denial{reason: inQuarantine, left: time.Duration(left) * time.Millisecond}
 	case "unready": // the node's own goroutine knows why, and says so in its place
 		return answer{vote: unknown, micros: micros, err: errUnready}, true
 	case "missing":

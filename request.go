@@ -3,7 +3,7 @@ package redlock
 // A request is one command on its way: of a round, or the node's own.
 type request struct {
 	round   *round
-	own     *command
+	command *command
 	sentAt  Instant
 	sampled bool // the first of its batch: its round-trip time is measured
 	vouched bool // its vote waits for the INFO behind it in the batch
@@ -25,16 +25,16 @@ var (
 	askPersistence = &command{name: "CONFIG", args: []any{"GET", "*appendfsync*"}, done: (*node).learnPersistence}
 )
 
-func (q *request) command() string {
+func (q *request) name() string {
 	if q.round != nil {
 		return "EVALSHA"
 	}
-	return q.own.name
+	return q.command.name
 }
 
-func (q *request) arguments(args []any, stands *standing, node int) []any {
+func (q *request) arguments(args []any, stands *readiness, node int) []any {
 	if q.round == nil {
-		return append(args, q.own.args...)
+		return append(args, q.command.args...)
 	}
 	args = append(args, q.round.script.sha, len(q.round.keys))
 	args = append(args, q.round.keys...)

@@ -10,10 +10,10 @@ import (
 // A resource is what one lock locks: its names, and how they are said to a node. It is not written after
 // it was made.
 type resource struct {
-	names []string
-	keys  []any // the lock keys
-	slots []any // the fence slot of each lock key
-	line  line  // where those of this process queue who want the same
+	names    []string
+	keys     []any    // the lock keys
+	slots    []any    // the fence slot of each lock key
+	queueKey queueKey // where those of this process queue who want the same
 }
 
 // maxNames bounds the names of one lock: a script that takes so many holds up everybody else on its server.
@@ -45,11 +45,11 @@ func newResource(prefix, name string, more []string) *resource {
 	for _, name := range res.names {
 		key := prefix + name
 		res.keys = append(res.keys, key)
-		res.slots = append(res.slots, boxedSlots[fenceSlot(key)])
+		res.slots = append(res.slots, slotArgs[fenceSlot(key)])
 	}
-	res.line = line{names: name}
+	res.queueKey = queueKey{names: name}
 	if len(more) > 0 {
-		res.line = line{names: quoted(slices.Sorted(slices.Values(res.names))), several: true}
+		res.queueKey = queueKey{names: quoted(slices.Sorted(slices.Values(res.names))), several: true}
 	}
 	return res
 }
@@ -64,7 +64,7 @@ func (r *resource) first() string {
 }
 
 // Boxed once, for redigo.
-var boxedSlots = func() (slots [fenceSlots]any) {
+var slotArgs = func() (slots [fenceSlots]any) {
 	for i := range slots {
 		slots[i] = strconv.Itoa(i)
 	}

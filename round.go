@@ -11,12 +11,12 @@ import (
 // A round is one operation sent to all nodes at once, and their answers. It outlives its verdict: what
 // slow nodes answer later still reaches it.
 type round struct {
-	script *script
-	keys   []any // KEYS and ARGV, boxed once and shared by every node's command; not written after the send
-	args   []any
-	t0     Instant // read before anything was sent
-	enter  nodeSet // where the client is entered among those who wait, if it is refused
-	entry  any     // what it is entered as; see acquire.lua
+	script     *script
+	keys       []any // KEYS and ARGV, boxed once and shared by every node's command; not written after the send
+	args       []any
+	t0         Instant // read before anything was sent
+	queueAt    nodeSet // where the client is entered among those who wait, if it is refused
+	queueEntry any     // what it is entered as; see acquire.lua
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
 
@@ -63,13 +63,13 @@ func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Durat
 
 // An answer is one node's reply to one round.
 type answer struct {
-	vote   vote
-	kept   bool     // what release.lua released is kept for somebody who waits
-	micros int64    // the server's TIME in µs, where it told
-	clock  span     // where its clock lies against ours, where it told
-	denial *denial  // why it was denied
-	found  *finding // what inspect.lua found
-	err    error    // why it is unknown; or otherConfig
+	vote     vote
+	reserved bool     // what release.lua released is kept for somebody who waits
+	micros   int64    // the server's TIME in µs, where it decided
+	clock    span     // where its clock lies against ours, where it decided
+	denial   *denial  // why it was denied
+	found    *finding // what inspect.lua found
+	err      error    // why it is unknown; or otherConfig
 }
 
 // A denial is a node's no.
@@ -83,19 +83,19 @@ type denial struct {
 type reason uint8
 
 const (
-	held     reason = iota // another owner has a key
-	stale                  // the ballot is not above the highest one granted
-	missing                // a key of ours is gone
-	gone                   // nothing, or not everything, was there to delete
-	confined               // the node is in quarantine
+	held         reason = iota // another owner has a key
+	stale                      // the ballot is not above the highest one granted
+	missing                    // a key of ours is gone
+	gone                       // nothing, or not everything, was there to delete
+	inQuarantine               // the node is in quarantine
 )
 
 var (
-	errSilent   = errors.New("no answer in time")
-	errUnheeded = errors.New("no answer by the time that the others' decided")
-	errUnready  = errors.New("it may have forgotten what it granted, and is not ready to grant")
-	errClock    = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
-	errNotAsked = errors.New("not asked, since the node asked first did not grant")
+	errSilent     = errors.New("no answer in time")
+	errNotAwaited = errors.New("no answer by the time that the others' decided")
+	errUnready    = errors.New("it may have forgotten what it granted, and is not ready to grant")
+	errClock      = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
+	errNotAsked   = errors.New("not asked, since the node asked first did not grant")
 )
 
 // alone reports whether only one node was asked, and did not grant: its answer tells whether to ask again, and
@@ -108,19 +108,19 @@ func (r *round) alone() bool {
 
 // A question is something that the votes may tell beside the verdict.
 type question struct {
-	told   func(*tally) bool // it is true once and for ever
-	answer chan struct{}     // closed when it is
+	decided func(*tally) bool // it is true once and for ever
+	answer  chan struct{}     // closed when it is
 }
 
 // until waits until the votes tell, no longer than patience: then the round's time is over. It returns an error if
 // ctx or the client ended first; ending may be nil.
-func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{}, patience time.Duration, told func(*tally) bool) error {
+func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{}, patience time.Duration, decided func(*tally) bool) error {
 	r.mu.Lock()
-	if told(&r.tally) {
+	if decided(&r.tally) {
 		r.mu.Unlock()
 		return nil
 	}
-	q := question{told, make(chan struct{})}
+	q := question{decided, make(chan struct{})}
 	r.asked = append(r.asked, q)
 	r.mu.Unlock()
 	timer := timers.start(max(patience, 0))
@@ -140,11 +140,11 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 // reply answers the questions that the votes now tell. r.mu is held.
 func (r *round) reply() {
 	r.asked = slices.DeleteFunc(r.asked, func(q question) bool {
-		told := q.told(&r.tally)
-		if told {
+		decided := q.decided(&r.tally)
+		if decided {
 			close(q.answer)
 		}
-		return told
+		return decided
 	})
 }
 

@@ -18,8 +18,8 @@ type scheduler struct {
 
 	mu      sync.Mutex // guards the rest, and the due and place of each hold in the queue; no call-back under it
 	queue   dueQueue
-	ticked  *hold // the one that run took last, and may be ticking: it is in no queue meanwhile
-	drained bool  // nothing is put any more
+	ticked  *ownership // the one that run took last, and may be ticking: it is in no queue meanwhile
+	drained bool       // nothing is put any more
 }
 
 func newScheduler(clock Clock) *scheduler {
@@ -27,25 +27,25 @@ func newScheduler(clock Clock) *scheduler {
 }
 
 // set wakes the hold at this instant instead of any set before.
-func (s *scheduler) set(h *hold, due Instant) { s.put(h, due, false) }
+func (s *scheduler) set(o *ownership, due Instant) { s.put(o, due, false) }
 
 // setAgain is set after a tick, but an earlier instant set meanwhile stands: a tick too many does no harm.
-func (s *scheduler) setAgain(h *hold, due Instant) { s.put(h, due, true) }
+func (s *scheduler) setAgain(o *ownership, due Instant) { s.put(o, due, true) }
 
-func (s *scheduler) put(h *hold, due Instant, keepEarlier bool) {
+func (s *scheduler) put(o *ownership, due Instant, keepEarlier bool) {
 	s.mu.Lock()
 	switch {
 	case s.drained: // whoever begins a lease now sees that the client is closed, and ends it
 		s.mu.Unlock()
 		return
-	case h.place < 0:
-		h.due = due
-		heap.Push(&s.queue, h)
-	case !keepEarlier || due < h.due:
-		h.due = due
-		heap.Fix(&s.queue, h.place)
+	case o.place < 0:
+		o.due = due
+		heap.Push(&s.queue, o)
+	case !keepEarlier || due < o.due:
+		o.due = due
+		heap.Fix(&s.queue, o.place)
 	}
-	first := h.place == 0
+	first := o.place == 0
 	s.mu.Unlock()
 	if first {
 		select {
@@ -56,20 +56,20 @@ func (s *scheduler) put(h *hold, due Instant, keepEarlier bool) {
 }
 
 // drop forgets the hold.
-func (s *scheduler) drop(h *hold) {
+func (s *scheduler) drop(o *ownership) {
 	s.mu.Lock()
-	if h.place >= 0 {
-		heap.Remove(&s.queue, h.place)
+	if o.place >= 0 {
+		heap.Remove(&s.queue, o.place)
 	}
 	s.mu.Unlock()
 }
 
 // drain forgets and returns all holds, also the one that is being ticked, and takes no other after it. A hold that
 // is returned may have ended.
-func (s *scheduler) drain() []*hold {
+func (s *scheduler) drain() []*ownership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holds := []*hold(s.queue)
+	holds := []*ownership(s.queue)
 	if !s.forgetsTicked {
 		if s.ticked != nil && s.ticked.place < 0 {
 			holds = append(holds, s.ticked)
@@ -77,8 +77,8 @@ func (s *scheduler) drain() []*hold {
 		s.ticked, s.drained = nil, true
 	}
 	s.queue = nil
-	for _, h := range holds {
-		h.place = -1
+	for _, o := range holds {
+		o.place = -1
 	}
 	return holds
 }
@@ -90,9 +90,9 @@ func (s *scheduler) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		now := s.clock.Now()
-		h, wait := s.next(now)
-		if h != nil {
-			h.tick(now)
+		o, wait := s.next(now)
+		if o != nil {
+			o.tick(now)
 			continue
 		}
 		timer.Reset(wait)
@@ -106,7 +106,7 @@ func (s *scheduler) run(ctx context.Context) {
 }
 
 // next takes the hold that is due, or says how long none will be.
-func (s *scheduler) next(now Instant) (*hold, time.Duration) {
+func (s *scheduler) next(now Instant) (*ownership, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ticked = nil
@@ -116,12 +116,12 @@ func (s *scheduler) next(now Instant) (*hold, time.Duration) {
 	if wait := s.queue[0].due.Sub(now); wait > 0 {
 		return nil, wait
 	}
-	s.ticked = heap.Pop(&s.queue).(*hold)
+	s.ticked = heap.Pop(&s.queue).(*ownership)
 	return s.ticked, 0
 }
 
 // A dueQueue is a heap by due; see container/heap.
-type dueQueue []*hold
+type dueQueue []*ownership
 
 func (q dueQueue) Len() int           { return len(q) }
 func (q dueQueue) Less(i, j int) bool { return q[i].due < q[j].due }
@@ -131,16 +131,16 @@ func (q dueQueue) Swap(i, j int) {
 }
 
 func (q *dueQueue) Push(x any) {
-	h := x.(*hold)
-	h.place = len(*q)
-	*q = append(*q, h)
+	o := x.(*ownership)
+	o.place = len(*q)
+	*q = append(*q, o)
 }
 
 func (q *dueQueue) Pop() any {
 	last := len(*q) - 1
-	h := (*q)[last]
+	o := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	h.place = -1
-	return h
+	o.place = -1
+	return o
 }

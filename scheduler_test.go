@@ -9,12 +9,12 @@ import (
 // Close must see a hold that the scheduler has taken out to tick it, and nothing may come back after it looked.
 func TestDrainReturnsAlsoTheHoldThatIsBeingTicked(t *testing.T) {
 	s := newScheduler(SystemClock())
-	ticked, queued, late := &hold{place: -1}, &hold{place: -1}, &hold{place: -1}
+	ticked, queued, late := &ownership{place: -1}, &ownership{place: -1}, &ownership{place: -1}
 	s.set(ticked, 1)
 	s.set(queued, 10)
 	h, _ := s.next(5)
 	require.Same(t, ticked, h)
-	require.ElementsMatch(t, []*hold{ticked, queued}, s.drain())
+	require.ElementsMatch(t, []*ownership{ticked, queued}, s.drain())
 	s.setAgain(ticked, 7) // at the end of its tick
 	s.set(late, 7)        // a lease that begins now
 	require.Empty(t, s.drain())
@@ -23,5 +23,5 @@ func TestDrainReturnsAlsoTheHoldThatIsBeingTicked(t *testing.T) {
 	s.set(ticked, 1)
 	_, _ = s.next(5)
 	s.setAgain(ticked, 7)
-	require.Equal(t, []*hold{ticked}, s.drain(), "once")
+	require.Equal(t, []*ownership{ticked}, s.drain(), "once")
 }

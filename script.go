@@ -16,7 +16,7 @@ type script struct {
 	cleansUp bool
 	grants   bool // it makes a lease, or a voter: not sent to a server that is unfit
 	// first appends the ARGV that differ from node to node: nil where there are none.
-	first func(args []any, s *standing, r *round, node int) []any
+	first func(args []any, s *readiness, r *round, node int) []any
 }
 
 var (

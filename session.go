@@ -15,16 +15,16 @@ import (
 // A session is one connection, opened: logged in, its server known, its scripts loaded.
 type session struct {
 	conn     redis.Conn
-	link     *link // below conn; nil where the node has a Dial of its own
-	facts    facts // of the server process, which a connection cannot outlive
-	clientID int64 // of this connection there; 0 where the server does not tell
+	link     *link      // below conn; nil where the node has a Dial of its own
+	info     serverInfo // of the server process, which a connection cannot outlive
+	clientID int64      // of this connection there; 0 where the server does not tell
 	askedAt  Instant
 	micros   int64 // the server's TIME
 }
 
 // open dials the node and readies the connection: who is there, what time it is, the scripts, and an end
 // to the connections that went before. It takes no longer than the client's stall timeout.
-func (n *node) open(ctx context.Context, ghosts *ghosts) (*session, error) {
+func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.client.stallTimeout())
 	defer cancel()
 	conn, link, err := n.endpoint.connect(ctx, n.client.stallTimeout())
@@ -32,7 +32,7 @@ func (n *node) open(ctx context.Context, ghosts *ghosts) (*session, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	s, err := n.handshake(conn, ghosts)
+	s, err := n.handshake(conn, stale)
 	if !stop() { // closed already, whatever the server said
 		err = fmt.Errorf("it did not answer within %v of being dialled", n.client.stallTimeout())
 	}
@@ -45,7 +45,7 @@ func (n *node) open(ctx context.Context, ghosts *ghosts) (*session, error) {
 }
 
 // handshake sends all it wants to know in one batch.
-func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
+func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.client.cfg.Clock.Now()}
 	logins, err := n.endpoint.login(conn)
 	if err != nil {
@@ -94,11 +94,11 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 			if err = n.identify(s, reply, err); err != nil {
 				return nil, err
 			}
-			s.facts.noKill = noKill
+			s.info.noKill = noKill
 		case i == 4:
 			s.micros, err = serverTime(reply, err)
 		case c[0] == "CONFIG":
-			s.facts.persistence(reply, err)
+			s.info.persistence(reply, err)
 			err = nil
 		}
 		if err != nil {
@@ -108,7 +108,7 @@ func (n *node) handshake(conn redis.Conn, ghosts *ghosts) (*session, error) {
 			return nil, fmt.Errorf("%s: %w", c[0], err)
 		}
 	}
-	if err := ghosts.kill(s); err != nil {
+	if err := stale.kill(s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -120,10 +120,10 @@ func (n *node) identify(s *session, reply any, err error) error {
 	if err != nil {
 		return fmt.Errorf("INFO, which tells one server from another: %w", err)
 	}
-	if s.facts = readInfo(text); s.facts.runID == "" {
+	if s.info = readInfo(text); s.info.runID == "" {
 		return errors.New("INFO tells no run_id, so one server cannot be told from another")
 	}
-	if other := n.client.claim(s.facts.runID, n); other != nil {
+	if other := n.client.claim(s.info.runID, n); other != nil {
 		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; one server has one vote", other.endpoint.name)
 	}
 	return nil
@@ -141,34 +141,34 @@ func serverTime(reply any, err error) (int64, error) {
 	return t[0]*1e6 + t[1], nil
 }
 
-// ghosts are connections that broke: what they sent may still lie in a server's socket, to be applied after
+// staleConns are connections that broke: what they sent may still lie in a server's socket, to be applied after
 // all that a new connection says. They are killed on the server before a new one is used.
-type ghosts struct {
+type staleConns struct {
 	runID string
 	ids   []int64
 }
 
-func (g *ghosts) add(s *session) {
+func (g *staleConns) add(s *session) {
 	if s.clientID == 0 {
 		return
 	}
-	if s.facts.runID != g.runID { // another process: the old one's sockets ended with it
-		*g = ghosts{runID: s.facts.runID}
+	if s.info.runID != g.runID { // another process: the old one's sockets ended with it
+		*g = staleConns{runID: s.info.runID}
 	}
 	g.ids = append(g.ids, s.clientID)
 }
 
 // kill is best effort: a server that forbids it, or knows the connection no more, is used all the same. A
 // client's number means another connection in another process, so it is used in its own alone.
-func (g *ghosts) kill(s *session) error {
-	if s.facts.runID == g.runID {
+func (g *staleConns) kill(s *session) error {
+	if s.info.runID == g.runID {
 		for _, id := range g.ids {
 			if _, err := s.conn.Do("CLIENT", "KILL", "ID", id); err != nil && s.conn.Err() != nil {
 				return err
 			}
 		}
 	}
-	*g = ghosts{runID: s.facts.runID}
+	*g = staleConns{runID: s.info.runID}
 	return nil
 }
 
@@ -188,8 +188,8 @@ func (n *node) observe(q request, micros int64, now Instant) {
 	n.trip.Store(int64(n.trips.add(o.rtt)))
 	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
 	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || now.Sub(old.at) > observationAge {
-		kept := o
-		n.clock.Store(&kept)
+		best := o
+		n.clock.Store(&best)
 	}
 }
 
@@ -230,7 +230,7 @@ func isForbidden(err error) bool {
 }
 
 // persistence takes what CONFIG GET says. Without the right to it, it is the operator's word alone.
-func (f *facts) persistence(reply any, err error) {
+func (f *serverInfo) persistence(reply any, err error) {
 	settings, err := redis.StringMap(reply, err)
 	if err != nil {
 		return
@@ -248,13 +248,13 @@ func (n *node) learnPersistence(_ request, reply any, err error) {
 
 // learnInfo looks whether the server is still the same and still fit: both may change under a connection.
 func (n *node) learnInfo(_ request, reply any, err error) {
-	if n.takeInfo(reply, err) {
+	if n.applyInfo(reply, err) {
 		n.askReady()
 	}
 }
 
-// takeInfo reports whether the data set is another one.
-func (n *node) takeInfo(reply any, err error) bool {
+// applyInfo reports whether the data set is another one.
+func (n *node) applyInfo(reply any, err error) bool {
 	text, err := redis.String(reply, err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -270,7 +270,7 @@ func (n *node) takeInfo(reply any, err error) bool {
 		n.impostor = fmt.Errorf("behind the connection is another server process now (run id %.8s…, before %.8s…): "+
 			"give the node's own address, not that of a proxy", f.runID, n.server.runID)
 		n.proxied = true
-		n.stands.marker = ""
+		n.readiness.marker = ""
 		return false
 	}
 	f.fsync, f.onRewrite, f.noKill = n.server.fsync, n.server.onRewrite, n.server.noKill
@@ -281,10 +281,10 @@ func (n *node) takeInfo(reply any, err error) bool {
 // identified makes the marker that the server must have, and reports whether it is a new one. n.mu is held.
 func (n *node) identified() bool {
 	id := n.server.identity(n.client.protocol)
-	if n.stands.identity == any(id) {
+	if n.readiness.identity == any(id) {
 		return false
 	}
-	n.stands.identity, n.stands.marker, n.stands.ready = id, marker(id, n.client.agreement.digest), false
+	n.readiness.identity, n.readiness.marker, n.readiness.ready = id, marker(id, n.client.agreement.digest), false
 	n.renamed = n.client.cfg.Clock.Now()
 	return true
 }

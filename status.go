@@ -40,7 +40,7 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 	nodes := make([]NodeStatus, len(c.nodes))
 	for i, n := range c.nodes {
 		nodes[i] = n.status()
-		if why := c.watch.refusal(i); why != nil && nodes[i].Connected {
+		if why := c.waiters.refusal(i); why != nil && nodes[i].Connected {
 			nodes[i].Warnings = append(nodes[i].Warnings, why.Error())
 		}
 	}
@@ -53,7 +53,7 @@ func (c *Client) lookAround(ctx context.Context) {
 	answers := make(chan struct{}, 5*len(c.nodes)) // never blocks a reader: no node is asked more
 	asked := 0
 	for _, n := range c.nodes {
-		asked += n.look(func() { answers <- struct{}{} })
+		asked += n.refresh(func() { answers <- struct{}{} })
 	}
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
@@ -72,14 +72,14 @@ func (c *Client) lookAround(ctx context.Context) {
 
 // look asks the server for its facts, its time and whether waiters can be told of releases, and calls told after each.
 // It returns how often that will be.
-func (n *node) look(told func()) int {
+func (n *node) refresh(done func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
 			of.done(n, q, reply, err)
-			told()
+			done()
 		}}
 	}
-	commands := []*command{askInfo, askTime, n.client.watch.subscribers[n.index].askPublish()}
+	commands := []*command{askInfo, askTime, n.client.waiters.subscribers[n.index].askPublish()}
 	if n.client.cfg.Durable {
 		commands = append(commands, askPersistence)
 	}
@@ -87,15 +87,15 @@ func (n *node) look(told func()) int {
 	up := n.up
 	if up {
 		for _, c := range commands {
-			n.queue = append(n.queue, request{own: own(c)})
+			n.queue = append(n.queue, request{command: own(c)})
 		}
 	}
 	n.mu.Unlock()
 	if !up {
 		return 0
 	}
-	n.nudge()
-	if n.askReadyAndTell(told) {
+	n.wakeUp()
+	if n.askReadyThen(done) {
 		return len(commands) + 1
 	}
 	return len(commands)
@@ -117,22 +117,22 @@ func (n *node) status() NodeStatus {
 	if n.proxied {
 		s.Warnings = append(s.Warnings, "its address has led to another server on a connection that went on, as a proxy does, which hides restarts; give the server's own address")
 	}
-	switch differs := n.stands.differs; {
+	switch differs := n.readiness.differs; {
 	case differs != nil:
 		s.MaxTTL, _ = time.ParseDuration(readAgreement(differs.there)[agreedMaxTTL])
-	case n.stands.ready:
+	case n.readiness.ready:
 		s.MaxTTL = cfg.MaxTTL
 	}
-	if !n.stands.ready {
-		s.Quarantine = max(0, n.stands.until.Sub(cfg.Clock.Now()))
+	if !n.readiness.ready {
+		s.Quarantine = max(0, n.readiness.until.Sub(cfg.Clock.Now()))
 	}
 	switch {
 	case n.unfit != nil:
 		s.Err = n.unfit
 	case s.Quarantine > 0:
 		s.Err = &QuarantineError{Left: s.Quarantine}
-	case !n.stands.ready:
-		if s.Err = n.stands.why; s.Err == nil {
+	case !n.readiness.ready:
+		if s.Err = n.readiness.why; s.Err == nil {
 			s.Err = errUnready
 		}
 	}

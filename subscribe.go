@@ -68,11 +68,11 @@ func (s *subscriber) run() {
 	backoff := backoffMin
 	for ctx.Err() == nil {
 		err := s.once(ctx)
-		s.client.watch.confirm(s.node.index, false)
+		s.client.waiters.confirm(s.node.index, false)
 		if s.idle() {
 			return
 		}
-		if s.isHeard() {
+		if s.isSubscribed() {
 			backoff = backoffMin
 		} else if err != nil && ctx.Err() == nil {
 			s.missed(err)
@@ -108,22 +108,22 @@ func (s *subscriber) once(ctx context.Context) error {
 func (s *subscriber) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = s.client.watch.wanted()
+	s.running = s.client.waiters.wanted()
 	return !s.running
 }
 
-func (s *subscriber) isHeard() bool {
+func (s *subscriber) isSubscribed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stood
 }
 
-// heard notes that the subscription stands.
-func (s *subscriber) heard() {
+// subscribed notes that the subscription stands.
+func (s *subscriber) subscribed() {
 	s.mu.Lock()
 	s.stood, s.why, s.misses = true, nil, 0
 	s.mu.Unlock()
-	s.client.watch.confirm(s.node.index, true)
+	s.client.waiters.confirm(s.node.index, true)
 }
 
 // missed notes that a connection came to no subscription, and says so once.
@@ -142,7 +142,7 @@ func (s *subscriber) missed(err error) {
 		s.warn(s.refusal())
 	}
 	if begins {
-		s.client.watch.nudge() // those who hoped to hear poll from now on
+		s.client.waiters.wakeAll() // those who hoped to hear poll from now on
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *subscriber) mayPublish(err error) {
 	tell := err != nil && s.mute == nil && s.why == nil
 	s.mute = err
 	s.mu.Unlock()
-	s.client.watch.setMute(s.node.index, err != nil)
+	s.client.waiters.setMute(s.node.index, err != nil)
 	if tell {
 		s.warn(s.refusal())
 	}
@@ -160,7 +160,7 @@ func (s *subscriber) mayPublish(err error) {
 
 // askPublish asks the same on the node's own connection, where nobody waits and so there is no other.
 func (s *subscriber) askPublish() *command {
-	return &command{name: "PUBLISH", args: []any{channelPrefix + s.client.watch.me, ""}, done: func(_ *node, _ request, _ any, err error) {
+	return &command{name: "PUBLISH", args: []any{channelPrefix + s.client.waiters.me, ""}, done: func(_ *node, _ request, _ any, err error) {
 		if err == nil || isRefusal(err) {
 			s.mayPublish(err)
 		}
@@ -205,7 +205,7 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	defer stop()
 	replies, err := s.node.endpoint.login(conn)
 	if err == nil {
-		err = conn.Send("PUBLISH", channelPrefix+s.client.watch.me, "") // to nobody: to learn whether it may
+		err = conn.Send("PUBLISH", channelPrefix+s.client.waiters.me, "") // to nobody: to learn whether it may
 	}
 	if err == nil {
 		err = conn.Flush()
@@ -232,7 +232,7 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 // listen keeps the connection subscribed until it breaks, nothing is wanted, or ctx ends. It returns why it broke.
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
-	if err := pubsub.Subscribe(channelPrefix + s.client.watch.me); err != nil {
+	if err := pubsub.Subscribe(channelPrefix + s.client.waiters.me); err != nil {
 		return err
 	}
 	var why error // why the reader ended; read once broken is closed
@@ -249,7 +249,7 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	tidy := time.NewTicker(tidyInterval)
 	defer tidy.Stop()
 	silent := 0
-	for s.client.watch.wanted() {
+	for s.client.waiters.wanted() {
 		select {
 		case <-tidy.C:
 			if silent++; heard.Swap(false) {
@@ -280,9 +280,9 @@ func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 			if m.Kind != "subscribe" {
 				return errors.New("it ended the subscription")
 			}
-			s.heard()
+			s.subscribed()
 		case redis.Message:
-			s.client.watch.told(string(m.Data), s.node.index)
+			s.client.waiters.received(string(m.Data), s.node.index)
 		}
 		heard.Store(true)
 	}

@@ -30,18 +30,18 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	}
 	nodes = make([]error, len(c.nodes))
 	var owner, other any = newToken(), newToken()
-	defer c.forget(l.res.keys, owner, all, 0) // also what was granted late
-	defer c.forget(l.res.keys, other, all, 0)
+	defer c.releaseAt(l.res.keys, owner, all, 0) // also what was granted late
+	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any) *round {
 		now := c.cfg.Clock.Now()
 		ballot := uint64(0)
 		if !c.cfg.NoFence {
 			ballot = c.ballot(now)
 		}
-		return c.newRound(c.protocol.acquire, l.res.keys, l.res.args(c.watch.me, l.millis, token, ballot), now)
+		return c.newRound(c.protocol.acquire, l.res.keys, l.res.args(c.waiters.me, l.millis, token, ballot), now)
 	}
 	takes, waits := acquire(owner), acquire(other)
-	waits.enter, waits.entry = all, yes
+	waits.queueAt, waits.queueEntry = all, yes
 	var taken nodeSet
 	now := c.cfg.Clock.Now()
 	for _, r := range []*round{
@@ -49,7 +49,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 		waits,
 		c.newRound(c.protocol.extend, l.res.keys, []any{owner, l.millis}, now),
 		c.newRound(c.protocol.inspect, l.res.keys, l.res.slots, now),
-		c.newRound(c.protocol.release, l.res.keys, []any{owner, millis(keepTime)}, now),
+		c.newRound(c.protocol.release, l.res.keys, []any{owner, millis(reservationTime)}, now),
 	} {
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func (c *Client) tryQueues(ctx context.Context, l *spec, nodes []error) error {
 	}
 	answers := make(chan answer, len(c.nodes))
 	for i, n := range c.nodes {
-		n.tryQueue(l.res.keys[0], c.watch.me, func(err error) { answers <- answer{i, err} })
+		n.tryQueue(l.res.keys[0], c.waiters.me, func(err error) { answers <- answer{i, err} })
 	}
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
@@ -107,7 +107,7 @@ func problemOf(a answer, taken, waits bool) error {
 	case taken && waits && a.vote == granted:
 		return errors.New("it granted a lock twice")
 	case taken && !waits && a.denial != nil:
-		return a.denial.told()
+		return a.denial.exported()
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (n *node) tryQueue(key, me any, done func(error)) {
 	up, why := n.up, n.why
 	for _, c := range commands {
 		if up {
-			n.queue = append(n.queue, request{own: c})
+			n.queue = append(n.queue, request{command: c})
 		}
 	}
 	n.mu.Unlock()
@@ -145,5 +145,5 @@ func (n *node) tryQueue(key, me any, done func(error)) {
 		done(why)
 		return
 	}
-	n.nudge()
+	n.wakeUp()
 }

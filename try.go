@@ -36,8 +36,8 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{claim: "", try: true}}
-	if c.watch.isContended(s.res) {
+	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true}}
+	if c.waiters.isContended(s.res) {
 		// Many may be trying. Asking one node first leaves the others to whoever it granted, and to the waiter for
 		// whom it is reserved.
 		t.how.probe = c.probeFor(s.res)
@@ -47,7 +47,7 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 		t.rounds++
 		if lease != nil {
 			if r.deniedBy() != 0 {
-				c.watch.contend(s.res)
+				c.waiters.contend(s.res)
 			}
 			c.acquired(lease, t.begun, t.rounds)
 			return lease, nil
@@ -99,12 +99,12 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 		t.waited = true // some node has not had its first chance: it may make the quorum
 		return nil, c.awaitAll(ctx)
 	}
-	c.watch.contend(s.res)
+	c.waiters.contend(s.res)
 	if r.hasYielded() {
 		return refusal, nil
 	}
 	leads, err := t.leads(ctx, r)
-	leads = leads && !c.protocol.lacks(triesDecided)
+	leads = leads && !c.protocol.omits(triesDecided)
 	switch {
 	case err != nil:
 		return nil, err
@@ -133,7 +133,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 			return nil, nil
 		}
 	}
-	c.watch.contend(s.res)
+	c.waiters.contend(s.res)
 	look := c.newRound(c.protocol.inspect, s.res.keys[:1], s.res.slots[:1], c.cfg.Clock.Now())
 	for _, n := range c.nodes {
 		if why := n.absent(look.t0); why != nil { // it could tell, and not vote
@@ -226,7 +226,7 @@ func holderOf(answers []answer, need int) string {
 // waiter's turn. One who tries waits for that node's word. One who is about to wait takes it if it is there: it
 // would otherwise be slower where nobody waits. Whoever was refused before waits for its own turn.
 func (c *Client) yields(ctx context.Context, res *resource, r *round, how approach) bool {
-	if how.claim != "" || !how.try && r.deniedBy() == 0 {
+	if how.reservation != "" || !how.try && r.deniedBy() == 0 {
 		return false
 	}
 	first := c.probeFor(res)
@@ -234,12 +234,12 @@ func (c *Client) yields(ctx context.Context, res *resource, r *round, how approa
 		return false
 	}
 	if how.try {
-		told := func(t *tally) bool { return t.votes[first.index] != pending }
-		if c.awaitVotes(ctx, r, c.cfg.Clock.Now().Add(c.patience(first)), told) != nil {
+		hasVoted := func(t *tally) bool { return t.votes[first.index] != pending }
+		if c.awaitVotes(ctx, r, c.cfg.Clock.Now().Add(c.patience(first)), hasVoted) != nil {
 			return false // ctx ended, which ends the attempt
 		}
 	}
-	return r.yield(first.index, c.watch.me)
+	return r.yield(first.index, c.waiters.me)
 }
 
 // yield gives the round up if the node has reserved the key for another than me.

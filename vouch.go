@@ -58,7 +58,7 @@ func (n *node) vouchLate(q request, a answer) {
 	n.mu.Lock()
 	same := q.sentAt > n.renamed
 	if same && len(n.unvouched) == 0 { // else one is under way already
-		n.queue = append(n.queue, request{own: n.askReplication()})
+		n.queue = append(n.queue, request{command: n.askReplication()})
 	}
 	n.mu.Unlock()
 	if !same {
@@ -66,7 +66,7 @@ func (n *node) vouchLate(q request, a answer) {
 		return
 	}
 	n.unvouched = append(n.unvouched, heldVote{q.round, a})
-	n.nudge()
+	n.wakeUp()
 }
 
 // countUnvouched counts the votes that waited, as unknown if there is a cause. The reader calls it, and run when no

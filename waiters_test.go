@@ -39,7 +39,7 @@ func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 				return
 			default:
 				for n := range 3 {
-					c.watch.confirm(n, i%2 == 0) // what a subscriber does when its connection opens or breaks
+					c.waiters.confirm(n, i%2 == 0) // what a subscriber does when its connection opens or breaks
 				}
 			}
 		}
@@ -49,7 +49,7 @@ func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 		waiters.Go(func() {
 			for range 1000 { // one pass of Acquire's loop, after a refusal
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
-				w := waiting{res: lock.res, ear: c.watch.listen(lock.res)}
+				w := waiter{res: lock.res, inbox: c.waiters.listen(lock.res)}
 				r := c.newRound(c.protocol.acquire, lock.res.keys, nil, c.cfg.Clock.Now())
 				owner := newToken()
 				for i := range 3 {
@@ -74,11 +74,11 @@ func TestARefusalCostsTheSameHoweverManyWait(t *testing.T) {
 		all := make([]*resource, waiters)
 		for i := range all {
 			all[i] = newResource("", fmt.Sprint("name/", i), nil)
-			c.watch.listen(all[i])
+			c.waiters.listen(all[i])
 		}
 		begun := time.Now()
 		for i := range 2000 {
-			c.watch.contend(all[i%waiters])
+			c.waiters.contend(all[i%waiters])
 		}
 		return time.Since(begun)
 	}
@@ -91,15 +91,15 @@ func TestARefusalCostsTheSameHoweverManyWait(t *testing.T) {
 func TestTheWatchForgetsWhatWasContendedLongAgo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	c := ready(t, f)
-	e := c.watch.listen(newResource("", "waited for", nil))
-	defer c.watch.forget(e)
+	e := c.waiters.listen(newResource("", "waited for", nil))
+	defer c.waiters.remove(e)
 	for i := range 3 * minPruned {
-		c.watch.contend(newResource("", fmt.Sprint("name/", i), nil))
+		c.waiters.contend(newResource("", fmt.Sprint("name/", i), nil))
 	}
 	require.Eventually(t, func() bool {
-		c.watch.mu.Lock()
-		defer c.watch.mu.Unlock()
-		return len(c.watch.keys) == 1
+		c.waiters.mu.Lock()
+		defer c.waiters.mu.Unlock()
+		return len(c.waiters.keys) == 1
 	}, 10*time.Second, 10*time.Millisecond)
 }
 

@@ -19,7 +19,7 @@ func TestALostLeaseIsNotReleasedByATickThatWasDueBefore(t *testing.T) {
 	require.NoError(t, c.Enroll(context.Background()))
 	l, err := c.Mutex("x").Acquire(context.Background())
 	require.NoError(t, err)
-	h := l.hold
+	h := l.ownership
 	released := func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()

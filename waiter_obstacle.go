@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// A prospect is what a refused round tells about the next.
-type prospect struct {
+// A obstacle is what a refused round tells about the next.
+type obstacle struct {
 	owner string        // who is in the way, if it is one
 	at    nodeSet       // the nodes that said so
 	free  time.Duration // how long after the round began the way could be free by expiry, at the earliest
 }
 
-// prospectOf reads the answers. An owner is in the way who has so many nodes that no quorum is left without
+// obstacleOf reads the answers. An owner is in the way who has so many nodes that no quorum is left without
 // them, or the one node that was asked first. Nodes that granted are free; the silent are not counted on.
-func prospectOf(answers []answer, need int, probed bool) prospect {
+func obstacleOf(answers []answer, need int, probed bool) obstacle {
 	left := make([]time.Duration, 0, len(answers))
 	owners := map[string]nodeSet{}
 	for i, a := range answers {
@@ -34,7 +34,7 @@ func prospectOf(answers []answer, need int, probed bool) prospect {
 			left = append(left, 0)
 		}
 	}
-	var p prospect
+	var p obstacle
 	for owner, at := range owners {
 		if len(answers)-at.len() < need || probed && len(left) == 1 {
 			p.owner, p.at = owner, at
@@ -67,13 +67,13 @@ const (
 // lostPoll is how often a lock is asked for by those who should hear of it: a message may be lost. A queue lasts
 // for ten seconds after the last one asked.
 func (c *Client) lostPoll() time.Duration {
-	waiters := time.Duration(c.watch.listening.Load())
+	waiters := time.Duration(c.waiters.listening.Load())
 	return c.protocol.lostPoll * max(manyWaiters, min(waiters, 5*manyWaiters)) / manyWaiters
 }
 
 // deafPoll is how often it is asked for by those who cannot.
 func (c *Client) deafPoll() time.Duration {
-	waiters := time.Duration(c.watch.listening.Load())
+	waiters := time.Duration(c.waiters.listening.Load())
 	return min(c.protocol.lostPoll, deafPoll*max(manyDeaf, waiters)/manyDeaf)
 }
 
@@ -81,6 +81,6 @@ func (c *Client) deafPoll() time.Duration {
 // the key is kept for somebody. One in capitals is of a client that cannot tell of its release, like another
 // library's.
 func isOurs(owner string) bool {
-	owner = strings.TrimPrefix(owner, keptPrefix)
+	owner = strings.TrimPrefix(owner, reservationPrefix)
 	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// A hold is what keeps a lease: its renewals, its end and its release. The client knows the hold and not the
+// A ownership is what keeps a lease: its renewals, its end and its release. The client knows the ownership and not the
 // Lease, so that a Lease which nobody can reach any more is noticed.
-type hold struct {
-	client *Client
-	lock   *spec
-	token  string
-	boxed  any // the token, for redigo
-	ballot uint64
-	limit  Instant // no validity goes past it (WithMaxHold); 0: none
-	least  Instant // no other has the lock before it (WithMinHold); 0: none
+type ownership struct {
+	client   *Client
+	lock     *spec
+	token    string
+	tokenArg any // the token, for redigo
+	ballot   uint64
+	limit    Instant // no validity goes past it (WithMaxHold); 0: none
+	least    Instant // no other has the lock before it (WithMinHold); 0: none
 
 	until atomic.Int64 // Instant: the end of the validity
 	over  atomic.Bool  // ended is set
@@ -50,135 +50,135 @@ var (
 )
 
 // lead is how long before the end of the validity the lease's context ends: a timer may be late.
-func (h *hold) lead() time.Duration { return min(h.lock.ttl/50, 20*time.Millisecond) }
+func (o *ownership) lead() time.Duration { return min(o.lock.ttl/50, 20*time.Millisecond) }
 
-func (h *hold) validUntil() Instant { return Instant(h.until.Load()) }
+func (o *ownership) validUntil() Instant { return Instant(o.until.Load()) }
 
-// last is the moment from which the lease is not to be had back (R2).
-func (h *hold) last() Instant {
-	if h.client.protocol.lacks(takenOnce) {
+// deadline is the moment from which the lease is not to be had back (R2).
+func (o *ownership) deadline() Instant {
+	if o.client.protocol.omits(takenOnce) {
 		return math.MaxInt64
 	}
-	return h.validUntil()
+	return o.validUntil()
 }
 
 // start begins the hold's time.
-func (h *hold) start(now Instant) {
-	h.renewing = h.lock.renew
-	h.renewAt = now.Add(h.lock.ttl / 3)
-	h.client.scheduler.set(h, h.nextDue())
+func (o *ownership) start(now Instant) {
+	o.renewing = o.lock.renew
+	o.renewAt = now.Add(o.lock.ttl / 3)
+	o.client.scheduler.set(o, o.nextDue())
 }
 
 // end makes the lease stop believing, for this cause, unless it has before. Its context ends before anyone
 // is told anything (L1).
-func (h *hold) end(cause error) bool {
-	h.mu.Lock()
-	if h.ended != nil {
-		h.mu.Unlock()
+func (o *ownership) end(cause error) bool {
+	o.mu.Lock()
+	if o.ended != nil {
+		o.mu.Unlock()
 		return false
 	}
-	h.ended = cause
-	h.over.Store(true)
-	cancel := h.cancel
-	h.mu.Unlock()
+	o.ended = cause
+	o.over.Store(true)
+	cancel := o.cancel
+	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
 	}
 	return true
 }
 
-// look ends the lease if its validity has ended, also when no timer has noticed yet.
-func (h *hold) look() {
-	if h.client.cfg.Clock.Now() >= h.validUntil() {
-		h.expire()
+// checkExpiry ends the lease if its validity has ended, also when no timer has noticed yet.
+func (o *ownership) checkExpiry() {
+	if o.client.cfg.Clock.Now() >= o.validUntil() {
+		o.expire()
 	}
 }
 
 // expire ends the lease at the end of its validity.
-func (h *hold) expire() {
-	if h.limit != 0 && h.validUntil() == h.limit {
-		h.lose(errMaxHold)
+func (o *ownership) expire() {
+	if o.limit != 0 && o.validUntil() == o.limit {
+		o.lose(errMaxHold)
 		return
 	}
-	h.mu.Lock()
-	dropped := h.dropped
-	h.mu.Unlock()
+	o.mu.Lock()
+	dropped := o.dropped
+	o.mu.Unlock()
 	if dropped {
-		h.lose(errDropped)
+		o.lose(errDropped)
 		return
 	}
-	h.lose(errExpired)
+	o.lose(errExpired)
 }
 
 // lose ends the lease without its owner's wish. Its releases are sent once the drift that was held back from
 // its validity has passed too: whoever was working under it has that long to stop.
-func (h *hold) lose(why error) {
+func (o *ownership) lose(why error) {
 	err := why
 	if !errors.Is(err, ErrLost) {
 		err = fmt.Errorf("%w: %w", ErrLost, why)
 	}
-	if !h.end(err) {
+	if !o.end(err) {
 		return
 	}
-	h.client.scheduler.set(h, h.dueRelease())
-	h.client.cfg.Logger.Warn("redlock: lease lost", "names", h.lock.res.names, "error", why)
-	if hook := h.client.cfg.Hooks.Lost; hook != nil {
-		hook(h.info(), err)
+	o.client.scheduler.set(o, o.dueRelease())
+	o.client.cfg.Logger.Warn("redlock: lease lost", "names", o.lock.res.names, "error", why)
+	if hook := o.client.cfg.Hooks.Lost; hook != nil {
+		hook(o.info(), err)
 	}
 }
 
 // dueRelease is when a lost lease's releases are sent: once its keys should have expired.
-func (h *hold) dueRelease() Instant {
-	return h.validUntil().Add(driftOf(h.lock.ttl, h.client.cfg.Drift))
+func (o *ownership) dueRelease() Instant {
+	return o.validUntil().Add(driftOf(o.lock.ttl, o.client.cfg.Drift))
 }
 
 // sendRelease sends the release to all nodes, once, and returns its round (L1). The lease has ended.
-func (h *hold) sendRelease() *round {
-	h.client.scheduler.drop(h)
-	h.mu.Lock()
-	if r := h.release; r != nil {
-		h.mu.Unlock()
+func (o *ownership) sendRelease() *round {
+	o.client.scheduler.drop(o)
+	o.mu.Lock()
+	if r := o.release; r != nil {
+		o.mu.Unlock()
 		return r
 	}
-	c := h.client
+	c := o.client
 	// Once the client is closed, who waits here no longer does: others are told.
 	now := c.cfg.Clock.Now()
-	rest := h.rest(now)
-	favour, keep := rest == 0 && !c.isClosed() && c.watch.favours(h.lock.res), keepTime
+	rest := o.rest(now)
+	favour, keep := rest == 0 && !c.isClosed() && c.waiters.handsOver(o.lock.res), reservationTime
 	if favour {
 		keep = 0
 	}
-	args := []any{h.boxed, millis(keep)}
+	args := []any{o.tokenArg, millis(keep)}
 	if rest > 0 {
 		args = append(args, millis(rest))
 	}
-	r := c.newRound(c.protocol.release, h.lock.res.keys, args, now)
-	r.answered = h.freed
-	h.release = r
-	reached := h.reached
-	h.mu.Unlock()
-	c.tell(r, reached)
+	r := c.newRound(c.protocol.release, o.lock.res.keys, args, now)
+	r.answered = o.freed
+	o.release = r
+	reached := o.reached
+	o.mu.Unlock()
+	c.sendRelease(r, reached)
 	if favour || rest > 0 { // who waits here looks again, and learns how long the rest is
-		c.watch.released(h.lock.res)
+		c.waiters.released(o.lock.res)
 	}
 	return r
 }
 
 // freed hears each node's answer to the release.
-func (h *hold) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
-	if a.kept {
-		h.client.watch.contend(h.lock.res)
+func (o *ownership) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
+	if a.reserved {
+		o.client.waiters.contend(o.lock.res)
 	}
 }
 
 // context is what the contexts of the hold's leases end with.
-func (h *hold) context() context.Context {
-	h.mu.Lock()
-	if h.ctx == nil {
-		h.ctx, h.cancel = context.WithCancelCause(context.Background())
+func (o *ownership) context() context.Context {
+	o.mu.Lock()
+	if o.ctx == nil {
+		o.ctx, o.cancel = context.WithCancelCause(context.Background())
 	}
-	ctx, cancel, ended := h.ctx, h.cancel, h.ended
-	h.mu.Unlock()
+	ctx, cancel, ended := o.ctx, o.cancel, o.ended
+	o.mu.Unlock()
 	if ended != nil {
 		cancel(ended)
 	}
@@ -188,16 +188,16 @@ func (h *hold) context() context.Context {
 // abandon is called when nobody can reach one of the leases. The renewals stop with the last; it then expires by
 // itself, and expire tells why. The runtime calls it on a goroutine of its own, which must neither wait nor, in tests,
 // touch a channel of a testing/synctest bubble.
-func (h *hold) abandon() {
-	if !h.leave() {
+func (o *ownership) abandon() {
+	if !o.dropLease() {
 		return
 	}
-	h.mu.Lock()
-	h.dropped = h.ended == nil && h.renewing
-	h.renewing = false
-	h.mu.Unlock()
+	o.mu.Lock()
+	o.dropped = o.ended == nil && o.renewing
+	o.renewing = false
+	o.mu.Unlock()
 }
 
-func (h *hold) info() LeaseInfo {
-	return LeaseInfo{Names: h.lock.res.names, Token: h.token, Fence: h.ballot}
+func (o *ownership) info() LeaseInfo {
+	return LeaseInfo{Names: o.lock.res.names, Token: o.token, Fence: o.ballot}
 }

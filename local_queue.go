@@ -6,26 +6,26 @@ import (
 	"sync"
 )
 
-// lines keep those of this process who want the same lock in order: one contends, the rest take no part in
+// localQueues keep those of this process who want the same lock in order: one contends, the rest take no part in
 // rounds (W1).
-type lines struct {
+type localQueues struct {
 	mu sync.Mutex // guards the map and the lists in it
 	// byName has the line behind each contender: nil while nobody is. An element is a channel, closed
 	// when its turn has come.
-	byName map[line]*list.List
+	byName map[queueKey]*list.List
 }
 
-// A line is told by what is wanted there. A single name may be spelled as several names are.
-type line struct {
+// A queueKey is told by what is wanted there. A single name may be spelled as several names are.
+type queueKey struct {
 	names   string
 	several bool
 }
 
-// enter waits until it is the caller's turn to contend. It must be followed by leave unless it fails.
-func (l *lines) enter(ctx context.Context, name line, ending <-chan struct{}) error {
+// join waits until it is the caller's turn to contend. It must be followed by leave unless it fails.
+func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) error {
 	l.mu.Lock()
 	if l.byName == nil {
-		l.byName = map[line]*list.List{}
+		l.byName = map[queueKey]*list.List{}
 	}
 	behind, contended := l.byName[name]
 	if !contended {
@@ -63,7 +63,7 @@ func (l *lines) enter(ctx context.Context, name line, ending <-chan struct{}) er
 }
 
 // leave gives the turn to the next in line.
-func (l *lines) leave(name line) {
+func (l *localQueues) leave(name queueKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	behind := l.byName[name]

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A watch hears of releases, from this process and over the subscribers, and tells those who wait. What it
+// A waiters hears of releases, from this process and over the subscribers, and tells those who wait. What it
 // hears are hints: losing all of them costs time, never safety (W2).
-type watch struct {
+type waiters struct {
 	client      *Client
 	me          string // what a node's key holds that is kept for this client, and the end of its channel
 	subscribers []*subscriber
@@ -18,81 +18,81 @@ type watch struct {
 	mute        atomic.Uint64 // a nodeSet: where this client may not publish
 
 	mu         sync.Mutex // guards the rest and what the ears heard; no call-back under it
-	keys       map[string]*watched
+	keys       map[string]*keyState
 	subscribed nodeSet // nodes that send their messages here
 	quietSince Instant // when the last ear left
 	pruneAt    int     // how many keys there are when those that are old are next looked for
 	prunedAt   Instant // when that was done last
 }
 
-// A watched is one key that somebody here waits for, or that was contended a short while ago.
-type watched struct {
-	ears      []*ear
-	contended Instant // when it was last seen to be
-	favoured  int     // releases in a row that were kept in this process
+// A keyState is one key that somebody here waits for, or that was contended a short while ago.
+type keyState struct {
+	ears       []*inbox
+	contended  Instant // when it was last seen to be
+	handedOver int     // releases in a row that were kept in this process
 }
 
-// An ear is one waiter's. It hears of all keys of its lock.
-type ear struct {
+// An inbox is one waiter's. It hears of all keys of its lock.
+type inbox struct {
 	keys   []any
 	signal chan struct{} // capacity 1: something was heard, or a subscription stands
-	heard  heard
+	hints  hints
 }
 
-// Heard is what an ear heard since it was last asked.
-type heard struct {
-	kept  nodeSet // nodes that keep a key for this client
-	local bool    // this process has released one
-	look  bool    // a key is kept for one who polls, for a while: if it has gone, nobody will tell
-	anew  nodeSet // nodes that send their messages here as of now, or no longer: what they sent may be lost
+// Heard is what an ear hints since it was last asked.
+type hints struct {
+	reserved     nodeSet // nodes that keep a key for this client
+	localRelease bool    // this process has released one
+	poll         bool    // a key is kept for one who polls, for a while: if it has gone, nobody will tell
+	resubscribed nodeSet // nodes that send their messages here as of now, or no longer: what they sent may be lost
 }
 
 const (
-	// keptPrefix begins what a node's key holds while it is kept for a client; see scripts/release.lua.
-	keptPrefix = "next:"
+	// reservationPrefix begins what a node's key holds while it is kept for a client; see scripts/release.lua.
+	reservationPrefix = "next:"
 	// channelPrefix is followed by what a key holds when it is kept for the client.
 	channelPrefix = "redlock:released:"
-	// keepTime is how long a node keeps a key for who waits: it has to hear of it and to ask.
-	keepTime = 100 * time.Millisecond
+	// reservationTime is how long a node keeps a key for who waits: it has to hear of it and to ask.
+	reservationTime = 100 * time.Millisecond
 	// lingering keeps the subscriptions after the last waiter left: there will be others.
 	lingering = 10 * time.Second
 	// contendedTime is how long a lock counts as contended after it was seen to be.
 	contendedTime = time.Second
 	// minPruned is from how many keys on those that are old are looked for, at each doubling.
 	minPruned = 1024
-	// maxFavoured is how often in a row a lock goes to the next in this process while other processes wait.
-	maxFavoured = 8
+	// maxHandedOver is how often in a row a lock goes to the next in this process while other processes wait.
+	maxHandedOver = 8
 )
 
-func (w *watch) init(c *Client) {
+func (w *waiters) init(c *Client) {
 	w.client = c
-	w.keys, w.pruneAt = map[string]*watched{}, minPruned
-	w.me = keptPrefix + newToken()
+	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
+	w.me = reservationPrefix + newToken()
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
 	}
 }
 
 // wait returns when no subscriber runs any more. The client is ending.
-func (w *watch) wait() {
+func (w *waiters) wait() {
 	for _, s := range w.subscribers {
 		s.goroutines.Wait()
 	}
 }
 
 // key is the record of one key. w.mu is held.
-func (w *watch) key(key any) *watched {
+func (w *waiters) key(key any) *keyState {
 	k := w.keys[key.(string)]
 	if k == nil {
-		k = &watched{contended: -1 << 62}
+		k = &keyState{contended: -1 << 62}
 		w.keys[key.(string)] = k
 	}
 	return k
 }
 
 // listen hears of the keys of a lock until forget.
-func (w *watch) listen(res *resource) *ear {
-	e := &ear{signal: make(chan struct{}, 1), keys: res.keys}
+func (w *waiters) listen(res *resource) *inbox {
+	e := &inbox{signal: make(chan struct{}, 1), keys: res.keys}
 	w.listening.Add(1)
 	w.mu.Lock()
 	for _, key := range res.keys {
@@ -106,23 +106,23 @@ func (w *watch) listen(res *resource) *ear {
 	return e
 }
 
-// forget ends listening, and returns what was heard and not used.
-func (w *watch) forget(e *ear) heard {
+// remove ends listening, and returns what was heard and not used.
+func (w *waiters) remove(e *inbox) hints {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range e.keys {
 		if k := w.keys[key.(string)]; k != nil {
-			k.ears = slices.DeleteFunc(k.ears, func(other *ear) bool { return other == e })
+			k.ears = slices.DeleteFunc(k.ears, func(other *inbox) bool { return other == e })
 		}
 	}
 	if w.listening.Add(-1) == 0 {
 		w.quietSince = w.client.cfg.Clock.Now()
 	}
-	return e.heard
+	return e.hints
 }
 
 // contend notes that others want the lock too, or had it.
-func (w *watch) contend(res *resource) {
+func (w *waiters) contend(res *resource) {
 	now := w.client.cfg.Clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *watch) contend(res *resource) {
 }
 
 // prune drops what nobody waits for and was not contended lately. w.mu is held.
-func (w *watch) prune(now Instant) {
+func (w *waiters) prune(now Instant) {
 	for key, k := range w.keys {
 		if len(k.ears) == 0 && now.Sub(k.contended) > contendedTime {
 			delete(w.keys, key)
@@ -145,7 +145,7 @@ func (w *watch) prune(now Instant) {
 }
 
 // isContended reports whether somebody wanted the lock, or had it, a short while ago.
-func (w *watch) isContended(res *resource) bool {
+func (w *waiters) isContended(res *resource) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.keys) == 0 {
@@ -160,8 +160,8 @@ func (w *watch) isContended(res *resource) bool {
 	return false
 }
 
-// favours reports whether a release may go to who waits in this process, before others.
-func (w *watch) favours(res *resource) bool {
+// handsOver reports whether a release may go to who waits in this process, before others.
+func (w *waiters) handsOver(res *resource) bool {
 	if w.listening.Load() == 0 {
 		return false
 	}
@@ -172,8 +172,8 @@ func (w *watch) favours(res *resource) bool {
 		if k == nil || len(k.ears) == 0 {
 			return false
 		}
-		if k.favoured++; k.favoured > maxFavoured {
-			k.favoured = 0
+		if k.handedOver++; k.handedOver > maxHandedOver {
+			k.handedOver = 0
 			return false
 		}
 	}
@@ -183,14 +183,14 @@ func (w *watch) favours(res *resource) bool {
 // released tells this process's waiters that the release was sent to all nodes, and that nobody else was told. What
 // they send now follows it on the same connections, so they need not wait for any node's word. A waiter that gives
 // up instead tells the others (see waiting.end); if there is none any more, that is done here.
-func (w *watch) released(res *resource) {
+func (w *waiters) released(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range res.keys {
 		if k := w.keys[key.(string)]; k != nil {
 			for _, e := range k.ears {
-				e.heard.local = true
-				e.nudge()
+				e.hints.localRelease = true
+				e.wakeUp()
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (w *watch) released(res *resource) {
 
 // confirm notes that a node sends its messages here, or no longer does. At either moment some may have been lost, and
 // a node that has died tells nothing more: its waiters ask, and enter another's queue.
-func (w *watch) confirm(node int, subscribed bool) {
+func (w *waiters) confirm(node int, subscribed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was := w.subscribed
@@ -211,25 +211,25 @@ func (w *watch) confirm(node int, subscribed bool) {
 	}
 	for _, k := range w.keys {
 		for _, e := range k.ears {
-			e.heard.anew.add(node)
-			e.nudge()
+			e.hints.resubscribed.add(node)
+			e.wakeUp()
 		}
 	}
 }
 
-// nudge has all waiters look at how they wait.
-func (w *watch) nudge() {
+// wakeAll has all waiters look at how they wait.
+func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
 		for _, e := range k.ears {
-			e.nudge()
+			e.wakeUp()
 		}
 	}
 }
 
 // setMute notes whether this client may not publish on the node.
-func (w *watch) setMute(node int, mute bool) {
+func (w *waiters) setMute(node int, mute bool) {
 	if mute {
 		w.mute.Or(1 << node)
 	} else {
@@ -239,7 +239,7 @@ func (w *watch) setMute(node int, mute bool) {
 
 // ownerToken is a new token. It is in capitals where this client's releases can be told to nobody: whoever meets it
 // polls.
-func (w *watch) ownerToken() string {
+func (w *waiters) ownerToken() string {
 	token := newToken()
 	if w.mute.Load() != 0 {
 		token = strings.ToUpper(token)
@@ -248,10 +248,10 @@ func (w *watch) ownerToken() string {
 }
 
 // refusal is why the waiters of that node poll, with the remedy; nil if they need not, or nobody has waited lately.
-func (w *watch) refusal(node int) error { return w.subscribers[node].refusal() }
+func (w *waiters) refusal(node int) error { return w.subscribers[node].refusal() }
 
 // wanted reports whether messages are: somebody waits, or did a short while ago.
-func (w *watch) wanted() bool {
+func (w *waiters) wanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.client.cfg.Clock.Now()
@@ -261,23 +261,23 @@ func (w *watch) wanted() bool {
 	return w.listening.Load() > 0 || now.Sub(w.quietSince) <= lingering
 }
 
-// hearing is which of the nodes send their messages here.
-func (w *watch) hearing(nodes nodeSet) nodeSet {
+// subscribedTo is which of the nodes send their messages here.
+func (w *waiters) subscribedTo(nodes nodeSet) nodeSet {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return nodes & w.subscribed
 }
 
-// take returns what the ear heard since it was last asked.
-func (w *watch) take(e *ear) heard {
+// drain returns what the ear heard since it was last asked.
+func (w *waiters) drain(e *inbox) hints {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := e.heard
-	e.heard = heard{}
+	h := e.hints
+	e.hints = hints{}
 	return h
 }
 
-func (e *ear) nudge() {
+func (e *inbox) wakeUp() {
 	select {
 	case e.signal <- struct{}{}:
 	default:

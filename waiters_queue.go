@@ -8,15 +8,15 @@ import (
 // leave takes this client out of the queues of these keys on these nodes. What they keep for it is passed on, and
 // what is free there goes to the next who waits. A key that others here wait for, beside the ear, is left out: they
 // are entered by the same name, and have heard the same.
-func (w *watch) leave(keys []any, nodes nodeSet, but *ear) {
+func (w *waiters) leave(keys []any, nodes nodeSet, but *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leaveLocked(keys, nodes, but)
 }
 
 // leaveLocked sends under w.mu, which is held: whoever begins to wait hereafter is entered hereafter.
-func (w *watch) leaveLocked(keys []any, nodes nodeSet, but *ear) {
-	if nodes == 0 || w.client.protocol.lacks(queuesLeft) {
+func (w *waiters) leaveLocked(keys []any, nodes nodeSet, but *inbox) {
+	if nodes == 0 || w.client.protocol.omits(queuesLeft) {
 		return
 	}
 	all := make([]any, 0, 2*len(keys))
@@ -32,7 +32,7 @@ func (w *watch) leaveLocked(keys []any, nodes nodeSet, but *ear) {
 		all = append(all, waitPrefix+key.(string))
 	}
 	c := w.client
-	r := c.newRound(c.protocol.leave, all, []any{w.me, millis(keepTime)}, c.cfg.Clock.Now())
+	r := c.newRound(c.protocol.leave, all, []any{w.me, millis(reservationTime)}, c.cfg.Clock.Now())
 	for _, n := range c.nodes {
 		if nodes.has(n.index) {
 			n.send(r, false)
@@ -41,26 +41,26 @@ func (w *watch) leaveLocked(keys []any, nodes nodeSet, but *ear) {
 }
 
 // wantedBeside reports whether another ear than this one hears of the key.
-func (k *watched) wantedBeside(e *ear) bool {
+func (k *keyState) wantedBeside(e *inbox) bool {
 	if k == nil {
 		return false
 	}
-	return slices.ContainsFunc(k.ears, func(other *ear) bool { return other != e })
+	return slices.ContainsFunc(k.ears, func(other *inbox) bool { return other != e })
 }
 
 // passOn gives up what these nodes keep for this client, where nobody here wants it beside the ear.
-func (w *watch) passOn(keys []any, nodes nodeSet, but *ear) {
+func (w *waiters) passOn(keys []any, nodes nodeSet, but *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range keys {
 		if nodes != 0 && !w.keys[key.(string)].wantedBeside(but) {
-			w.client.forget([]any{key}, w.me, nodes, keepTime)
+			w.client.releaseAt([]any{key}, w.me, nodes, reservationTime)
 		}
 	}
 }
 
-// told passes on that the node keeps the key for this client, or for another who polls.
-func (w *watch) told(message string, node int) {
+// received passes on that the node keeps the key for this client, or for another who polls.
+func (w *waiters) received(message string, node int) {
 	if message == "" { // our own, of mayPublish
 		return
 	}
@@ -68,16 +68,16 @@ func (w *watch) told(message string, node int) {
 	defer w.mu.Unlock()
 	if k := w.keys[message]; k != nil && len(k.ears) > 0 {
 		for _, e := range k.ears {
-			e.heard.kept.add(node)
-			e.nudge()
+			e.hints.reserved.add(node)
+			e.wakeUp()
 		}
 		return
 	}
-	if key, ok := keptForAnother(message); ok {
+	if key, ok := reservedForAnother(message); ok {
 		if k := w.keys[key]; k != nil {
 			for _, e := range k.ears {
-				e.heard.look = true
-				e.nudge()
+				e.hints.poll = true
+				e.wakeUp()
 			}
 		}
 		return
@@ -85,8 +85,8 @@ func (w *watch) told(message string, node int) {
 	w.leaveLocked([]any{message}, 1<<node, nil)
 }
 
-// keptForAnother reads the message "next:<id> <key>"; see release.lua.
-func keptForAnother(message string) (key string, ok bool) {
+// reservedForAnother reads the message "next:<id> <key>"; see release.lua.
+func reservedForAnother(message string) (key string, ok bool) {
 	next, key, ok := strings.Cut(message, " ")
-	return key, ok && strings.HasPrefix(next, keptPrefix) && isOurs(next)
+	return key, ok && strings.HasPrefix(next, reservationPrefix) && isOurs(next)
 }
