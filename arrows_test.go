@@ -43,7 +43,7 @@ func TestTheWallClockIsReadNowhere(t *testing.T) {
 	allowed := map[string]string{
 		"clock.go":    "the origin of the monotonic clock",
 		"endpoint.go": "a write deadline, which the runtime keeps in monotonic time",
-		"waiters.go":    "how long a subscription has been unused",
+		"waiters.go":  "how long a subscription has been unused",
 	}
 	set, files := sources(t)
 	for name, file := range files {

@@ -37,6 +37,8 @@ type protocol struct {
 	random func(time.Duration) time.Duration // at least 0 and below; seeded in tests
 	// lostPoll is how often a waiter asks for a lock that it should hear of: a message may be lost.
 	lostPoll time.Duration
+	// slowMargin is by how much a node's round trip may be above the others' for it still to be asked first.
+	slowMargin time.Duration
 }
 
 // standard is the protocol of every client outside tests.
@@ -48,13 +50,16 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	p := &protocol{
 		random:   rand.N[time.Duration],
 		lostPoll: time.Second,
-		acquire:  load("acquire", acquireSource),
-		extend:   load("extend", extendSource),
-		plant:    load("plant", plantSource),
-		release:  load("release", releaseSource),
-		leave:    load("leave", leaveSource),
-		ready:    load("ready", readySource),
-		inspect:  load("inspect", inspectSource),
+
+		slowMargin: slowMargin,
+
+		acquire: load("acquire", acquireSource),
+		extend:  load("extend", extendSource),
+		plant:   load("plant", plantSource),
+		release: load("release", releaseSource),
+		leave:   load("leave", leaveSource),
+		ready:   load("ready", readySource),
+		inspect: load("inspect", inspectSource),
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true

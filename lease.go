@@ -144,9 +144,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	switch r.await(ctx, &o.client.timers, o.client.cfg.nodeTimeout(o.lock.ttl)) {
 	case undecided:
 		return ctx.Err()
-	case won:
-		// The verdict may be here before its effect: apply it, which is harmless twice.
-		o.prolong(r)
+	case won: // and prolonged
 		o.checkExpiry()
 		return o.cause()
 	}

@@ -94,7 +94,7 @@ func (c *Client) isTight() bool {
 
 // isSlow compares the node's round trip with the usual one. Between the two limits it stays what it was.
 func (n *node) isSlow(trip, usual time.Duration) bool {
-	limit := slowFactor*usual + slowMargin
+	limit := slowFactor*usual + n.client.protocol.slowMargin
 	was := n.slow.Load()
 	is := trip > limit || was && trip >= limit*2/3
 	if is != was {

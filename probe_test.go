@@ -30,7 +30,7 @@ func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
 	var clients []*redlock.Client
 	for i := range nodes {
-		clients = append(clients, rotated(t, f, i))
+		clients = append(clients, rotated(t, f, i, redlock.NeverSlow))
 	}
 	for i, c := range clients { // a first round trip that took long would count as slow
 		for j := range nodes {

@@ -137,18 +137,20 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 	return nil
 }
 
-// reply answers the questions that the votes now tell. r.mu is held.
-func (r *round) reply() {
+// takeDecided removes and returns the questions that the votes now answer. r.mu is held.
+func (r *round) takeDecided() (decided []question) {
 	r.asked = slices.DeleteFunc(r.asked, func(q question) bool {
-		decided := q.decided(&r.tally)
-		if decided {
-			close(q.answer)
+		is := q.decided(&r.tally)
+		if is {
+			decided = append(decided, q)
 		}
-		return decided
+		return is
 	})
+	return decided
 }
 
-// record counts the node's answer. Only the first of a node counts.
+// record counts the node's answer. Only the first answer of a node counts. The callback comes before those who wait for
+// the round wake: they find its effect done.
 func (r *round) record(node int, a answer) {
 	r.mu.Lock()
 	if !r.tally.cast(node, a.vote, a.clock) {
@@ -161,15 +163,19 @@ func (r *round) record(node int, a answer) {
 	}
 	decides := r.settle()
 	v := r.verdict
+	var decided []question
 	if len(r.asked) > 0 {
-		r.reply()
+		decided = r.takeDecided()
 	}
 	r.mu.Unlock()
+	if r.answered != nil {
+		r.answered(r, node, a, v, decides)
+	}
 	if decides {
 		close(r.done)
 	}
-	if r.answered != nil {
-		r.answered(r, node, a, v, decides)
+	for _, q := range decided {
+		close(q.answer)
 	}
 }
 
@@ -207,7 +213,9 @@ func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration
 	select {
 	case <-r.done:
 	case <-timer.C:
-		r.expire(errSilent)
+		if !r.expire(errSilent) {
+			<-r.done // decided just now: its callback is running
+		}
 	case <-ctx.Done():
 		return undecided
 	case <-r.ending:

@@ -147,7 +147,7 @@ func TestAWaiterGetsItsTurnAmongThoseWhoTry(t *testing.T) {
 // A try that has a quorum without the node that reserved the lock leaves it to the waiter.
 func TestATryLeavesALockThatIsReserved(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
-		c, ctx := open(t, f), soon(t)
+		c, ctx := open(t, f, redlock.NeverSlow), soon(t)
 		first := f.Nodes()[redlock.ProbeFor(c, "x")]
 		tell(t, first, "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 60_000)
 		_, err := c.Mutex("x").TryAcquire(ctx)
@@ -168,7 +168,7 @@ func TestATryLeavesALockThatIsReserved(t *testing.T) {
 func TestANewcomerLeavesALockThatIsReserved(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	refused := make(chan error, 100)
-	c, ctx := open(t, f, func(cfg *redlock.Config) {
+	c, ctx := open(t, f, redlock.NeverSlow, func(cfg *redlock.Config) {
 		cfg.Hooks.Refused = func(_ []string, err error) { refused <- err }
 	}), soon(t)
 	first := redlock.ProbeFor(c, "x")
