@@ -63,14 +63,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true
-	p.acquire.first = func(args []any, s *readiness, r *round, node int) []any {
-		entry := no
-		if r.queueAt.has(node) {
-			entry = r.queueEntry
-		}
-		return append(args, s.marker, entry)
-	}
-	p.ready.first = func(args []any, s *readiness, _ *round, _ int) []any { return append(args, s.identity) }
+	p.acquire.own, p.ready.own = ownMarker, ownIdentity
 	enroll := *p.ready // the same script, but nobody can make a voter of an unfit server
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p

@@ -35,13 +35,13 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
-	r := c.readyRound(c.protocol.enroll, e.word, 0)
-	r.tally.need = len(c.nodes)
-	r.answered = func(_ *round, node int, a answer, _ verdict, _ bool) {
+	enrolled := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if a.vote == granted {
 			c.nodes[node].learnReady(a)
 		}
 	}
+	ready := plan{call: c.readyCall(c.protocol.enroll, e.word, 0), t0: c.cfg.Clock.Now(), answered: enrolled}
+	r := newRound(ready, len(c.nodes), len(c.nodes), -1)
 	if err := c.hearAll(ctx, r, c.stallTimeout()); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 		return nil, nil, err
 	}
 	c.lookAround(ctx) // which of them vote
-	r := c.newRound(c.protocol.inspect, s.res.keys, s.res.slots, c.cfg.Clock.Now())
+	r := c.newRound(plan{call: c.protocol.inspectCall(s.res)})
 	if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 		return nil, nil, err
 	}
@@ -124,7 +124,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	}
 	s := c.Mutex(name).spec
 	for _, owner := range owners {
-		r := c.newRound(c.protocol.release, s.res.keys, []any{owner, millis(reservationTime)}, c.cfg.Clock.Now())
+		r := c.newRound(plan{call: c.protocol.releaseCall(s.res.keys, owner, reservationTime, 0)})
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func BenchmarkRound(b *testing.B) {
 	a := answer{vote: granted, micros: 1, clock: span{0, 200}}
 	b.ReportAllocs()
 	for b.Loop() {
-		r := newRound(standard.acquire, nil, nil, 5, 3, 50*time.Millisecond, 0)
+		r := newRound(plan{call: call{script: standard.acquire}}, 5, 3, 50*time.Millisecond)
 		for node := range 5 {
 			r.record(node, a)
 		}
@@ -52,7 +52,7 @@ func BenchmarkEncodeAcquire(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var token any = newToken()
-		r := newRound(standard.acquire, res.keys, res.args("", millis(10*time.Second), token, 1_700_000_000_000_000), 5, 3, 0, 0)
+		r := newRound(plan{call: standard.acquireCall(res, "", token, millis(10*time.Second), 1_700_000_000_000_000)}, 5, 3, 0)
 		q := request{round: r}
 		args = q.arguments(args[:0], &stands, 0)
 		if err := conn.Send(q.name(), args...); err != nil {

@@ -21,9 +21,8 @@ const (
 
 // A debt is a release that no server has confirmed. Its round is over: the node's vote in it is unknown.
 type debt struct {
-	script     *script
-	keys, args []any
-	t0         Instant // the round's
+	call
+	t0 Instant // the round's
 }
 
 // owe keeps a release until a server has answered it. n.mu is held.
@@ -32,7 +31,7 @@ func (n *node) owe(r *round) {
 		n.owed[0] = debt{} // the array stays, for a while
 		n.owed = n.owed[1:]
 	}
-	n.owed = append(n.owed, debt{r.script, r.keys, r.args, r.t0})
+	n.owed = append(n.owed, debt{r.call, r.t0})
 }
 
 // resendOwed queues up to most of the releases that are owed, the oldest first. n.mu is held.
@@ -41,7 +40,7 @@ func (n *node) resendOwed(now Instant, most int) {
 	n.retried = now
 	most = min(most, len(n.owed))
 	for _, d := range n.owed[:most] {
-		n.queue = append(n.queue, request{round: n.client.newRound(d.script, d.keys, d.args, d.t0)})
+		n.queue = append(n.queue, request{round: n.client.newRound(plan{call: d.call, t0: d.t0})})
 	}
 	if n.owed = slices.Delete(n.owed, 0, most); len(n.owed) == 0 {
 		n.owed = nil

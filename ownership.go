@@ -148,12 +148,7 @@ func (o *ownership) sendRelease() *round {
 	if favour {
 		keep = 0
 	}
-	args := []any{o.tokenArg, millis(keep)}
-	if rest > 0 {
-		args = append(args, millis(rest))
-	}
-	r := c.newRound(c.protocol.release, o.lock.res.keys, args, now)
-	r.answered = o.freed
+	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, keep, rest), t0: now, answered: o.freed})
 	o.release = r
 	reached := o.reached
 	o.mu.Unlock()

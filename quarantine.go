@@ -41,26 +41,6 @@ var errUsed = errors.New("it has been used: it has keys, fencing tokens or a mar
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
 
-// The words that ready.lua understands; see there.
-const (
-	wordLook    = "look"
-	wordDurable = "durable"
-	wordEnroll  = "enroll"
-	wordNew     = "new"
-	wordChange  = "change"
-)
-
-// readyRound asks nodes whether they may grant, or tells them that they may. fleet is the time by the other
-// nodes' clocks, in µs; 0: there are none.
-func (c *Client) readyRound(s *script, word string, fleet int64) *round {
-	cfg := &c.cfg
-	apart := cfg.NodeTimeout + cfg.MaxClockSkew // the clocks of others are not known better than a round takes
-	return c.newRound(s, readyKeys, []any{c.agreement.digest, c.agreement.text, millis(cfg.MaxTTL),
-		millis(apart), word, fleet, apart.Microseconds(), flag(!cfg.NoFence)}, cfg.Clock.Now())
-}
-
-var readyKeys = []any{markerKey, quarantineKey, configKey, fenceKey}
-
 // word is what the node's server is asked by itself, and the time that goes with it. A client begins and ends
 // quarantines only while it hears a quorum, this node included, that does not object to its configuration: by their
 // clocks it counts. If any node does object, it takes a quorum of nodes that may grant: no client that is configured
@@ -150,12 +130,13 @@ func (n *node) askReadyThen(then func()) bool {
 // sendReady asks by what INFO has said.
 func (n *node) sendReady() {
 	word, fleet := n.client.word(n)
-	r := n.client.readyRound(n.client.protocol.ready, word, fleet)
-	r.answered = func(_ *round, node int, a answer, _ verdict, _ bool) {
+	c := n.client
+	learn := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
 			n.learnReady(a)
 		}
 	}
+	r := c.newRound(plan{call: c.readyCall(c.protocol.ready, word, fleet), answered: learn})
 	n.mu.Lock()
 	if n.readiness.asking = n.up; n.up {
 		// Ahead of everything: what is queued behind it is answered as it says.

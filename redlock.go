@@ -15,7 +15,7 @@ import (
 type approach struct {
 	probe       *node   // ask this one first, and the others only if it has granted (W3)
 	queueAt     nodeSet // where to be entered among those who wait, if refused (W2)
-	queueEntry  any     // what as; see acquire.lua
+	queueEntry  int64   // what as; see acquire.lua
 	reservation any     // what a key holds that is kept for this client; "": it was never refused
 	try         bool    // for TryAcquire: it does not wait for its turn, so it must not take another's
 }
@@ -43,8 +43,13 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 
 	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
 	band := c.cfg.band(l.ttl)
-	r = newRound(c.protocol.acquire, l.res.keys, l.res.args(how.reservation, l.millis, token, ballot), len(c.nodes), c.need, toleranceOf(band), t0)
-	r.queueAt, r.queueEntry, r.ending = how.queueAt, how.queueEntry, c.ending
+	r = newRound(plan{
+		call:    c.protocol.acquireCall(l.res, how.reservation, token, l.millis, ballot),
+		t0:      t0,
+		queueAt: how.queueAt, queueEntry: how.queueEntry,
+		probed: how.probe != nil,
+		ending: c.ending,
+	}, len(c.nodes), c.need, toleranceOf(band))
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
@@ -95,7 +100,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 
 // unreached is a round of which no node was ever reached, so there is nobody to ask.
 func (c *Client) unreached(l *spec, t0 Instant) *round {
-	r := c.newRound(c.protocol.acquire, l.res.keys, nil, t0)
+	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: t0})
 	for _, n := range c.nodes {
 		_, _, why := n.state()
 		r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
@@ -120,23 +125,24 @@ func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decide
 // renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
 func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
-	r := newRound(c.protocol.extend, o.lock.res.keys, []any{o.tokenArg, o.keyMillis(now)}, len(c.nodes), c.need,
-		toleranceOf(c.cfg.band(o.lock.ttl)), now)
-	r.answered = o.extended
-	return r
+	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now)), t0: now, answered: o.extended}
+	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
 
 // plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
 // (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
 func (c *Client) plant(o *ownership, node int) bool {
 	now := c.cfg.Clock.Now()
-	args := o.lock.res.args(nil, o.keyMillis(now), o.tokenArg, o.ballot)[1:]
-	return c.nodes[node].send(c.newRound(c.protocol.plant, o.lock.res.keys, args, now), false)
+	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now})
+	return c.nodes[node].send(r, false)
 }
 
 // newRound makes a round of all nodes that no clock has a part in.
-func (c *Client) newRound(s *script, keys, args []any, t0 Instant) *round {
-	return newRound(s, keys, args, len(c.nodes), c.need, -1, t0)
+func (c *Client) newRound(p plan) *round {
+	if p.t0 == 0 {
+		p.t0 = c.cfg.Clock.Now()
+	}
+	return newRound(p, len(c.nodes), c.need, -1)
 }
 
 // pause waits, unless ctx or the client ends.
@@ -156,7 +162,6 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.Duration) (reached nodeSet) {
 	probe := how.probe
 	if probe != nil {
-		r.first = make(chan struct{})
 		if probe.send(r, false) {
 			reached.add(probe.index)
 		}
@@ -202,7 +207,7 @@ func (c *Client) releaseAt(keys []any, token any, nodes nodeSet, keep time.Durat
 	if nodes == 0 {
 		return
 	}
-	r := c.newRound(c.protocol.release, keys, []any{token, millis(keep)}, c.cfg.Clock.Now())
+	r := c.newRound(plan{call: c.protocol.releaseCall(keys, token, keep, 0)})
 	for _, n := range c.nodes {
 		if nodes.has(n.index) {
 			n.send(r, true)
@@ -225,15 +230,4 @@ func newToken() string {
 	var text [32]byte
 	hex.Encode(text[:], b[:])
 	return string(text[:])
-}
-
-// args are the ARGV of acquire.lua, behind those that differ from node to node.
-func (res *resource) args(claim, ttlMillis, token any, ballot uint64) []any {
-	args := make([]any, 4, 4+len(res.slots))
-	args[0], args[1], args[2], args[3] = claim, token, ttlMillis, no
-	if ballot != 0 {
-		args[3] = int64(ballot)
-		args = append(args, res.slots...)
-	}
-	return args
 }

@@ -118,7 +118,7 @@ func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 // where fewer than a quorum could vote, and else held if anybody said so. It is nil where nothing is known.
 func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *RoundError {
 	c := s.client
-	r := c.newRound(c.protocol.acquire, s.res.keys, nil, now)
+	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: now})
 	r.late = errCutShort
 	denials, voters := 0, 0
 	for i, n := range c.nodes {

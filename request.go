@@ -36,10 +36,5 @@ func (q *request) arguments(args []any, stands *readiness, node int) []any {
 	if q.round == nil {
 		return append(args, q.command.args...)
 	}
-	args = append(args, q.round.script.sha, len(q.round.keys))
-	args = append(args, q.round.keys...)
-	if q.round.script.first != nil {
-		args = q.round.script.first(args, stands, q.round, node)
-	}
-	return append(args, q.round.args...)
+	return q.round.encode(args, stands, node)
 }

@@ -11,19 +11,7 @@ import (
 // A round is one operation sent to all nodes at once, and their answers. It outlives its verdict: what
 // slow nodes answer later still reaches it.
 type round struct {
-	script     *script
-	keys       []any // KEYS and ARGV, boxed once and shared by every node's command; not written after the send
-	args       []any
-	t0         Instant // read before anything was sent
-	queueAt    nodeSet // where the client is entered among those who wait, if it is refused
-	queueEntry any     // what it is entered as; see acquire.lua
-	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
-	ending <-chan struct{}
-
-	// answered, if not nil, is told each first answer of a node, and the verdict with it. It is called
-	// without mu, from the node's reader, and must not block.
-	answered func(r *round, node int, a answer, v verdict, decides bool)
-
+	plan
 	done  chan struct{} // closed at the verdict
 	first chan struct{} // closed at the first answer, if not nil
 
@@ -43,11 +31,28 @@ type round struct {
 	}
 }
 
+// A plan is all that a round is made of.
+type plan struct {
+	call
+	t0         Instant // read before anything is sent; 0: now
+	queueAt    nodeSet // where the client is entered in the queue of waiters, if it is refused
+	queueEntry int64   // as what; see acquire.lua
+	probed     bool    // one node is asked first, and the others if it granted
+	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
+	ending <-chan struct{}
+	// answered, if not nil, is called with each first answer of a node, and the verdict with it. It is called
+	// without mu, by the node's reader, and must not block.
+	answered func(r *round, node int, a answer, v verdict, decides bool)
+}
+
 const usualNodes = 5
 
 // newRound makes a round that is won by need nodes whose clocks agree within the tolerance; negative: any.
-func newRound(s *script, keys, args []any, nodes, need int, tolerance time.Duration, t0 Instant) *round {
-	r := &round{script: s, keys: keys, args: args, t0: t0, done: make(chan struct{})}
+func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
+	r := &round{plan: p, done: make(chan struct{})}
+	if p.probed {
+		r.first = make(chan struct{})
+	}
 	if nodes > usualNodes {
 		r.tally = newTally(nodes, need, tolerance)
 		r.answers = make([]answer, nodes)

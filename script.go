@@ -15,8 +15,7 @@ type script struct {
 	// cleansUp: what it deletes may stay behind if it is not sent, so it is owed until it is answered.
 	cleansUp bool
 	grants   bool // it makes a lease, or a voter: not sent to a server that is unfit
-	// first appends the ARGV that differ from node to node: nil where there are none.
-	first func(args []any, s *readiness, r *round, node int) []any
+	own      ownArgs
 }
 
 var (

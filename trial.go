@@ -32,24 +32,23 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	var owner, other any = newToken(), newToken()
 	defer c.releaseAt(l.res.keys, owner, all, 0) // also what was granted late
 	defer c.releaseAt(l.res.keys, other, all, 0)
-	acquire := func(token any) *round {
+	acquire := func(token any, queueAt nodeSet) *round {
 		now := c.cfg.Clock.Now()
 		ballot := uint64(0)
 		if !c.cfg.NoFence {
 			ballot = c.ballot(now)
 		}
-		return c.newRound(c.protocol.acquire, l.res.keys, l.res.args(c.waiters.me, l.millis, token, ballot), now)
+		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
+			queueAt: queueAt, queueEntry: queueNow})
 	}
-	takes, waits := acquire(owner), acquire(other)
-	waits.queueAt, waits.queueEntry = all, yes
+	takes, waits := acquire(owner, 0), acquire(other, all)
 	var taken nodeSet
-	now := c.cfg.Clock.Now()
 	for _, r := range []*round{
 		takes,
 		waits,
-		c.newRound(c.protocol.extend, l.res.keys, []any{owner, l.millis}, now),
-		c.newRound(c.protocol.inspect, l.res.keys, l.res.slots, now),
-		c.newRound(c.protocol.release, l.res.keys, []any{owner, millis(reservationTime)}, now),
+		c.newRound(plan{call: c.protocol.extendCall(l.res, owner, l.millis)}),
+		c.newRound(plan{call: c.protocol.inspectCall(l.res)}),
+		c.newRound(plan{call: c.protocol.releaseCall(l.res.keys, owner, reservationTime, 0)}),
 	} {
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return nil, err

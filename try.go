@@ -134,7 +134,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 		}
 	}
 	c.waiters.contend(s.res)
-	look := c.newRound(c.protocol.inspect, s.res.keys[:1], s.res.slots[:1], c.cfg.Clock.Now())
+	look := c.newRound(plan{call: c.protocol.inspectCall(s.res)})
 	for _, n := range c.nodes {
 		if why := n.absent(look.t0); why != nil { // it could tell, and not vote
 			look.record(n.index, answer{vote: unknown, err: why})

@@ -24,7 +24,7 @@ func (w *waiter) queueUp(c *Client, n *node) {
 	case w.arrival != 0:
 		w.how.queueEntry = w.arrival
 	default:
-		w.how.queueEntry = yes
+		w.how.queueEntry = queueNow
 	}
 }
 

@@ -19,20 +19,17 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, but *inbox) {
 	if nodes == 0 || w.client.protocol.omits(queuesLeft) {
 		return
 	}
-	all := make([]any, 0, 2*len(keys))
+	unwanted := make([]any, 0, len(keys))
 	for _, key := range keys {
 		if !w.keys[key.(string)].wantedBeside(but) {
-			all = append(all, key)
+			unwanted = append(unwanted, key)
 		}
 	}
-	if len(all) == 0 {
+	if len(unwanted) == 0 {
 		return
 	}
-	for _, key := range all[:len(all):len(all)] {
-		all = append(all, waitPrefix+key.(string))
-	}
 	c := w.client
-	r := c.newRound(c.protocol.leave, all, []any{w.me, millis(reservationTime)}, c.cfg.Clock.Now())
+	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.me)})
 	for _, n := range c.nodes {
 		if nodes.has(n.index) {
 			n.send(r, false)

@@ -50,7 +50,7 @@ func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 			for range 1000 { // one pass of Acquire's loop, after a refusal
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 				w := waiter{res: lock.res, inbox: c.waiters.listen(lock.res)}
-				r := c.newRound(c.protocol.acquire, lock.res.keys, nil, c.cfg.Clock.Now())
+				r := c.newRound(plan{call: call{script: c.protocol.acquire, keys: lock.res.keys}})
 				owner := newToken()
 				for i := range 3 {
 					r.record(i, answer{vote: denied, denial: &denial{reason: held, left: time.Second, owner: owner}})
