@@ -8,7 +8,7 @@ FUZZ ?= 20000x
 SEEDS ?= 2000
 RUNS ?= 50
 BENCH ?= .
-COMPARE ?= --out ../README.md
+COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
 .PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare
@@ -64,5 +64,5 @@ chaos: ## every scenario on real servers and in containers, with reports in repo
 	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet docker --seconds 5 --out reports/docker
 	go run ./cmd/redlock chaos matrix --fleet process > reports/matrix.md
 
-compare: ## this library beside others on the same servers, and beside the limit; writes the README's tables
+compare: ## this library beside others on the same servers, and beside the limit; writes the tables of docs/performance.md and README.md
 	cd compare && go run . $(COMPARE)

@@ -3,7 +3,7 @@
 //	go run .                     # about ten minutes
 //	go run . --quick             # about ninety seconds
 //	go run . --scale             # 100 000 leases in one client, and what an idle client costs
-//	go run . --out ../README.md  # the tables go between the marks in it
+//	go run . --out ../docs/performance.md --summary ../README.md  # the tables go between the marks in these
 //
 // It starts its own redis-servers, of the redis-server on PATH, and ends them.
 package main
@@ -37,6 +37,7 @@ type options struct {
 	quick   bool
 	json    bool
 	out     string
+	summary string
 	list    bool
 	scale   bool
 	leases  int
@@ -53,6 +54,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.BoolVar(&o.quick, "quick", false, "a selection, in about ninety seconds")
 	f.BoolVar(&o.json, "json", false, "write JSON instead of tables")
 	f.StringVar(&o.out, "out", "", "put Markdown tables between the marks of this file too")
+	f.StringVar(&o.summary, "summary", "", "put one small Markdown table between the marks of this file too")
 	f.BoolVar(&o.list, "list", false, "say what would be measured")
 	f.BoolVar(&o.scale, "scale", false, "measure many leases in one client, and idle clients, instead")
 	f.IntVar(&o.leases, "leases", 100_000, "with --scale: how many")
@@ -66,8 +68,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, fmt.Errorf("there are no arguments beside the flags, but %q was given", f.Args())
 	case o.rounds < 1, o.seconds < 0, o.leases < 1, o.keep <= 0, o.ttl <= 0:
 		return o, errors.New("--rounds, --seconds, --leases, --ttl and --keep must be positive")
-	case o.scale && o.out != "":
-		return o, errors.New("--out is for the tables of the comparison, which --scale does not make")
+	case o.scale && o.out+o.summary != "":
+		return o, errors.New("--out and --summary are for the tables of the comparison, which --scale does not make")
 	}
 	if o.seconds == 0 {
 		o.seconds = 1
@@ -148,7 +150,12 @@ func (o options) deliver(rep *report, stdout io.Writer) error {
 		return err
 	}
 	if o.out != "" {
-		if err := writeMarkdown(o.out, rep.markdown()); err != nil {
+		if err := writeMarkdown(o.out, tablesMarks, rep.markdown()); err != nil {
+			return err
+		}
+	}
+	if o.summary != "" {
+		if err := writeMarkdown(o.summary, summaryMarks, rep.shortMarkdown()); err != nil {
 			return err
 		}
 	}

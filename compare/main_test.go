@@ -50,21 +50,50 @@ func TestTextShowsMediansSpreadRatioAndFailures(t *testing.T) {
 
 func TestMarkdownGoesBetweenTheMarksAndNowhereElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "README.md")
-	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+beginMark+"\nformer\n"+endMark+"\nrest\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+tablesMarks.begin+"\nformer\n"+tablesMarks.end+"\nrest\n"), 0o600))
 	for range 2 { // the second time finds what the first wrote
-		require.NoError(t, writeMarkdown(path, twoRounds().markdown()))
+		require.NoError(t, writeMarkdown(path, tablesMarks, twoRounds().markdown()))
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.True(t, strings.HasPrefix(string(text), "# Title\n"+beginMark+"\n| | cycles/s |\n| --- | ---: |\n"), "%s", text)
-	assert.True(t, strings.HasSuffix(string(text), endMark+"\nrest\n"), "%s", text)
+	assert.True(t, strings.HasPrefix(string(text), "# Title\n"+tablesMarks.begin+"\n| | cycles/s |\n| --- | ---: |\n"), "%s", text)
+	assert.True(t, strings.HasSuffix(string(text), tablesMarks.end+"\nrest\n"), "%s", text)
 	assert.Contains(t, string(text), "| redlock | 2000 ±50 % **×3.00** |")
 	assert.NotContains(t, string(text), "former")
-	assert.Equal(t, 1, strings.Count(string(text), beginMark))
+	assert.Equal(t, 1, strings.Count(string(text), tablesMarks.begin))
 
 	require.NoError(t, os.WriteFile(path, []byte("# Title\n"), 0o600))
-	assert.ErrorContains(t, writeMarkdown(path, ""), "between which the tables go")
-	require.NoError(t, writeMarkdown(filepath.Join(t.TempDir(), "new.md"), "tables"))
+	assert.ErrorContains(t, writeMarkdown(path, tablesMarks, ""), "between which the tables go")
+	require.NoError(t, writeMarkdown(filepath.Join(t.TempDir(), "new.md"), tablesMarks, "tables"))
+}
+
+func TestTheSmallTableHasMarksOfItsOwn(t *testing.T) {
+	r := twoRounds()
+	assert.NotContains(t, r.shortMarkdown(), "| redlock |", "no headline of this workload is in the small table")
+	for _, res := range r.Results {
+		res.workload = res.workload.headed(headline{uncontended, "cycles/s", measure.Rate}, headline{summary, "rate", measure.Rate})
+	}
+	path := filepath.Join(t.TempDir(), "README.md")
+	both := summaryMarks.begin + "\n" + summaryMarks.end + "\n" + tablesMarks.begin + "\n" + tablesMarks.end + "\n"
+	require.NoError(t, os.WriteFile(path, []byte(both), 0o600))
+	for range 2 {
+		require.NoError(t, writeMarkdown(path, tablesMarks, r.markdown()))
+		require.NoError(t, writeMarkdown(path, summaryMarks, r.shortMarkdown()))
+	}
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(string(text), summaryMarks.begin+"\n| | rate |\n| --- | ---: |\n| redlock | 2000 ±50 % **×3.00** |\n"), "%s", text)
+	assert.Contains(t, string(text), tablesMarks.begin+"\n| | cycles/s |\n")
+	assert.Equal(t, 1, strings.Count(string(text), "| rate |"), "%s", text)
+}
+
+func TestTheDocumentsHaveTheMarks(t *testing.T) {
+	for path, m := range map[string]marks{"../docs/performance.md": tablesMarks, "../README.md": summaryMarks} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		_, err = m.replace(string(text), "tables")
+		assert.NoError(t, err, path)
+	}
 }
 
 func TestValuesHaveThreeDigitsAndTheirUnits(t *testing.T) {
@@ -101,7 +130,7 @@ func TestThePlansNameWhatThereIs(t *testing.T) {
 }
 
 func TestABadCommandLineIsToldFromAFailure(t *testing.T) {
-	for _, args := range [][]string{{"--rounds", "0"}, {"--nonsense"}, {"surplus"}, {"--scale", "--out", "x.md"}} {
+	for _, args := range [][]string{{"--rounds", "0"}, {"--nonsense"}, {"surplus"}, {"--scale", "--out", "x.md"}, {"--scale", "--summary", "x.md"}} {
 		var out, log bytes.Buffer
 		assert.Equal(t, 2, execute(context.Background(), args, &out, &log), args)
 		assert.NotEmpty(t, log.String())
@@ -152,4 +181,5 @@ func TestTheMarkdownTablesNameSubjectsThatThereAre(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	assert.Subset(t, names, headlined)
+	assert.Subset(t, headlined, summarized)
 }

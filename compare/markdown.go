@@ -13,10 +13,12 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 )
 
-// What lies between these lines of a Markdown file is replaced.
-const (
-	beginMark = "<!-- compare: begin, written by `make compare` -->"
-	endMark   = "<!-- compare: end -->"
+// Marks are two lines of a Markdown file. What is between them is replaced.
+type marks struct{ begin, end string }
+
+var (
+	tablesMarks  = marks{"<!-- compare: begin, written by `make compare` -->", "<!-- compare: end -->"}
+	summaryMarks = marks{"<!-- compare summary: begin, written by `make compare` -->", "<!-- compare summary: end -->"}
 )
 
 // circumstances say what the figures are of.
@@ -33,12 +35,21 @@ func (r *report) circumstances() string {
 // the least and the most, in percent.
 func (r *report) markdown() string {
 	var b strings.Builder
-	for table := uncontended; table <= contended; table++ {
-		r.writeTable(&b, table)
+	for _, table := range []int{uncontended, contended} {
+		r.writeTable(&b, table, headlined)
 	}
 	fmt.Fprintf(&b, "%s ±: half of the way from the least to the most. A cycle is an acquire and a release. "+
 		"A call that has not come back counts as old as it was at the end. "+
 		"*limit* is no lock: it only sends this library's commands and counts the replies.\n", r.circumstances())
+	return b.String()
+}
+
+// shortMarkdown is a small table for readers who want no more than an impression.
+func (r *report) shortMarkdown() string {
+	var b strings.Builder
+	r.writeTable(&b, summary, summarized)
+	fmt.Fprintf(&b, "Medians of %d rounds of %g s, %s. Five Redis %s servers and the client share the machine: %s. "+
+		"±: half of the way from the least to the most.\n", r.Rounds, r.Seconds, r.Date, r.Redis, r.Machine)
 	return b.String()
 }
 
@@ -59,7 +70,7 @@ func (r *report) columns(table int) (columns []column) {
 	return columns
 }
 
-func (r *report) writeTable(b *strings.Builder, table int) {
+func (r *report) writeTable(b *strings.Builder, table int, subjects []string) {
 	columns := r.columns(table)
 	if len(columns) == 0 {
 		return
@@ -70,7 +81,7 @@ func (r *report) writeTable(b *strings.Builder, table int) {
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(columns)) + "\n")
 	for _, s := range subject.All() {
-		if !slices.Contains(headlined, s.Name) {
+		if !slices.Contains(subjects, s.Name) {
 			continue
 		}
 		cells := ""
@@ -103,6 +114,9 @@ func (r *report) lookup(workload, subject string) *result {
 var headlined = []string{"redlock", "redlock NoFence", "redsync redigo", "redsync rueidis", "rueidislock (one server)",
 	"bsm/redislock (one server)", "limit"}
 
+// summarized are those of the small table: this library, a lock like it, and the fastest on one server.
+var summarized = []string{"redlock", "redsync redigo", "rueidislock (one server)"}
+
 // cell is the median, its spread, and how it compares to the baseline where that is what the workload is
 // about.
 func cell(m measure.Metric, res *result) string {
@@ -129,27 +143,27 @@ func plusMinus(s stats.Summary) string {
 }
 
 // writeMarkdown puts the tables between the marks of the file. Without a file, it makes one.
-func writeMarkdown(path, tables string) error {
+func writeMarkdown(path string, m marks, tables string) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		old, err = []byte(beginMark+"\n"+endMark+"\n"), nil
+		old, err = []byte(m.begin+"\n"+m.end+"\n"), nil
 	}
 	if err != nil {
 		return err
 	}
-	text, err := between(string(old), tables)
+	text, err := m.replace(string(old), tables)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// between replaces what lies between the marks.
-func between(text, tables string) (string, error) {
-	before, rest, found := strings.Cut(text, beginMark)
-	_, after, ended := strings.Cut(rest, endMark)
+// replace puts the tables in place of what lies between the marks.
+func (m marks) replace(text, tables string) (string, error) {
+	before, rest, found := strings.Cut(text, m.begin)
+	_, after, ended := strings.Cut(rest, m.end)
 	if !found || !ended {
-		return "", fmt.Errorf("it has no lines %q and %q, between which the tables go", beginMark, endMark)
+		return "", fmt.Errorf("it has no lines %q and %q, between which the tables go", m.begin, m.end)
 	}
-	return before + beginMark + "\n" + tables + endMark + after, nil
+	return before + m.begin + "\n" + tables + m.end + after, nil
 }

@@ -64,6 +64,7 @@ var some = []string{"redlock", "redsync redigo", "redsync redigo FailFast", "red
 const (
 	uncontended = iota
 	contended
+	summary // the small one
 )
 
 func distinct(name string, t measure.Transport, goroutines int, fault measure.Fault) workload {
@@ -94,21 +95,24 @@ func fullPlan() []workload {
 		load: measure.Load{Goroutines: 16, Keys: measure.Hot}}
 	return []workload{
 		distinct("1 goroutine", measure.TCP, 1, measure.AllWell).headed(
-			headline{uncontended, "1 goroutine, p50", measure.CycleP50}),
+			headline{uncontended, "1 goroutine, p50", measure.CycleP50},
+			headline{summary, "1 goroutine: p50", measure.CycleP50}),
 		distinct("16 goroutines", measure.TCP, 16, measure.AllWell).headed(
 			headline{uncontended, "16 goroutines, cycles/s", measure.Rate},
 			headline{uncontended, "p99", measure.CycleP99},
 			headline{uncontended, "allocations a cycle", measure.Allocs},
 			headline{uncontended, "client CPU a cycle", measure.CPU}),
 		distinct("256 goroutines", measure.TCP, 256, measure.AllWell).headed(
-			headline{uncontended, "256 goroutines, cycles/s", measure.Rate}),
+			headline{uncontended, "256 goroutines, cycles/s", measure.Rate},
+			headline{summary, "256 goroutines: cycles/s", measure.Rate}),
 		distinct("4096 goroutines", measure.TCP, 4096, measure.AllWell).headed(
 			headline{uncontended, "4096 goroutines, cycles/s", measure.Rate}),
 		distinct("1 goroutine, unix sockets", measure.Unix, 1, measure.AllWell).by(some),
 		distinct("256 goroutines, unix sockets", measure.Unix, 256, measure.AllWell).by(some),
 		distinct("16 goroutines, one of five stopped", measure.TCP, 16, measure.Stopped).headed(
 			headline{contended, "one of five stopped: cycles/s", measure.Rate},
-			headline{contended, "p99", measure.CycleP99}),
+			headline{contended, "p99", measure.CycleP99},
+			headline{summary, "16 goroutines, one of five servers stopped: p99", measure.CycleP99}),
 		distinct("16 goroutines, by way of a proxy", measure.Links, 16, measure.AllWell).by(some),
 		distinct("16 goroutines, proxy, one server delayed", measure.Links, 16, measure.OneSlower).by(some),
 		distinct("16 goroutines, proxy, all servers delayed", measure.Links, 16, measure.AllSlower).by(some),
@@ -117,13 +121,14 @@ func fullPlan() []workload {
 		contenders("8 clients, one name, held 1 ms", 8).headed(
 			headline{contended, "8 clients, 1 ms hold: grants/s", measure.Rate},
 			headline{contended, "wait p99", measure.WaitP99},
-			headline{contended, "longest", measure.WaitMax}),
+			headline{contended, "longest", measure.WaitMax},
+			headline{summary, "8 clients want one lock: wait p99", measure.WaitP99}),
 		contenders("64 clients, one name, held 1 ms", 64).headed(
 			headline{contended, "64 clients: grants/s", measure.Rate},
 			headline{contended, "wait p99", measure.WaitP99},
 			headline{contended, "longest", measure.WaitMax}),
 		{name: "hand-over between two clients", transport: measure.TCP, handover: true, subjects: some, columns: handoverColumns,
-			headline: []headline{{contended, "hand-over", measure.Full}}},
+			headline: []headline{{contended, "hand-over", measure.Full}, {summary, "hand-over to a waiter", measure.Full}}},
 		// On loopback a round trip is so short that all is in the scheduling of processes; this one counts messages.
 		{name: "hand-over, proxy, all servers delayed", transport: measure.Links, handover: true, subjects: some,
 			columns: handoverColumns, load: measure.Load{Fault: measure.AllSlower},
