@@ -1,24 +1,27 @@
 -- Acquire (protocol steps A2, F2): grant every lock key to one owner, or none.
 --
--- KEYS       the lock keys. Beside them it reads redlock:node, the marker of a node that may grant (ready.lua), and
---            redlock:fence, a hash: fence slot -> highest ballot granted there. These are the same for every lock, and
---            an argument costs a server as much as half a command.
--- ARGV[1]    the marker as the client knows it: the server's data set, and the digest of the client's configuration
--- ARGV[2]    if refused, enter the client among those who wait for the key in the way (W2): since when it has waited, in
---            microseconds of a server's TIME, or "1": since now. Negative: it hears no messages, and polls. "0": do not
--- ARGV[3]    what a key holds that was kept for this client by release.lua: "next:" and the client's id; or ""
+-- KEYS       the lock keys. The script also reads redlock:node, the marker of a node that may grant (ready.lua), and
+--            redlock:fence, a hash: fence slot -> highest ballot granted there. These two are the same for every lock.
+--            They are not among KEYS, because each argument costs the server as much as half a command.
+-- ARGV[1]    the marker that the client expects: the server's data set, and the digest of the client's configuration
+-- ARGV[2]    if the lock is refused, how to enter the client in the queue of the key that is in the way (W2):
+--              "0"     do not
+--              "1"     as a waiter that has just arrived
+--              number  as a waiter that arrived then, in microseconds of a server's TIME
+--              A negative number: the same, but the client gets no messages and polls.
+-- ARGV[3]    the value of a key that is reserved for this client (release.lua): "next:" and the client's id; or ""
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
--- ARGV[6]    ballot, or "0" to keep no fence
+-- ARGV[6]    ballot; "0": no fencing tokens
 -- ARGV[7..]  the fence slot of each lock key, in the order of KEYS
 --
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
 --   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written
---   {"ballot", time, highest ballot}                 all are free, but a ballot as high was granted before
---   {"unready", time}                                the marker is not this one (Q1): ask ready.lua
+--   {"ballot", time, highest ballot}                 all keys are free, but the ballot is not above the highest
+--   {"unready", time}                                the marker differs (Q1): ask ready.lua
 --
--- Ballots stay below 2^53, where Lua's doubles are exact.
+-- Ballots stay below 2^53, so Lua's doubles are exact.
 
 local me, token, ttl, ballot = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local time = redis.call('TIME')
@@ -35,7 +38,7 @@ if ballot ~= '0' then
 end
 local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
--- All keys are looked at before any is written; of a single one SET tells as much.
+-- Look at all keys before writing any. For a single key, SET NX does both.
 local held, owner
 if stale or #KEYS > 1 or not redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   for i = 1, #KEYS do
@@ -51,7 +54,8 @@ if stale or #KEYS > 1 or not redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) 
 end
 
 if held then
-  if type(owner) ~= 'string' then owner = '' end -- never a lock of anybody's: something else is there
+  -- A key that is no string is no lock: something else is there.
+  if type(owner) ~= 'string' then owner = '' end
   if ARGV[2] ~= '0' then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end
@@ -63,7 +67,8 @@ if held then
 end
 if stale then return {'ballot', now, highest} end
 
-if ARGV[2] ~= '0' then -- it waits no longer: what it entered before is taken out
+-- The client no longer waits: it leaves the queues.
+if ARGV[2] ~= '0' then
   for i = 1, #KEYS do redis.pcall('ZREM', 'redlock:wait:' .. KEYS[i], me, me .. ':poll') end
 end
 

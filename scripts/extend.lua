@@ -1,15 +1,15 @@
--- Extend (protocol step R1): give every lock key a new time to live, if all are already the owner's.
+-- Extend (protocol step R1): give every lock key a new time to live, if all keys are already the owner's.
 --
 -- KEYS       the lock keys
 -- ARGV[1]    owner token
 -- ARGV[2]    time to live, milliseconds
 --
 -- Replies
---   integer              extended; this server's TIME in microseconds
---   {"missing", time}    no key is another's, but at least one is gone; nothing was written
+--   integer                           extended; this server's TIME in microseconds
+--   {"missing", time}                 at least one key is gone, none is another's; nothing was written
 --   {"held", time, pttl, owner, 0}    some key is another's; nothing was written
 --
--- A missing key is not written here: whoever finds it gone may no longer be the owner (R2).
+-- This script never writes a missing key: a client that finds its key gone may no longer be the owner (R2).
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -26,8 +26,9 @@ for i = 1, #KEYS do
 end
 if missing then return {'missing', now} end
 
--- Never made shorter: where this server's clock has been set back, the time that is left looks long, and is right again
--- once the clock is. A shorter one, counted by the wrong clock, would then be over at once, though others count on it.
+-- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and is
+-- right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment, while the
+-- lease still relies on the key.
 for i = 1, #KEYS do
   if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
 end

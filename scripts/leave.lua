@@ -1,11 +1,12 @@
--- Leave (W2): a client that gave up waiting is taken out of the queues. A key that is kept for it, or free, is kept for
--- the next who waits, who may have been told nothing: a release that favours its own process tells nobody else.
+-- Leave (protocol step W2): take a client that gave up waiting out of the queues. If a key is reserved for it, or free,
+-- reserve the key for the next waiter. A free key counts too, because the next waiter may have received no message: a
+-- release that hands the lock to a waiter of its own process sends none.
 --
--- KEYS       the lock keys, then for each, in the same order, who waits for it: redlock:wait:<key>
--- ARGV[1]    what a key holds that is kept for this client
--- ARGV[2]    how long a key is kept for who waits, milliseconds
+-- KEYS       the lock keys, then the queue of each, in the same order: redlock:wait:<key>
+-- ARGV[1]    the value of a key that is reserved for this client
+-- ARGV[2]    how long a reservation lasts, milliseconds
 --
--- Reply: 0. Who waits hears of it as release.lua says.
+-- Reply: 0. The next waiter gets a message as in release.lua.
 
 local count = #KEYS / 2
 for i = 1, count do
@@ -20,18 +21,21 @@ for i = 1, count do
       if not next then break end
       if string.sub(next, -5) == ':poll' then
         next, keep = string.sub(next, 1, -6), 2 * keep
-        redis.pcall('PUBLISH', 'redlock:released:' .. next, key) -- by now it may hear
+        -- It may be able to hear by now.
+        redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
         local behind = redis.pcall('ZRANGE', waiting, 0, 0)[1]
         if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, next .. ' ' .. key) end
         break
       end
       local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
-      if type(listeners) ~= 'number' then -- nobody can be told: it keeps its place
+      -- This client may not publish: the waiter keeps its place.
+      if type(listeners) ~= 'number' then
         redis.pcall('ZADD', waiting, first[2], next)
         next = nil
         break
       end
-      if listeners > 0 then break end -- else that client has gone
+      -- Without listeners, that client has gone: take the next one.
+      if listeners > 0 then break end
     end
     if next then
       redis.call('SET', key, next, 'PX', keep)

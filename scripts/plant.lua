@@ -1,10 +1,10 @@
--- Plant (protocol step R2): put the lock keys back on a node that lacks them, and the fence with them.
--- Sent only after a quorum extended the same lease.
+-- Plant (protocol step R2): put the lock keys and the fencing token back on a node that lacks them. Sent only after a
+-- quorum extended the same lease.
 --
 -- KEYS       the lock keys
 -- ARGV[1]    owner token
 -- ARGV[2]    time to live, milliseconds
--- ARGV[3]    the lease's ballot, or "0" where no fence is kept
+-- ARGV[3]    the lease's ballot; "0": no fencing tokens
 -- ARGV[4..]  the fence slot of each lock key, in the order of KEYS
 --
 -- Replies
@@ -25,7 +25,7 @@ end
 for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
 if ARGV[3] ~= '0' then
   for i = 4, #ARGV do
-    -- Never lowered: a later holder may have raised this slot for another name.
+    -- Never lower a slot: a later holder may have raised it for another name.
     if tonumber(redis.call('HGET', 'redlock:fence', ARGV[i]) or 0) < tonumber(ARGV[3]) then
       redis.call('HSET', 'redlock:fence', ARGV[i], ARGV[3])
     end

@@ -1,37 +1,39 @@
--- Ready (protocol steps Q1 to Q3): may this node grant? If it may have forgotten what it granted, begin or go on
--- with a quarantine, and end it when its time is over.
+-- Ready (protocol steps Q1 to Q3): may this node grant? If it may have forgotten what it granted, begin or continue a
+-- quarantine, and end it when its time is over.
 --
 -- KEYS[1]    redlock:node, the marker
 -- KEYS[2]    redlock:quarantine, which exists while a quarantine lasts
 -- KEYS[3]    redlock:config, the configuration that the clients agree on
 -- KEYS[4]    redlock:fence
--- ARGV[1]    identity of this server's data set, as INFO told it on this very connection
+-- ARGV[1]    identity: the name of this server's data set, from INFO on this same connection
 -- ARGV[2]    digest of the client's configuration
 -- ARGV[3]    the configuration
 -- ARGV[4]    MaxTTL, milliseconds
 -- ARGV[5]    how long a quarantine lasts beyond MaxTTL, milliseconds
 -- ARGV[6]    what the client asks for:
---              "look"     nothing: it does not hear enough nodes to begin or to end a quarantine
+--              "look"     nothing: it does not hear enough nodes to begin or end a quarantine
 --              ""         the usual
---              "durable"  the same, and a restart has forgotten nothing
---              "enroll"   an operator vouches that no lease is out
---              "new"      the same, but only on a server that has never been used
---              "change"   the same, also if the configuration is another one
--- ARGV[7]    the time by the clocks of the other nodes, microseconds; "0": there are none
--- ARGV[8]    how far the two clocks may move against each other, or seem to, microseconds
--- ARGV[9]    "1": the client keeps fencing tokens
+--              "durable"  the same, and a restart forgets nothing
+--              "enroll"   an operator says that no lease is out
+--              "new"      the same, but only on a server that was never used
+--              "change"   the same, also if the configuration differs
+-- ARGV[7]    the time by the other nodes' clocks, microseconds; "0": there are none
+-- ARGV[8]    how far the two clocks may move, or seem to move, against each other, microseconds
+-- ARGV[9]    "1": the client uses fencing tokens
 --
--- The marker is "<identity> <digest>" on a node that may grant, and "<identity> <digest> <end>/<end>/<longest>" on one
--- in quarantine: until that time of this server, and that time of the other nodes, in microseconds. Longest is the
--- longest lease that may be out, in milliseconds.
+-- The marker
+--   "<identity> <digest>"                          on a node that may grant
+--   "<identity> <digest> <end>/<end>/<longest>"    on a node in quarantine: its end by this server's clock and by the
+--                                                  other nodes' clocks, microseconds; the longest lease that may be
+--                                                  out, milliseconds
 --
--- Replies
---   {"ready", time, how}          it may grant; how: "already", "ended" (the quarantine is over), "restarted", "enrolled"
+-- Replies; time is this server's TIME in microseconds
+--   {"ready", time, how}          it may grant; how: "already", "ended" (the quarantine is over), "restarted" or
+--                                 "enrolled"
 --   {"quarantine", time, left}    not before so many milliseconds
---   {"unjudged", time}            it may have forgotten, and this client must not judge
---   {"differs", time, text}       the node has another configuration than the client
---   {"used", time}                "new" was asked for, and it is not
--- where time is this server's TIME in microseconds.
+--   {"unjudged", time}            it may have forgotten, and this client may only look
+--   {"differs", time, text}       the node's configuration, which is not the client's
+--   {"used", time}                "new" was asked for, and the server was used before
 
 local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local fleet, skew = tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -49,7 +51,7 @@ local function admit(how)
   redis.call('SET', KEYS[3], config)
   redis.call('DEL', KEYS[2])
   if ARGV[9] == '1' then
-    -- Small hashes are lists, searched from end to end, as long as no field is longer than 64 bytes.
+    -- Redis keeps a small hash as a list, which it searches from end to end, unless a field is longer than 64 bytes.
     redis.call('HSET', KEYS[4], string.rep('-', 80), '')
   end
   return {'ready', now, how}
@@ -62,9 +64,8 @@ local agreed = text(KEYS[3])
 
 if word == 'change' then return admit('enrolled') end
 
--- The configuration on a node binds those who ask, unless the node is in quarantine, where nobody holds anything. It
--- does not bind either where the data set is not the one that was marked, and the client hears enough others that
--- agree with its own.
+-- The configuration on a node binds a client, with two exceptions: the node is in quarantine, where nobody gets a lock;
+-- or its data set is not the marked one, and the client may begin a quarantine there.
 local same
 if markedDigest then same = markedDigest == digest else same = not agreed or agreed == config end
 local binds = not markedIdentity or ends == '' and (markedIdentity == identity or word ~= '' and word ~= 'durable')
@@ -82,7 +83,8 @@ if markedIdentity and ends == '' and same and word == 'durable' then return admi
 local own, others, longest
 if markedIdentity then own, others, longest = string.match(ends, '^(%d+)/(%d+)/(%d+)$') end
 own, others, longest = tonumber(own), tonumber(others), tonumber(longest)
-if markedIdentity ~= identity then own, others = nil end -- another's, of which only the longest lease still counts
+-- Of another data set's quarantine, only the longest lease still counts.
+if markedIdentity ~= identity then own, others = nil end
 
 if word == 'look' then
   local left = own and math.max((own - now) / 1000, redis.call('PTTL', KEYS[2])) or 0
@@ -96,10 +98,11 @@ local function confine()
   redis.call('SET', KEYS[3], config)
 end
 
--- Both clocks must say that it is over, so that neither alone can end it. If one has moved against the other since it
--- began, nobody knows how much time has passed, and it begins again.
+-- Both clocks must say that the quarantine is over, so neither can end it alone. If one has moved against the other
+-- since it began, nobody knows how much time has passed, and it begins again.
 if own and (fleet == 0 or math.abs((now - own) - (fleet - others)) <= skew) then
-  if maxTTL > longest then -- leases may be out that are longer than whoever began it knew
+  -- Leases may be out that are longer than the client knew which began the quarantine.
+  if maxTTL > longest then
     own, longest, same = own + (maxTTL - longest) * 1000, maxTTL, false
     if fleet > 0 then others = others + (own - now) - (others - fleet) end
   end
@@ -109,7 +112,7 @@ if own and (fleet == 0 or math.abs((now - own) - (fleet - others)) <= skew) then
   return {'quarantine', now, math.ceil(left)}
 end
 
--- Another server or data set, or nothing is known of any. Leases may be out that are as long as either configuration
+-- A new quarantine: the data set is another one, or nothing is known. Leases may be out as long as either configuration
 -- allows.
 longest = math.max(maxTTL, longest or 0, tonumber(string.match(agreed or '', 'MaxTTL (%d+)ms') or 0))
 local length = longest + margin

@@ -1,29 +1,30 @@
--- Release (protocol steps A5, L1): delete the lock keys that are still the owner's, and say so. A key that others
--- wait for here is kept for the first of them, for a short while (W2).
+-- Release (protocol steps A5, L1): delete the lock keys that are still the owner's. If a key has waiters here, reserve
+-- it for the first of them for a short time instead (W2).
 --
 -- KEYS       the lock keys
 -- ARGV[1]    owner token
--- ARGV[2]    how long a key is kept for who waits, milliseconds; "0": not at all
--- ARGV[3]    a minimum hold: the key is not deleted, but keeps the owner for no more than so many milliseconds.
+-- ARGV[2]    how long a reservation lasts, milliseconds; "0": make none
+-- ARGV[3]    a minimum hold (H2): do not delete the key, but let the owner keep it for at most so many milliseconds.
 --            Absent or "0": there is none
 --
--- Reply: how many keys were the owner's, as a negative number if one was kept for somebody. All of them: it was
--- ours. Fewer: it no longer was.
+-- Reply: how many keys were the owner's; negative if one was reserved. Fewer than all: the lock was no longer ours.
 --
--- The client for which a key was kept hears of it on a channel of its own. The messages are only hints, so a server that
--- forbids them (an ACL) still releases. Of a key that is left for a minimum hold, the first who waits hears too: it asks,
--- and learns when the key expires.
+-- The reservation
+--   The key holds "next:<client id>", and the client gets a message on its own channel. Messages are only hints: a
+--   server that forbids them (an ACL) still releases. With a minimum hold, the first waiter gets a message too: it
+--   asks, and learns when the key expires.
 --
--- A waiter that is entered as "<what the key will hold>:poll" hears no messages: the key is kept for it twice as long,
--- and the waiter behind it is told, as "<what the key holds> <key>", to look whether it was used. A client that may
--- not publish has owner tokens in capitals, and whoever meets one polls.
+-- Clients without messages
+--   A waiter that is queued as "next:<client id>:poll" gets no messages and polls. Its reservation lasts twice as long.
+--   The waiter behind it gets the message "next:<client id> <key>", and looks whether the reservation was used.
+--   A client that may not publish has owner tokens in capital letters. A waiter that meets one polls.
 
 local released, kept, rest = 0, false, ARGV[3] or '0'
 for i = 1, #KEYS do
   local key = KEYS[i]
   local owner = redis.pcall('GET', key)
   if rest ~= '0' and owner == ARGV[1] then
-    -- Only ever made shorter: what comes late must not hold the lock for longer.
+    -- Only ever make the time shorter: a late release must not hold the lock longer.
     local left = redis.call('PTTL', key)
     if left < 0 or left > tonumber(rest) then redis.call('PEXPIRE', key, rest) end
     local first = redis.pcall('ZRANGE', 'redlock:wait:' .. key, 0, 0)[1]
@@ -37,19 +38,23 @@ for i = 1, #KEYS do
       if not next then break end
       if string.sub(next, -5) == ':poll' then
         next, keep = string.sub(next, 1, -6), 2 * keep
-        redis.pcall('PUBLISH', 'redlock:released:' .. next, key) -- by now it may hear
+        -- It may be able to hear by now.
+        redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
         local behind = redis.pcall('ZRANGE', waiting, 0, 0)[1]
         if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, next .. ' ' .. key) end
         break
       end
       local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
-      if type(listeners) ~= 'number' then -- nobody can be told
-        if string.find(ARGV[1], '%u') then keep = 2 * keep break end -- as who met this owner knows, and polls
+      -- This client may not publish. If its token is in capitals, the waiter has met it and polls: reserve the key all
+      -- the same. Otherwise the waiter keeps its place.
+      if type(listeners) ~= 'number' then
+        if string.find(ARGV[1], '%u') then keep = 2 * keep break end
         redis.pcall('ZADD', waiting, first[2], next)
         next = nil
         break
       end
-      if listeners > 0 then break end -- else that client has gone
+      -- Without listeners, that client has gone: take the next one.
+      if listeners > 0 then break end
     end
     if next then
       redis.call('SET', key, next, 'PX', keep)
