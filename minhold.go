@@ -13,7 +13,7 @@ import "time"
 // the processes' ticks are apart, and shorter than the interval. Otherwise work that is done in a moment would run again
 // in the process that ticks a little later.
 //
-// No node keeps a lock for longer than [Config.MaxTTL], so d must be shorter by 1 % and three NodeTimeouts; if it is not,
+// No node keeps a lock for longer than [Config.MaxTTL], so d must be shorter by 1 % and four NodeTimeouts; if it is not,
 // acquiring the lock is [ErrInvalid]. Leases are valid, renewed and lost as without it. Release returns nil when a quorum
 // keeps the lock for the rest. A waiting Acquire gets it when d is over.
 func (l Lock) WithMinHold(d time.Duration) Lock {
@@ -31,14 +31,15 @@ func (l Lock) WithMinHold(d time.Duration) Lock {
 	})
 }
 
-// keptFor is how long the keys must live from when an acquire writes them, so that they do until minHold after it was
-// won: the round takes up to NodeTimeout, and the wait for its clocks (C2) up to twice that. 0: no minimum.
+// keptFor is how long the keys must live from when an acquire writes them, so that they live until minHold after the
+// acquisition. A round that asks one node first takes up to two NodeTimeouts, and the wait for its clocks (C2) up to two
+// more. 0: there is no minimum hold.
 func (s *spec) keptFor() time.Duration {
 	if s.minHold <= 0 {
 		return 0
 	}
 	cfg := &s.client.cfg
-	return s.minHold + driftOf(s.minHold, cfg.Drift) + 3*cfg.NodeTimeout
+	return s.minHold + driftOf(s.minHold, cfg.Drift) + 4*cfg.NodeTimeout
 }
 
 // rest is how long the keys must live from now on, for the minimum hold; 0: no longer.

@@ -155,6 +155,14 @@ func (s *server) locks(old bool) map[string]string {
 	return locks
 }
 
+// timeToLive is how long the server keeps the key.
+func (s *server) timeToLive(key string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redis.SetTime(s.nowLocked())
+	return s.redis.TTL(key)
+}
+
 // dial opens a client's connection.
 func (s *server) dial(client int) (redis.Conn, error) {
 	s.mu.Lock()
