@@ -109,7 +109,7 @@ func TestTheDocumentsNameTestsThatThereAre(t *testing.T) {
 
 // Every --flag in the documents is a flag of the command, or one of redis-server.
 func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
-	known := []string{"help", "appendonly", "appendfsync"}
+	known := []string{"help", "appendonly", "appendfsync", "bind", "port", "save", "daemonize"}
 	sources, err := filepath.Glob("cmd/redlock/*.go")
 	require.NoError(t, err)
 	for _, source := range sources {

@@ -62,7 +62,6 @@ var retiredWords = []retired{
 	{`(may|might|can|could|must) yet`, "still", "A node that may yet grant.", false},
 	{`how (long|much longer) yet`, "how much longer", "It says how long yet.", false},
 	{`(is|was|were|are|be|been|being) had`, "acquired, held", "The lock is had by one client.", false},
-	{`told`, "notified, asked, reported, known from; or say who says it", "The waiter is told.", false},
 }
 
 var retiredPatterns = func() (compiled []*regexp.Regexp) {
