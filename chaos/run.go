@@ -131,11 +131,7 @@ func (r *run) open(ctx context.Context) error {
 	errs := make([]error, len(r.actors))
 	var wg sync.WaitGroup
 	for i, a := range r.actors {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			errs[i] = a.Warm(ctx, fmt.Sprintf("chaos/warm-%d", a.ID))
-		}()
+		wg.Go(func() { errs[i] = a.Warm(ctx, fmt.Sprintf("chaos/warm-%d", a.ID)) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -214,19 +210,13 @@ func (r *run) child() (*traffic.ChildActor, error) {
 func (r *run) perform(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	var observers, workers sync.WaitGroup
-	observers.Add(1)
-	go func() {
-		defer observers.Done()
+	observers.Go(func() {
 		traffic.Observe(watching, r.log, r.site.Nodes(), []string{scriptLock, trafficLock}, r.look)
-	}()
+	})
 	working, stop := context.WithCancel(ctx)
 	for _, a := range r.actors[r.play.Actors:] {
 		source := r.stage.Fork()
-		workers.Add(1)
-		go func() {
-			defer workers.Done()
-			a.Work(ctx, working, r.others, r.stage.Pace(), source)
-		}()
+		workers.Go(func() { a.Work(ctx, working, r.others, r.stage.Pace(), source) })
 	}
 	r.broken = r.script(ctx)
 	stop()
@@ -273,11 +263,7 @@ func (r *run) closeClients() error {
 		defer close(closed)
 		var wg sync.WaitGroup
 		for _, a := range r.actors {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				_ = a.Close()
-			}()
+			wg.Go(func() { _ = a.Close() })
 		}
 		wg.Wait()
 	}()

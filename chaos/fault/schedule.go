@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // A Timed is a fault with its beginning and its length.
@@ -125,12 +127,8 @@ func (s *Site) Run(ctx context.Context, schedule Schedule) error {
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	began := time.Now()
 	for _, d := range steps {
-		timer := time.NewTimer(d.at - time.Since(began))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := sleep.For(ctx, d.at-time.Since(began)); err != nil {
+			return err
 		}
 		do := s.Begin
 		if d.heal {

@@ -94,11 +94,7 @@ func subscriptionsKilled(ctx context.Context, s *Stage) error {
 	defer stop()
 	work := func(a *traffic.Actor, g *traffic.Guarded) {
 		r := s.Fork()
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			a.Work(ctx, going, g, s.Pace(), r)
-		}()
+		wg.Go(func() { a.Work(ctx, going, g, s.Pace(), r) })
 	}
 	for i := range manyLocks {
 		g := traffic.NewGuarded(fmt.Sprintf("chaos/many-%d", i+1))

@@ -64,11 +64,7 @@ func (s *Stage) contend(ctx context.Context, actors ...*traffic.Actor) (stop fun
 	var wg sync.WaitGroup
 	for _, a := range actors {
 		r := s.Fork()
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			a.Work(ctx, going, s.Lock, s.Pace(), r)
-		}()
+		wg.Go(func() { a.Work(ctx, going, s.Lock, s.Pace(), r) })
 	}
 	return func() {
 		cancel()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/redlock/chaos/fault"
 	"github.com/quorumlock/redlock/chaos/traffic"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // A Stage is everything that a script uses: the fleet, and the clients that follow the script.
@@ -157,16 +158,7 @@ func (s *Stage) Release(ctx context.Context, h *traffic.Held) {
 }
 
 // Sleep returns early only if ctx ends.
-func (s *Stage) Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
+func (s *Stage) Sleep(ctx context.Context, d time.Duration) error { return sleep.For(ctx, d) }
 
 // AwaitGrants waits for n more grants, to any client and for any name. It reports whether they came.
 func (s *Stage) AwaitGrants(ctx context.Context, n int, patience time.Duration) bool {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // Everything that the baselines on one master have in common. The file of each baseline shows only how it takes a
@@ -109,12 +111,8 @@ func poll(ctx context.Context, try func() (taken bool, err error)) error {
 		if taken, err := try(); taken || err != nil {
 			return err
 		}
-		timer := time.NewTimer(pollEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: %w", ErrRefused, ctx.Err())
-		case <-timer.C:
+		if err := sleep.For(ctx, pollEvery); err != nil {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // An Actor is one client of a run. Its methods may be called concurrently.
@@ -85,8 +86,7 @@ func (a *Actor) Warm(ctx context.Context, name string) error {
 				_ = lease.Release(ctx)
 				return nil
 			}
-			nap(ctx, 10*time.Millisecond)
-			if ctx.Err() != nil {
+			if sleep.For(ctx, 10*time.Millisecond) != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 const (
@@ -21,18 +22,16 @@ const (
 func Observe(ctx context.Context, l *Log, nodes, names []string, dial func(ctx context.Context, node string) (redis.Conn, error)) {
 	var wg sync.WaitGroup
 	for _, node := range nodes {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			o := &observer{log: l, node: node, names: names, owners: make([]string, len(names))}
 			for ctx.Err() == nil {
 				if conn, err := dial(ctx, node); err == nil {
 					o.watch(ctx, conn)
 					conn.Close()
 				}
-				nap(ctx, lookEvery)
+				_ = sleep.For(ctx, lookEvery)
 			}
-		}()
+		})
 	}
 	wg.Wait()
 }
@@ -66,7 +65,7 @@ func (o *observer) watch(ctx context.Context, conn redis.Conn) {
 				o.log.Add(history.Event{Kind: history.Owner, Node: o.node, Resource: name, Token: owner})
 			}
 		}
-		nap(ctx, lookEvery)
+		_ = sleep.For(ctx, lookEvery)
 	}
 }
 

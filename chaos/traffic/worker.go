@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // A Pace is how a worker works.
@@ -24,13 +26,13 @@ func (a *Actor) Work(ctx, stop context.Context, g *Guarded, p Pace, r *rand.Rand
 			pause *= 4 // try less often while nothing is granted
 		} else {
 			held.Read()
-			nap(context.Background(), p.Work) // so that another write could come in between
+			time.Sleep(p.Work) // so that another write could come in between
 			held.Write()
 			release, done := context.WithTimeout(context.WithoutCancel(ctx), p.Wait)
 			_ = held.Release(release) // its error is recorded
 			done()
 		}
-		nap(stop, pause)
+		_ = sleep.For(stop, pause)
 	}
 }
 
@@ -39,13 +41,4 @@ func (a *Actor) wait(ctx context.Context, g *Guarded, patience time.Duration) *H
 	defer done()
 	held, _ := a.Acquire(ctx, g) // its error is recorded
 	return held
-}
-
-func nap(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -83,17 +83,12 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 	if !f.embedded {
 		var err error
 		// If no node answers, the flags alone decide. The next step then waits or reports the outage.
-		if cfg, err = agreed(ctx, cfg); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
+		if cfg, err = redlock.AgreedConfig(ctx, cfg); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			return cfg, failure(err)
 		}
 	}
 	cfg.TTL = f.leaseTTL(cfg.MaxTTL)
 	return cfg, nil
-}
-
-// agreed fills in what the flags leave open from the configuration on the nodes.
-func agreed(ctx context.Context, cfg redlock.Config) (redlock.Config, error) {
-	return redlock.AgreedConfig(ctx, cfg)
 }
 
 // connect makes a client for the nodes.

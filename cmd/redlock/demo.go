@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 const (
@@ -130,6 +131,6 @@ func (s *stage) play(ctx context.Context, f *fleet.Fleet, view *view) (err error
 	if err := s.script(ctx, clients[0]); err != nil && ctx.Err() == nil {
 		return err
 	}
-	sleep(ctx, time.Until(s.began.Add(s.length)))
+	_ = sleep.For(ctx, time.Until(s.began.Add(s.length)))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 const demoPoll = 20 * time.Millisecond
@@ -26,8 +27,8 @@ func (s *stage) script(ctx context.Context, client *redlock.Client) error {
 		{0.60, func() error { return s.restart(ctx, a) }},
 		{0.60, func() error { return s.awaitVote(ctx, client, a) }},
 	} {
-		if !sleep(ctx, time.Until(s.began.Add(time.Duration(step.at*float64(s.length))))) {
-			return ctx.Err()
+		if err := sleep.For(ctx, time.Until(s.began.Add(time.Duration(step.at*float64(s.length))))); err != nil {
+			return err
 		}
 		if err := step.do(); err != nil {
 			return err
@@ -53,8 +54,8 @@ func (s *stage) pauseHolder(ctx context.Context, client *redlock.Client) error {
 
 	newer := uint64(0)
 	for newer <= lease.Fence() {
-		if !sleep(ctx, demoPoll) {
-			return ctx.Err()
+		if err := sleep.For(ctx, demoPoll); err != nil {
+			return err
 		}
 		_, newer = s.counter.read()
 	}
@@ -100,8 +101,6 @@ func (s *stage) awaitVote(ctx context.Context, client *redlock.Client, node int)
 	for {
 		status := client.Status(ctx)[node]
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
 		case status.Quarantine > 0:
 			if !q.seen {
 				q.seen = true
@@ -117,18 +116,8 @@ func (s *stage) awaitVote(ctx context.Context, client *redlock.Client, node int)
 			s.event("%s votes again, %.1fs after its restart", q.node, q.took.Seconds())
 			return nil
 		}
-		sleep(ctx, demoPoll)
-	}
-}
-
-// sleep reports whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		if err := sleep.For(ctx, demoPoll); err != nil {
+			return err
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // try executes on each node every command that a lock needs. This is the only way to find missing rights of the node's
@@ -38,7 +39,7 @@ func awaitFree(ctx context.Context, client *redlock.Client, name string) {
 		if !slices.ContainsFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Held || n.Reserved }) {
 			return
 		}
-		sleep(ctx, 5*time.Millisecond)
+		_ = sleep.For(ctx, 5*time.Millisecond)
 	}
 }
 

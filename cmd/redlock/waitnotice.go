@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // noticeAfter is how long a wait may last without a message.
@@ -34,7 +35,7 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 	go func() {
 		defer close(done)
 		said := map[bool]bool{} // true: that the lock is held; false: that there is no quorum
-		for len(said) < 2 && sleep(ctx, noticeAfter) {
+		for len(said) < 2 && sleep.For(ctx, noticeAfter) == nil {
 			refusal := w.last.Load()
 			if refusal == nil {
 				continue
