@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What judges a lock must not share its mistakes.
+// The judge must not share code, and so mistakes, with the lock.
 func TestOnlyTheSubjectOfThisLibraryKnowsThisLibrary(t *testing.T) {
 	const library = "github.com/quorumlock/redlock"
 	var knows []string

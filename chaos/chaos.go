@@ -1,9 +1,9 @@
-// Package chaos puts a lock to the test: it runs a subject on a fleet of Redis nodes, hurts the fleet as a
-// scenario says, records what happened, and judges the record.
+// Package chaos tests locks under faults. It runs a lock, the subject, on a fleet of Redis nodes. It injects the faults
+// of a scenario, records what happens, and judges the record.
 //
 //	outcome, err := chaos.Run(ctx, chaos.Options{Scenario: "failover", Subject: myLock{}})
 //
-// A subject is any lock library behind the few methods of package subject.
+// A subject is any lock library with the few methods that package subject defines.
 package chaos
 
 import (
@@ -23,59 +23,58 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// Options say what is put to the test, and how. Only Subject is required.
+// Options say what is tested, and how. Only Subject is required.
 type Options struct {
 	Scenario string          // its name, see scenario.All. Default: "control"
 	Subject  subject.Subject // the lock
 	Fleet    string          // "embedded", "process" or "docker". Default: "process"
-	Image    string          // of a docker fleet. Default: an official one, or else this machine's redis-server
+	Image    string          // of a docker fleet. Default: an official one, or one made from this machine's redis-server
 	Nodes    int             // Default 5
-	Clients  int             // those of the script included. Default 8
+	Clients  int             // including those of the script. Default 8
 	Length   time.Duration   // of the run; a script may take longer. Default 20s
 	TTL      time.Duration   // of the leases. Default 1s, at least 100ms
-	Seed     uint64          // the same seed does the same faults and pauses. Default 1
-	Replay   string          // the command that runs it again, for the record
-	// Child is a command that calls traffic.ServeChild with its standard input and output: scenarios that
-	// stop or kill a client need it. Default: none, and these scenarios are not possible.
+	Seed     uint64          // the same seed gives the same faults and pauses. Default 1
+	Replay   string          // the command that repeats the run, for the record
+	// Child is a command that calls traffic.ServeChild with its standard input and output. Scenarios that stop or kill
+	// a client need it. Default: none; these scenarios cannot run then.
 	Child   []string
-	History io.Writer // gets the history as it happens. Default: nowhere
-	Log     io.Writer // is told what goes on, a line each. Default: nowhere
+	History io.Writer // receives the history as it is recorded. Default: none
+	Log     io.Writer // receives the progress, line by line. Default: none
 }
 
-// An Outcome is what came of a run.
+// An Outcome is the result of a run.
 type Outcome struct {
 	check.Result
-	// Unmet are things that the scenario expects of any lock and that were not so. They are about service, not
-	// safety, and no part of the verdict.
+	// Unmet are expectations of the scenario that were not met. They are about service, not safety, and not part of the
+	// verdict.
 	Unmet []string `json:"unmet"`
 	// Panics are the subject's.
 	Panics []string `json:"panics"`
-	// Error is why the scenario was not played to its end. What was recorded until then is judged.
+	// Error is why the scenario was aborted. What was recorded until then is judged.
 	Error string `json:"error,omitempty"`
-	// History is the record, a line an event.
+	// History is the record, one line per event.
 	History []byte `json:"-"`
 }
 
-// OK says whether there is nothing to complain of.
+// OK reports whether the verdict is safe and nothing else went wrong.
 func (o *Outcome) OK() bool {
 	return o.Verdict == check.Safe && len(o.Unmet) == 0 && len(o.Panics) == 0 && o.Error == ""
 }
 
-// ErrUnable is wrapped by errors that say why a scenario cannot be done here. It was then left out, which is
-// not to say that it was passed.
+// ErrUnable means that a scenario cannot run here: it was left out, not passed. Errors that say why wrap it.
 var ErrUnable = scenario.ErrUnable
 
 const (
 	defaultClients = 8
 	defaultLength  = 20 * time.Second
 	defaultTTL     = time.Second
-	minTTL         = 100 * time.Millisecond // less is noise on a machine with something else to do
+	minTTL         = 100 * time.Millisecond // less is too noisy on a busy machine
 	maxNodes       = 15
 	maxClients     = 256
 	maxLength      = time.Hour
 )
 
-// ErrInvalid is wrapped by errors that say which of the Options is wrong.
+// ErrInvalid means that the Options are wrong. Errors that say what is wrong wrap it.
 var ErrInvalid = errors.New("invalid options")
 
 func (o Options) withDefaults() Options {
@@ -103,8 +102,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate says what is wrong with the options, wherever they are to be used: an error that is ErrInvalid.
-// Whether this machine can do the scenario is for Run to say.
+// Validate returns an error that is ErrInvalid if the options are wrong on any machine. Whether this machine can run
+// the scenario is found out by Run.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	_, err := scenario.ByName(o.Scenario)
@@ -131,7 +130,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// validate also says whether it can be done here.
+// validate also checks whether the scenario can run here.
 func (o Options) validate() (Options, scenario.Scenario, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
@@ -148,9 +147,8 @@ func (o Options) validate() (Options, scenario.Scenario, error) {
 	return o, play, nil
 }
 
-// Run puts a subject to the test. An error means that there is no outcome, because the scenario cannot be
-// done here (ErrUnable), or because something failed that is not the subject. All that Run started is gone
-// when it returns, also where ctx ended before.
+// Run tests a subject. An error means that there is no outcome: the scenario cannot run here (ErrUnable), or something
+// other than the subject failed. When Run returns, everything that it started has ended, even if ctx ended before.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	o, play, err := o.validate()
 	if err != nil {

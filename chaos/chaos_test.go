@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// short is a run that takes hardly more time than its script.
+// short is a run that is hardly longer than its script.
 func short(t *testing.T, kind fleet.Kind, play, name string) chaos.Options {
 	t.Helper()
 	fleettest.Require(t, kind)
@@ -56,9 +56,9 @@ func short(t *testing.T, kind fleet.Kind, play, name string) chaos.Options {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	ttl := 500 * time.Millisecond
-	// A baseline is seen unsafe only if the second client has the lock before the first one's lease is over by its
-	// clock, however busy the machine. An engine with much to do may take long for one fault; and plain-redlock,
-	// which has little patience with its nodes, for its tries.
+	// A baseline shows as unsafe only if the second client gets the lock before the first one's lease ends by its
+	// clock, even on a busy machine. A busy container engine may take long for one fault. plain-redlock has short
+	// timeouts, so its tries may take long.
 	switch {
 	case kind == fleet.Docker || name == "plain-redlock":
 		ttl = 2 * time.Second
@@ -71,7 +71,7 @@ func short(t *testing.T, kind fleet.Kind, play, name string) chaos.Options {
 	}
 }
 
-// run skips what this machine lacks the means for.
+// run skips the test if this machine does not support the scenario.
 func run(t *testing.T, o chaos.Options) *chaos.Outcome {
 	t.Helper()
 	outcome, err := chaos.Run(t.Context(), o)
@@ -99,7 +99,7 @@ func requireSafe(t *testing.T, o *chaos.Outcome) {
 	}
 	assert.Equal(t, check.Safe, o.Verdict)
 	assert.Positive(t, o.Acquired)
-	assert.Positive(t, o.OwnerEvents, "without an observer it means little")
+	assert.Positive(t, o.OwnerEvents, "without an observer the verdict means little")
 }
 
 // runUntilUnsafe runs it until the lock is seen unsafe, a few times at most: a second client must acquire while the
@@ -121,20 +121,20 @@ func TestEveryLockIsSafeWhereNothingHappens(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s", kind, s.Name()), func(t *testing.T) {
 				t.Parallel()
 				o := short(t, kind, "control", s.Name())
-				o.Clients = 2 // more of them get in each other's way, where a lock has little patience with its nodes
+				o.Clients = 2 // with more clients, a lock with short timeouts may not make progress
 				requireSafe(t, run(t, o))
 			})
 		}
 	}
 }
 
-// weakness is the scenario that each baseline was written to fail.
+// weakness has the scenario that each baseline was written to fail.
 var weakness = map[string]string{
 	"setnx-expire": "dead-holder", "getset": "client-clock", "get-del": "late-release", "single": "failover", "watchdog": "failover",
 }
 
-// REDLOCK_CHAOS=full in the environment runs every baseline in every scenario that is said to show it unsafe;
-// else it is each baseline once, and each scenario once.
+// With REDLOCK_CHAOS=full in the environment, every baseline runs in every scenario that shows it unsafe. Otherwise
+// each baseline and each scenario runs once.
 func TestEachBaselineIsSeenUnsafeWhereItIsSaidToBe(t *testing.T) {
 	for _, play := range scenario.All() {
 		for i, name := range play.Fails {
@@ -159,7 +159,7 @@ func TestThisLibraryIsSafeInEveryScenario(t *testing.T) {
 			o := run(t, short(t, fleet.Process, play.Name, "redlock"))
 			requireSafe(t, o)
 			assert.Zero(t, o.FencedStaleAccepted)
-			if len(o.Unmet) > 0 { // a matter of time, which a busy machine may not have
+			if len(o.Unmet) > 0 { // a busy machine may be too slow
 				t.Logf("late: %q", o.Unmet)
 			}
 		})
@@ -181,12 +181,12 @@ func TestThisLibraryServesAgainSoonAfterAnOutage(t *testing.T) {
 
 func TestADefenceOfThisLibraryThatIsSwitchedOffIsMissed(t *testing.T) {
 	o := short(t, fleet.Process, "clock-ahead", "redlock")
-	o.TTL = 2 * time.Second // long enough for a busy machine to let the second client in
+	o.TTL = 2 * time.Second // long enough for the second client on a busy machine
 	o.Subject = subject.Redlock{Configure: func(cfg *redlock.Config) { cfg.ClockBand = -1 }}
 	outcome := runUntilUnsafe(t, o)
 	assert.Equal(t, check.Unsafe, outcome.Verdict)
 	assert.Positive(t, outcome.Overlaps)
-	assert.Zero(t, outcome.FencedStaleAccepted, "the fences hold all the same")
+	assert.Zero(t, outcome.FencedStaleAccepted, "the fencing tokens still work")
 }
 
 func TestEveryBaselineHasAScenarioThatShowsItsWeakness(t *testing.T) {
@@ -253,14 +253,14 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		wrong(&o)
 		_, err := chaos.Run(t.Context(), o)
 		require.ErrorContains(t, err, want)
-		if want != "are too few" { // which depends on the scenario
+		if want != "are too few" { // this depends on the scenario
 			require.ErrorIs(t, err, chaos.ErrInvalid)
 			require.EqualError(t, o.Validate(), err.Error())
 		}
 	}
 }
 
-// A stumbler panics at its nth acquire.
+// A stumbler panics after this many acquires.
 type stumbler struct {
 	subject.Redlock
 	after    int64
@@ -299,14 +299,14 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	o := short(t, fleet.Process, "rolling-restart", "redlock")
 	o.Length = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
-	o.History = writer(func(line []byte) (int, error) { // the first is written when all runs
+	o.History = writer(func(line []byte) (int, error) { // the first line is written when everything runs
 		cancel()
 		return len(line), nil
 	})
 	began := time.Now()
 	_, err := chaos.Run(ctx, o)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Less(t, time.Since(began), o.Length, "it did not play on")
+	assert.Less(t, time.Since(began), o.Length, "it stopped early")
 }
 
 type writer func([]byte) (int, error)

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	startPatience = 3 * time.Minute  // for a fleet, with the building of an image in it
+	startPatience = 3 * time.Minute  // for a fleet, including building an image
 	openPatience  = 30 * time.Second // for the clients' first locks
-	endPatience   = 15 * time.Second // for a subject to let go of everything
+	endPatience   = 15 * time.Second // for a subject to close its clients
 	maxCalm       = 3 * time.Second  // before the faults, and after them
 )
 
-// The two names that are locked: the script's, and that of the clients beside it.
+// The names of the two locks: of the script, and of the traffic.
 const (
 	scriptLock  = "chaos/lock"
 	trafficLock = "chaos/traffic"
@@ -43,9 +43,9 @@ type run struct {
 	log    *traffic.Log
 	stage  *scenario.Stage
 	actors []*traffic.Actor
-	opened map[int]subject.Options // of each client, for those that are opened anew
+	opened map[int]subject.Options // by client, to open it again
 	others *traffic.Guarded        // what the traffic contends for
-	broken error                   // why the scenario was not played to its end
+	broken error                   // why the scenario was aborted
 }
 
 func (r *run) say(format string, args ...any) {
@@ -54,7 +54,7 @@ func (r *run) say(format string, args ...any) {
 	}
 }
 
-// whole is the run from the start of the fleet to its end.
+// whole is the complete run, from the start of the fleet to its end.
 func (r *run) whole(ctx context.Context) (err error) {
 	r.say("%s with %s: start of %d %s nodes", r.play.Name, r.Subject.Name(), r.Nodes, r.Fleet)
 	starting, started := context.WithTimeout(ctx, startPatience)
@@ -94,7 +94,7 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.open(ctx)
 }
 
-// tell records a fault, and says so.
+// tell records a fault and logs it.
 func (r *run) tell(e history.Event, f fault.Fault) {
 	r.log.Add(e)
 	how := ""
@@ -104,8 +104,8 @@ func (r *run) tell(e history.Event, f fault.Fault) {
 	r.say("  %6.2fs  %s%v", r.log.Since().Seconds(), how, f)
 }
 
-// open opens the clients and has each take a lock of its own, so that all are connected before anything is
-// done to the nodes. The first of them may take the nodes for new ones.
+// open opens the clients and lets each acquire a lock that no other client uses, so that all are connected before the
+// first fault. Only the first client knows that the nodes are new.
 func (r *run) open(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, openPatience)
 	defer done()
@@ -131,11 +131,7 @@ func (r *run) open(ctx context.Context) error {
 	errs := make([]error, len(r.actors))
 	var wg sync.WaitGroup
 	for i, a := range r.actors {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			errs[i] = a.Warm(ctx, fmt.Sprintf("chaos/warm-%d", a.ID))
-		}()
+		wg.Go(func() { errs[i] = a.Warm(ctx, fmt.Sprintf("chaos/warm-%d", a.ID)) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -144,20 +140,20 @@ func (r *run) open(ctx context.Context) error {
 	return nil
 }
 
-// closeClient ends a client as a process does that ends in order, and records it.
+// closeClient closes a client, like a process that exits normally, and records it.
 func (r *run) closeClient(a *traffic.Actor) error {
 	r.tellClient(a, "close")
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close() }() // ends with the subject
 	select {
-	case <-closed: // what the subject says to it is of no interest
+	case <-closed: // the error of the subject is ignored
 		return nil
 	case <-time.After(endPatience):
 		return fmt.Errorf("client %d did not close within %v", a.ID, endPatience)
 	}
 }
 
-// reopen gives an actor whose client was closed a new one, at the same addresses.
+// reopen gives an actor whose client was closed a new client with the same addresses.
 func (r *run) reopen(ctx context.Context, a *traffic.Actor) error {
 	ctx, done := context.WithTimeout(ctx, openPatience)
 	defer done()
@@ -175,7 +171,7 @@ func (r *run) tellClient(a *traffic.Actor, what string) {
 	r.say("  %6.2fs  %s(client-%d)", r.log.Since().Seconds(), what, a.ID)
 }
 
-// openClient takes a panic for an error: nothing can be said of a lock that cannot be opened.
+// openClient turns a panic into an error: a lock that cannot be opened cannot be judged.
 func (r *run) openClient(ctx context.Context, o subject.Options) (client subject.Client, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -201,7 +197,7 @@ func (r *run) options(id int) (subject.Options, error) {
 	return o, nil
 }
 
-// child makes client 1 a process of its own.
+// child starts client 1 as a separate process.
 func (r *run) child() (*traffic.ChildActor, error) {
 	urls, err := r.site.URLs(1)
 	if err != nil {
@@ -210,29 +206,23 @@ func (r *run) child() (*traffic.ChildActor, error) {
 	return traffic.StartChild(1, r.log, traffic.ChildSpec{Command: r.Child, Subject: r.Subject.Name(), URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable})
 }
 
-// perform plays the scenario among the traffic, and lets everything calm down after it.
+// perform runs the script beside the traffic, and then lets everything end.
 func (r *run) perform(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	var observers, workers sync.WaitGroup
-	observers.Add(1)
-	go func() {
-		defer observers.Done()
+	observers.Go(func() {
 		traffic.Observe(watching, r.log, r.site.Nodes(), []string{scriptLock, trafficLock}, r.look)
-	}()
+	})
 	working, stop := context.WithCancel(ctx)
 	for _, a := range r.actors[r.play.Actors:] {
 		source := r.stage.Fork()
-		workers.Add(1)
-		go func() {
-			defer workers.Done()
-			a.Work(ctx, working, r.others, r.stage.Pace(), source)
-		}()
+		workers.Go(func() { a.Work(ctx, working, r.others, r.stage.Pace(), source) })
 	}
 	r.broken = r.script(ctx)
 	stop()
 	workers.Wait()
 	err := r.closeClients()
-	_ = r.stage.Sleep(context.WithoutCancel(ctx), 50*time.Millisecond) // for the observers to see the last releases
+	_ = r.stage.Sleep(context.WithoutCancel(ctx), 50*time.Millisecond) // so that the observers see the last releases
 	unwatch()
 	observers.Wait()
 	if ctx.Err() != nil {
@@ -241,7 +231,7 @@ func (r *run) perform(ctx context.Context) error {
 	return err
 }
 
-// script is the scenario, with some calm before it and after it.
+// script runs the scenario, with some time without faults before and after it.
 func (r *run) script(ctx context.Context) error {
 	began := time.Now()
 	calm := min(r.Length/5, maxCalm)
@@ -251,13 +241,13 @@ func (r *run) script(ctx context.Context) error {
 	err := r.play.Play(ctx, r.stage)
 	err = errors.Join(err, r.site.HealAll(context.WithoutCancel(ctx)))
 	if err != nil {
-		r.log.Note("the scenario was not played to its end: %v", err)
+		r.log.Note("the scenario was aborted: %v", err)
 		return err
 	}
 	return r.stage.Sleep(ctx, max(calm, r.Length-time.Since(began)))
 }
 
-// look opens an observer's connection to whoever is at the node's address.
+// look opens an observer's connection to the server that is now at the node's address.
 func (r *run) look(ctx context.Context, node string) (redis.Conn, error) {
 	n, err := r.site.Server(node)
 	if err != nil {
@@ -266,18 +256,14 @@ func (r *run) look(ctx context.Context, node string) (redis.Conn, error) {
 	return n.DialDirect(ctx, traffic.ObserverPatience)
 }
 
-// closeClients closes them all at once. What the subject says to it is of no interest any more.
+// closeClients closes all clients at once. Errors of the subject are ignored.
 func (r *run) closeClients() error {
 	closed := make(chan struct{})
-	go func() { // ends with the subject; if that never lets go, with this process
+	go func() { // ends with the subject, or with this process if the subject never returns
 		defer close(closed)
 		var wg sync.WaitGroup
 		for _, a := range r.actors {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				_ = a.Close()
-			}()
+			wg.Go(func() { _ = a.Close() })
 		}
 		wg.Wait()
 	}()

@@ -12,36 +12,36 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// Judge judges a history. An error says that it is none: see [history.Validate]; or that the checks
+// Judge judges a history. An error means that it is not a valid history (see [history.Validate]), or that the checks
 // contradict each other, which is a bug of this package.
 func Judge(events []history.Event) (Result, error) { return judgeAll(history.Validate(events)) }
 
-// JudgeReader judges the history that r has, without keeping its events.
+// JudgeReader judges the history in r, without keeping its events in memory.
 func JudgeReader(r io.Reader) (Result, error) { return judgeAll(history.All(r)) }
 
-// A judge has walked through a history up to a line.
+// A judge has processed a history up to a line.
 type judge struct {
 	run   history.Run
-	line  int   // of the event at hand. Lines order what times may not: they are in the order of At
-	at    int64 // of the event at hand
+	line  int   // of the current event. Lines order events that have the same time
+	at    int64 // of the current event
 	ops   []op
-	byID  map[uint64]int32 // op id to its place in ops
+	byID  map[uint64]int32 // op id to index in ops
 	locks table[string, lock]
 	regs  table[registerKey, register]
 
 	faults  []*fault
-	waiting []*fault            // for a first acquire
-	healed  []*fault            // for a first acquire after their heal
-	answers [failed + 1][]int64 // when acquires ended so
+	waiting []*fault            // for the first acquire
+	healed  []*fault            // for the first acquire after they healed
+	answers [failed + 1][]int64 // by outcome: when acquires were answered
 
 	res    Result
 	listed map[ViolationKind]int
-	unsure bool // a check of ours did not come to its end
+	unsure bool // a check was not completed
 }
 
 func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
 	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
-	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // lists in JSON, also when empty
+	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // empty lists in JSON, not null
 	for e, err := range events {
 		if err != nil {
 			return Result{}, err
@@ -54,7 +54,7 @@ func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
 	return j.res, err
 }
 
-// step takes the next event. What can be told only when all is known is left to finish.
+// step processes the next event. What needs the whole history is left to finish.
 func (j *judge) step(e *history.Event) {
 	switch e.Kind {
 	case history.Start:
@@ -97,7 +97,7 @@ func (j *judge) finish() error {
 		errs = append(errs, j.checkRegister(r, deadline))
 	}
 	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
-		j.leaveOut("orphans and late losses", "", "nobody looked at the keys on the nodes")
+		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
 	}
 	j.phases()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
@@ -112,7 +112,7 @@ func (j *judge) finish() error {
 	return errors.Join(errs...)
 }
 
-// leaveOut names a check that was not made, or not to its end.
+// leaveOut records a check that was not made, or not completed.
 func (j *judge) leaveOut(check, resource, reason string) {
 	j.res.LeftOut = append(j.res.LeftOut, LeftOut{Check: check, Resource: resource, Reason: reason})
 }
@@ -125,8 +125,8 @@ func (j *judge) header() {
 	j.res.Events = j.line
 }
 
-// violate counts a violation, and returns it if it is to be listed: valid until the next call. Only then is
-// describe called.
+// violate counts a violation. If it is to be listed, violate calls describe and returns it; it is valid until the next
+// call.
 func (j *judge) violate(kind ViolationKind, l *lock, ops []int32, at, length int64, describe func() string) *Violation {
 	j.res.ViolationsFound++
 	j.listed[kind]++
@@ -148,13 +148,12 @@ func (j *judge) violate(kind ViolationKind, l *lock, ops []int32, at, length int
 	return &j.res.Violations[len(j.res.Violations)-1]
 }
 
-// name tells people of an op.
+// name describes an op for people.
 func (j *judge) name(i int32) string {
 	return fmt.Sprintf("client %d (op %d)", j.ops[i].client, j.ops[i].id)
 }
 
-// A table keeps what it makes in the order in which it was first asked for, so that results do not depend
-// on the order of a map.
+// A table keeps its values in the order of their first use, so that results do not depend on the order of a map.
 type table[K comparable, V any] struct {
 	all   []*V
 	byKey map[K]*V

@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zeros are the fields that are 0 unless a .want file says otherwise.
+// zeros are the fields that must be 0 unless a .want file says otherwise.
 var zeros = []string{
 	"overlaps", "fence_duplicates", "fence_inversions", "late_losses", "lost_updates", "stale_writes_refused",
 	"stale_writes_accepted", "fenced_lost_updates", "fenced_stale_writes_accepted", "valid_writes_refused",
 	"orphans", "orphans_past_ttl",
 }
 
-// Each history in testdata is judged as the .want file beside it says: the fields of the result, and in
-// "kinds" how many violations of each kind there are. What a history shows stands in its second line.
+// Each history in testdata is judged as its .want file says. The file has fields of the result, and "kinds": the number
+// of violations of each kind. The second line of a history says what it shows.
 func TestHistoriesAreJudgedAsTheyShouldBe(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.jsonl")
 	require.NoError(t, err)

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// confirmOps is how many calls porcupine is given at once. Its memory grows with their square.
+	// confirmOps is how many calls porcupine gets at once. Its memory grows with their square.
 	confirmOps = 2000
-	// confirmTime is how long porcupine may take for all histories of a run. It takes for ever on some.
+	// confirmTime is how long porcupine may take for all histories of a run. For some it would never end.
 	confirmTime = 10 * time.Second
 )
 
-// infinity is when a call returns that may take effect at any time.
+// infinity is the return of a call that may take effect at any time.
 const infinity = math.MaxInt32
 
-// What is known of a call's result.
+// A result is what is known about the result of a call.
 type result uint8
 
 const (
-	known   result = iota // it took place: this was read, that was written
+	known   result = iota // it took effect
 	denied                // it was refused
-	unknown               // it may have taken place, or may do so later
+	unknown               // it may have taken effect, or may do so later
 )
 
 // An input is a call to a guarded register.
@@ -44,7 +44,7 @@ const (
 	writes
 )
 
-// growingCounter is the model of fences: each is larger than all before it. Numbers may be left out.
+// growingCounter is the model of fencing tokens: each is larger than all before it. There may be gaps.
 func growingCounter(before uint64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return before },
@@ -54,13 +54,13 @@ func growingCounter(before uint64) porcupine.Model {
 
 // A content is the state of a guarded register.
 type content struct {
-	fence uint64 // the largest it has seen
-	known bool   // value is; it is not before the first read or write
+	fence uint64 // the largest fencing token that it has seen
+	known bool   // value is known: after the first read or write
 	value int64
 }
 
-// registerModel is a register that refuses writes with a smaller fence than it has seen. Without fences it is
-// any register. What has no known result and took effect before is not to do so again.
+// registerModel is a register that refuses writes with a smaller fencing token than it has seen; an unfenced one does
+// not. A call without a known result that already took effect does not take effect again.
 func registerModel(fenced bool, before possible) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return before },
@@ -75,7 +75,7 @@ func registerModel(fenced bool, before possible) porcupine.Model {
 	}
 }
 
-// A slotted input is one with the bit of its slot, if it may outlast a window.
+// A slotted input has the bit of its slot, if the call may outlast a window.
 type slotted struct {
 	input
 	bit uint64
@@ -83,7 +83,7 @@ type slotted struct {
 
 func (c content) step(in input, out result, fenced bool) (after content, ok bool) {
 	if out == denied {
-		return c, in.fence < c.fence || !fenced // what has no fences may refuse for reasons of its own
+		return c, in.fence < c.fence || !fenced // an unfenced resource may refuse for any reason
 	}
 	compares := fenced && in.fence > 0
 	if in.kind == writes && compares && in.fence < c.fence {
@@ -104,8 +104,8 @@ func (c content) step(in input, out result, fenced bool) (after content, ok bool
 	return next, true
 }
 
-// A second is the second opinion, porcupine's, on one history of a run. It is asked about parts of it, as its
-// memory grows with the square of what it is given at once.
+// A second is the second opinion, by porcupine, on one history of a run. Porcupine gets it in parts, because its memory
+// grows with the square of their length.
 type second struct {
 	j        *judge
 	what     string
@@ -118,7 +118,7 @@ type second struct {
 	left             string // why a part was left out
 }
 
-// opinion is porcupine's: what it says of the first model that allows the calls.
+// opinion returns whether one of the models allows the calls, according to porcupine.
 func (s *second) opinion(calls []porcupine.Operation, models ...porcupine.Model) porcupine.CheckResult {
 	answer := porcupine.Illegal
 	for _, m := range models {
@@ -133,25 +133,25 @@ func (s *second) opinion(calls []porcupine.Operation, models ...porcupine.Model)
 	return answer
 }
 
-// compare holds an opinion against what the own checks found.
+// compare compares an opinion with the result of our own check.
 func (s *second) compare(answer porcupine.CheckResult, right bool, where string) {
 	s.asked = true
 	switch {
 	case answer == porcupine.Unknown:
 		s.expired = true
-		s.leave(fmt.Sprintf("all of them together took longer than %v", confirmTime))
+		s.leave(fmt.Sprintf("all second opinions together took longer than %v", confirmTime))
 	case (answer == porcupine.Ok) != right:
-		s.errs = append(s.errs, fmt.Errorf("check: %s of %q%s: porcupine says %s, the own check says right: %t",
+		s.errs = append(s.errs, fmt.Errorf("check: %s of %q%s: porcupine says %s, our own check says correct: %t",
 			s.what, s.resource, where, answer, right))
 	}
 }
 
-// leave says why a part has no second opinion. The first reason counts.
+// leave records why a part has no second opinion. The first reason counts.
 func (s *second) leave(why string) {
 	s.asked, s.left = true, cmp.Or(s.left, why)
 }
 
-// end counts the history, and names it if it was not confirmed as a whole.
+// end counts the history. It names it if it was not completely confirmed.
 func (s *second) end() error {
 	c := &s.j.res.Confirmed
 	switch {
@@ -169,11 +169,11 @@ func (s *second) end() error {
 	return errors.Join(s.errs...)
 }
 
-// confirmFences asks porcupine about the fences of a lock. Numbers that grow are in no order but their own. So
-// it is asked about parts of them by their size; and no call of a part may have begun after one of a later
-// part had returned.
+// confirmFences asks porcupine about the fencing tokens of a lock. Tokens that grow can only be in the order of their
+// size. So the calls are split into parts by the size of their token, and no call of a part may begin after a call of a
+// later part has returned.
 func (j *judge) confirmFences(l *lock, deadline time.Time) error {
-	s := &second{j: j, what: "fences", resource: l.name, deadline: deadline}
+	s := &second{j: j, what: "fencing tokens", resource: l.name, deadline: deadline}
 	var ops []int32
 	for _, i := range l.ops {
 		if j.ops[i].fence > 0 {
@@ -184,7 +184,7 @@ func (j *judge) confirmFences(l *lock, deadline time.Time) error {
 		return nil
 	}
 	slices.SortStableFunc(ops, func(a, b int32) int { return cmp.Compare(j.ops[a].fence, j.ops[b].fence) })
-	returned := make([]int, len(ops)+1) // the first of those from here on
+	returned := make([]int, len(ops)+1) // the first return of this and all following ops
 	returned[len(ops)] = infinity
 	for i, op := range slices.Backward(ops) {
 		returned[i] = min(returned[i+1], j.ops[op].grantLine)

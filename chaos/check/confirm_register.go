@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// windowCalls is how many calls a window has at the least, if there are as many. Porcupine takes a hundred
-	// windows of so many faster than one of a hundred times as many.
+	// windowCalls is the minimum number of calls in a window, unless the history ends. A hundred windows of this size
+	// take porcupine less time than one window of a hundred times the size.
 	windowCalls = 200
-	// windowStates is how many states a register may be in at the begin of a window.
+	// windowStates is in how many states a register may be at the beginning of a window.
 	windowStates = 16
-	// windowGhosts is how many calls without a result porcupine is given beside those of the window.
-	windowGhosts = 100
+	// windowUnanswered is how many calls without a result porcupine gets in addition to those of the window.
+	windowUnanswered = 100
 )
 
-// A confirmer cuts the calls of a register into windows where none is in flight, and asks porcupine about each.
-// What the register may contain at a cut is carried over it: it begins the next window.
+// A confirmer cuts the calls of a register into windows where no call is in flight, and asks porcupine about each. The
+// possible states of the register at a cut are the initial states of the next window.
 type confirmer struct {
 	second
 	walk *walk
 
-	before []possible // at the begin of the window
-	line   int        // where that is
-	calls  []int32    // of the window
-	ghosts []int32    // calls without a result, so far
-	wrong  int        // how many calls the walk had found wrong at the begin
-	skips  int        // how often it was blind until then
+	before     []possible // the states at the beginning of the window
+	line       int        // of that beginning
+	calls      []int32    // of the window
+	unanswered []int32    // calls without a result, so far
+	wrong      int        // how many wrong calls the walk had found before the window
+	skips      int        // how many parts the walk had skipped before the window
 }
 
 func (j *judge) newConfirmer(r *register, w *walk, deadline time.Time) *confirmer {
@@ -49,7 +49,7 @@ func fencedOrNot(fenced bool) string {
 
 func (c *confirmer) begins(w *walk, call int32) {
 	if w.calls[call].out == unknown {
-		c.ghosts = append(c.ghosts, call)
+		c.unanswered = append(c.unanswered, call)
 	} else {
 		c.calls = append(c.calls, call)
 	}
@@ -61,21 +61,21 @@ func (c *confirmer) quiet(w *walk) {
 	}
 }
 
-// cut asks about the window, and begins the next one.
+// cut asks porcupine about the window, and begins the next one.
 func (c *confirmer) cut(w *walk) {
 	where := fmt.Sprintf(", lines %d to %d", c.line, w.line)
 	switch {
 	case len(w.skipped) > c.skips:
-		// The own check has no answer to compare with; it is named as left out itself.
+		// Our own check has no answer to compare with. It is itself named as left out.
 		c.tooLong = true
 	case len(c.calls) > confirmOps:
 		c.tooLong = true
-		c.leave(fmt.Sprintf("from line %d to %d there are %d calls and no moment at which none was in flight; porcupine takes %d",
+		c.leave(fmt.Sprintf("from line %d to %d there are %d calls, and some call was always in flight; porcupine takes %d calls",
 			c.line, w.line, len(c.calls), confirmOps))
-	case len(c.before) > windowStates || len(c.ghosts) > windowGhosts:
+	case len(c.before) > windowStates || len(c.unanswered) > windowUnanswered:
 		c.tooLong = true
-		c.leave(fmt.Sprintf("from line %d on too many writes had no answer", c.line))
-	case len(c.calls)+len(c.ghosts) > 0:
+		c.leave(fmt.Sprintf("from line %d on, too many writes had no answer", c.line))
+	case len(c.calls)+len(c.unanswered) > 0:
 		var models []porcupine.Model
 		for _, p := range c.before {
 			models = append(models, registerModel(w.fenced, p))
@@ -84,13 +84,13 @@ func (c *confirmer) cut(w *walk) {
 	}
 	c.before, c.line, c.calls, c.wrong, c.skips = slices.Clone(w.states), w.line, c.calls[:0], len(w.wrong), len(w.skipped)
 	if w.blind {
-		c.skips-- // what is to come is skipped, too
+		c.skips-- // the part that begins here is skipped too
 	}
 }
 
 func (c *confirmer) operations(w *walk) []porcupine.Operation {
 	var all []porcupine.Operation
-	for _, list := range [][]int32{c.calls, c.ghosts} {
+	for _, list := range [][]int32{c.calls, c.unanswered} {
 		for _, i := range list {
 			one := &w.calls[i]
 			all = append(all, porcupine.Operation{
@@ -101,7 +101,7 @@ func (c *confirmer) operations(w *walk) []porcupine.Operation {
 	return all
 }
 
-// bit returns that of the call's slot, if it is a write that had no answer.
+// bit returns the bit of the call's slot, if it is a write without an answer.
 func (c *confirmer) bit(w *walk, call int32) uint64 {
 	for left := w.never; left != 0; left &= left - 1 {
 		if slot := bits.TrailingZeros64(left); w.slots[slot] == call {
@@ -111,7 +111,7 @@ func (c *confirmer) bit(w *walk, call int32) uint64 {
 	return 0
 }
 
-// confirmed follows the register, with porcupine beside, and returns what was found wrong.
+// confirmed walks through the calls of the register, and lets porcupine check the same calls.
 func (j *judge) confirmed(r *register, deadline time.Time) (*walk, error) {
 	w := &walk{fenced: r.fenced, calls: r.calls}
 	c := j.newConfirmer(r, w, deadline)

@@ -1,76 +1,75 @@
-// Package check judges the history of a chaos run. It shares no code with what made the history: it imports
-// [history], and of this module nothing else.
+// Package check judges the history of a chaos run. It shares no code with the programs that made the history: from this
+// module it imports only [history].
 //
 // # What a holder believes
 //
-// The client of an op believes that it alone has the lock from its granted event to the earliest of its
-// release and lost events, and no longer than their Until, which is when it last saw its lease valid. A lease
-// with neither ended in a crash or was out when the run ended: it was surely believed in until its last read
-// or write. Both ends are drawn inwards, so two beliefs that overlap did so in truth. Beliefs that only
-// touch do not overlap.
+// The client of an op believes that it alone holds the lock. The belief begins with its granted event. It ends with its
+// release or lost event, whichever is first, and no later than their Until: the time at which the client last saw its
+// lease valid. If a lease has neither event, its client crashed, or the lease was held when the run ended. The belief
+// then ends with the last read or write, because until then it is certain. So the real belief is never shorter than the
+// belief that is judged, and two beliefs that overlap here did overlap. Beliefs that only touch do not overlap.
 //
-// # What is a violation
+// # Violations
 //
-// A subject is unsafe if there is a violation, whatever its kind. Without one it is safe if all checks came to
-// their end, and else the verdict is unsure. What was left out is named, with the reason, in [Result.LeftOut].
-// These are violations:
+// A subject is unsafe if there is a violation, whatever its kind. Without one it is safe if all checks were completed,
+// and otherwise the verdict is unsure. [Result.LeftOut] names what was left out, with the reason. These are violations:
 //
 //   - overlap: two ops believed that they held the same resource at the same time.
-//   - fence_duplicate: two ops were granted the same resource with the same fence.
-//   - fence_inversion: an op has a smaller fence than one that was granted before it was asked for.
-//   - late_loss: another op's token took the lock on a quorum of nodes while the holder still believed. An
-//     overlap is then a matter of luck, even where none is seen.
-//   - lost_update on the fenced resource; and on the unfenced one, if the beliefs of the two ops overlapped or
-//     if no stopped client explains it, which is one whose write came after another had been granted the lock.
-//   - stale_write_accepted on the fenced resource: a write with a smaller fence than one that the resource
-//     had seen. It is taken to note the fences of reads too: if it did not, a stale write could come between
-//     another's read and write.
-//   - valid_write_refused: the fenced resource refused a write though it can have seen no larger fence.
-//   - register: an answer of the guarded resource fits no order of what was read and written. Its holder read
-//     what another had written over, or the resource is broken, or the history of it is.
-//   - orphan: a key outlived its owner's release, failure or loss by more than the TTL and [OrphanMargin], or
-//     than the run allows, where every owner could clean up. It keeps everybody out of a lock that nobody has.
+//   - fence_duplicate: two ops were granted the same resource with the same fencing token.
+//   - fence_inversion: an op has a smaller fencing token than an op that was granted before it was requested.
+//   - late_loss: the owner token of another op took the lock on a quorum of nodes while the holder still believed. This
+//     can lead to an overlap, even if none was seen.
+//   - lost_update on the fenced resource; on the unfenced resource only if the beliefs of the two ops overlapped, or if
+//     no stopped client explains it. A stopped client is one whose write came after another op was granted the lock.
+//   - stale_write_accepted on the fenced resource: it accepted a write with a smaller fencing token than it had seen. The
+//     resource must note the tokens of reads too. Otherwise a stale write could come between another op's read and write.
+//   - valid_write_refused: the fenced resource refused a write, although it cannot have seen a larger fencing token.
+//   - register: an answer of the guarded resource fits no order of the reads and writes. Its holder read a value that
+//     was overwritten, or the resource is broken, or its history is.
+//   - orphan: a key outlived its owner's release, failure or loss by more than the TTL and [OrphanMargin]; or by more
+//     than the run allows, if every owner could clean up. Such a key blocks a lock that nobody holds.
 //
-// # What is counted, and is no violation
+// # What is counted, but is no violation
 //
-// A client may be stopped after it looked at its lease and before its write arrives. No lock can prevent
-// that; a fence can. So a stale write to the unfenced resource, and the update that is lost by it, are in
-// the numbers of the report, and do not make a subject unsafe unless the beliefs of the two overlapped. A write
-// that was answered before anybody else was granted the lock explains nothing. A write
-// without a fence is judged so also where the resource would compare it. A stale write to the unfenced
-// resource is one by a holder after which another was granted, and which no longer believed or whose
-// successor had written already.
+// A client may be stopped after it looked at its lease and before its write arrives. No lock can prevent that; a
+// fencing token can. So a stale write to the unfenced resource, and the update that it destroys, are counted. They make
+// a subject unsafe only if the beliefs of the two ops overlapped. A write that was answered before another op was
+// granted the lock explains no lost update. A write without a fencing token is judged as one to the unfenced resource,
+// even if the resource compares tokens.
 //
-// An orphan that goes by its TTL is counted and timed. So is a refused stale write, which is the fence at work.
+// A stale write to the unfenced resource is a write by a holder after which another op was granted. In addition, the
+// holder no longer believed, or its successor had already written.
+//
+// An orphan that ends by its TTL is counted and timed. A stale write that was refused is counted too: the fencing token
+// worked.
 //
 // # Nodes
 //
-// Owner events tell what an observer saw, later than it was so. Two tokens cannot own most of the nodes at
-// once, so what is judged is ownership against belief. Losses that are late by less than the
-// observer's delay are missed.
+// Owner events report what an observer saw, some time after it happened. Two tokens cannot own most of the nodes at the
+// same time, so ownership is compared with belief. A loss that is late by less than the observer's delay is not found.
 //
-// A node under a fault may not be observable, and what was sent to it may arrive when that heals, and set a
-// key anew. So the longest time that an orphan was there without a break is what counts: for the verdict,
-// without any fault of its node; for the report, without one but those of the way to it ("cut", "delay", or of a single
-// client), past which observers see. A token of no known op is put down to the ops that tell no token, or
-// whose token was never seen, and were asked for before it was there. That a client died must be told, by
-// a fault of the client that does not heal: else its lease may be out to the end.
+// It may not be possible to observe a node during a fault. What was sent to the node may arrive when the fault heals,
+// and set a key again. So only the longest uninterrupted time of an orphan counts. For the verdict, that time must be
+// free of all faults of its node. For the report, it may include faults between the node and its clients ("cut",
+// "delay", or faults of a single client), because observers bypass these. A token that belongs to no known op is
+// attributed to ops whose token is unknown or was never seen, and which were requested before the key was there. The
+// death of a client must be recorded as a fault of the client that does not heal. Otherwise its lease may have lasted
+// to the end.
 //
 // # Calls without a result
 //
-// A call that failed, or was never answered, may have taken effect at any time later: its return is at
-// infinity.
+// A call that failed, or that was never answered, may take effect at any later time: it returns at infinity.
 //
 // # Cost
 //
-// All checks are exact. Those of beliefs, fences and owners take O(n log n) time. A guarded resource is
-// followed call by call with every state that it may be in, so what is in flight at once counts, and not how
-// long the history is. Where more than 64 calls are in flight at once, or allow for too many orders, nothing
-// is judged until none is in flight; these lines are left out, and named.
+// All checks are exact. Those of beliefs, fencing tokens and owners take O(n log n) time. For a guarded resource, every
+// possible state is followed from call to call. The cost depends on how many calls are in flight at once, not on the
+// length of the history. If more than 64 calls are in flight at once, or if they allow too many orders, nothing is
+// judged until no call is in flight. These lines are left out and named.
 //
-// The checks of fences and of the guarded resource have a second opinion, that of the linearizability checker
-// porcupine. It is asked about one window after another, cut where no call is in flight; what the resource may
-// contain is carried over the cut. If the two were to disagree, there is no verdict but an error. What was
-// confirmed is in [Result.Confirmed]; where there is no such cut for long, or no time is left, the first
-// opinion stands alone, and that is named too.
+// The checks of fencing tokens and of the guarded resource have a second opinion: the linearizability checker
+// porcupine. It gets one window after another, cut where no call is in flight. The possible contents of the resource
+// are carried over each cut. If the two checks disagree, the result is an error, not a verdict. [Result.Confirmed]
+// counts what was confirmed. If there is no such cut for a long time, or no time is left, there is no second opinion,
+// and that is named.
 package check

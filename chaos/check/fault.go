@@ -10,14 +10,14 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A fault is something that was done to a node or a client.
+// A fault is one fault of a node or a client.
 type fault struct {
 	name, node  string
 	client      int
 	begin, heal int64 // heal may be never
-	// How long it took to the next grant; never, if there was none.
+	// The time until the next grant; never, if there was none.
 	first, firstAfterHeal int64
-	holder                int32 // the newest lease when it began; -1: it was over
+	holder                int32 // the newest lease when the fault began; -1: it was over
 }
 
 func (f *fault) covers(t int64) bool { return f.begin <= t && t <= f.heal }
@@ -50,7 +50,7 @@ func (j *judge) fault(e *history.Event) {
 		name: e.Fault, node: e.Node, client: e.Client, begin: e.At,
 		heal: never, first: never, firstAfterHeal: never, holder: j.newest(),
 	}
-	if !e.Begin { // it was over at once
+	if !e.Begin { // an instant fault
 		f.heal = e.At
 		j.healed = append(j.healed, f)
 	}
@@ -58,7 +58,7 @@ func (j *judge) fault(e *history.Event) {
 	j.waiting = append(j.waiting, f)
 }
 
-// newest returns the lease that was granted last, of those that nothing has ended.
+// newest returns the last granted lease that has not ended.
 func (j *judge) newest() int32 {
 	newest := int32(-1)
 	for _, l := range j.locks.all {
@@ -73,7 +73,7 @@ func (j *judge) newest() int32 {
 	return newest
 }
 
-// firstAcquire is told of each grant.
+// firstAcquire is called for each grant.
 func (j *judge) firstAcquire(at int64) {
 	for _, f := range j.waiting {
 		f.first = at - f.begin
@@ -84,7 +84,7 @@ func (j *judge) firstAcquire(at int64) {
 	j.waiting, j.healed = j.waiting[:0], j.healed[:0]
 }
 
-// faultsAt tells people what was under a fault.
+// faultsAt describes for people which faults were active.
 func (j *judge) faultsAt(t int64) string {
 	var all []string
 	for _, f := range j.faults {
@@ -93,12 +93,12 @@ func (j *judge) faultsAt(t int64) string {
 		}
 	}
 	if len(all) == 0 {
-		return "; under no fault"
+		return "; no fault was active"
 	}
-	return "; under the faults " + strings.Join(all, ", ")
+	return "; active faults: " + strings.Join(all, ", ")
 }
 
-// deadClients are those that never came back from a fault, and when it began.
+// deadClients returns the clients that never came back from a fault, and when it began.
 func (j *judge) deadClients() map[int]int64 {
 	dead := map[int]int64{}
 	for _, f := range j.faults {
@@ -111,19 +111,19 @@ func (j *judge) deadClients() map[int]int64 {
 	return dead
 }
 
-// on says whether the fault is done to the node, or to all.
+// on reports whether the fault affects the node, alone or with all others.
 func (f *fault) on(node string) bool { return f.node == node || f.node == "" && f.client == 0 }
 
-// ofWay says whether the fault is done to what lies between a node and its clients: by its name, or because a
-// single client suffers it.
-func (f *fault) ofWay() bool {
+// ofNetwork reports whether the fault is between a node and its clients. Its name tells, or that it affects only one
+// client.
+func (f *fault) ofNetwork() bool {
 	return f.client != 0 || strings.HasPrefix(f.name, "cut") || strings.HasPrefix(f.name, "delay")
 }
 
 // A window is a time in which a node was under a fault.
 type window struct{ from, to int64 }
 
-// windows returns when there was such a fault, in order and apart from each other.
+// windows returns when there was such a fault: in order and disjoint.
 func (j *judge) windows(of func(*fault) bool) (windows []window) {
 	for _, f := range j.faults {
 		if !of(f) {
@@ -138,7 +138,7 @@ func (j *judge) windows(of func(*fault) bool) (windows []window) {
 	return windows
 }
 
-// longestOpen returns the longest part of a time that has no window in it.
+// longestOpen returns the longest part of the time that contains no window.
 func longestOpen(from, to int64, shut []window) (int64, int64) {
 	best, bestTo := from, from
 	i := sort.Search(len(shut), func(i int) bool { return shut[i].to >= from })
@@ -154,7 +154,7 @@ func longestOpen(from, to int64, shut []window) (int64, int64) {
 	return best, bestTo
 }
 
-// phases sorts the ops by the time before, during and after the faults, and tells of each fault.
+// phases counts the ops before, during and after the faults, and adds the result of each fault.
 func (j *judge) phases() {
 	begin, heal := int64(never), int64(-1)
 	for _, f := range j.faults {
@@ -223,7 +223,7 @@ func (j *judge) faultResults() {
 	}
 }
 
-// within counts the acquires that ended so while a fault lasted.
+// within counts the acquires with this outcome during a fault.
 func (j *judge) within(how outcome, f *fault) int {
 	at := j.answers[how] // in order, as lines are
 	from, _ := slices.BinarySearch(at, f.begin)
@@ -231,7 +231,7 @@ func (j *judge) within(how outcome, f *fault) int {
 	return max(0, to-from)
 }
 
-// latency takes the nearest rank: what is told is a time that an acquire took. It sorts took.
+// latency uses the nearest rank, so each result is the time of an actual acquire. It sorts took.
 func latency(took []int64) Latency {
 	if len(took) == 0 {
 		return Latency{}

@@ -2,16 +2,16 @@ package check
 
 import "fmt"
 
-// A badFence is a grant that broke the rule of the fences.
+// A badFence is a grant with a wrong fencing token.
 type badFence struct {
 	kind       ViolationKind
 	first, bad int32 // ops
 }
 
-// grantFence judges the fence of an op that was granted just now. A fence of 0 is none.
+// grantFence judges the fencing token of an op that was just granted. 0 means that it has none.
 //
-// An inversion is a fence below that of any op granted before this one was asked for. That is so for any
-// of them if it is so for the largest, which acquire noted: so one look is enough, and exact.
+// An inversion is a token below that of some op that was granted before this one was requested. It is enough to compare
+// with the largest of those tokens, which acquire noted.
 func (j *judge) grantFence(i int32) {
 	o := &j.ops[i]
 	l := o.lock
@@ -39,10 +39,10 @@ func (j *judge) checkFences(l *lock) {
 		first, bad := &j.ops[b.first], &j.ops[b.bad]
 		j.violate(b.kind, l, []int32{b.first, b.bad}, bad.granted, 0, func() string {
 			if b.kind == FenceDuplicate {
-				return fmt.Sprintf("%s and %s were both granted %q with fence %d, at %s and at %s",
+				return fmt.Sprintf("%s and %s were both granted %q with the fencing token %d, at %s and at %s",
 					j.name(b.first), j.name(b.bad), l.name, bad.fence, clock(first.granted), clock(bad.granted))
 			}
-			return fmt.Sprintf("%s asked for %q at %s, after %s had been granted it with fence %d at %s, and got the smaller fence %d",
+			return fmt.Sprintf("%s requested %q at %s, after %s was granted it with the fencing token %d at %s, and got the smaller fencing token %d",
 				j.name(b.bad), l.name, clock(bad.asked), j.name(b.first), first.fence, clock(first.granted), bad.fence)
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A judge that shared code with what it judges would share its errors.
+// A judge that shared code with the subject would share its errors.
 func TestTheJudgeImportsOfThisModuleNothingButTheHistory(t *testing.T) {
 	const ours = "github.com/quorumlock/redlock"
 	for dir, allowed := range map[string]string{".": ours + "/chaos/history", "../history": ""} {
@@ -71,7 +71,7 @@ func TestTheReportHasItsFields(t *testing.T) {
 	}
 }
 
-// crowd is a history in which so many believe at once, each with the same fence.
+// crowd is a history in which n clients believe at the same time, all with the same fencing token.
 func crowd(n int) []history.Event {
 	events := []history.Event{start()}
 	at := int64(0)
@@ -84,7 +84,7 @@ func crowd(n int) []history.Event {
 		add(history.Event{Kind: history.Acquire, Client: int(op), Op: op, Resource: "r"})
 		add(history.Event{Kind: history.Granted, Op: op, Fence: 1})
 	}
-	at++ // the first is over after the last began
+	at++ // the first ends after the last has begun
 	for op := uint64(1); op <= uint64(n); op++ {
 		add(history.Event{Kind: history.Release, Op: op, Until: at})
 	}
@@ -92,7 +92,7 @@ func crowd(n int) []history.Event {
 	return events
 }
 
-// Half a billion overlaps are counted, not listed.
+// Half a billion overlaps are counted but not listed.
 func TestViolationsAreAllCountedAndSomeListed(t *testing.T) {
 	const n = 30_000
 	begun := time.Now()
@@ -136,13 +136,13 @@ func TestASentenceTellsWhoWhenAndWhere(t *testing.T) {
 		Kind: LateLoss, At: 6 * time.Millisecond, For: 3 * time.Millisecond, Resource: "r",
 		Clients: []int{1, 2}, Ops: []uint64{1, 2}, Nodes: []string{"n1", "n2", "n3"},
 		Text: `client 1 (op 1) still believed that it held "r" for 3ms after client 2 (op 2) took it at 6ms; ` +
-			`op 1 was seen on n1 and op 2 was seen on n2, n3; under the faults kill n2`,
+			`op 1 was seen on n1 and op 2 was seen on n2, n3; active faults: kill n2`,
 	}, res.Violations[0])
 	require.Equal(t, Violation{
 		Kind: Overlap, At: 7 * time.Millisecond, Resource: "r",
 		Clients: []int{1, 2}, Ops: []uint64{1, 2}, Nodes: []string{"n1", "n2", "n3"},
 		Text: `client 1 (op 1) and client 2 (op 2) both believed that they held "r" for 0s, from 7ms to 7ms; ` +
-			`op 1 was seen on n1 and op 2 was seen on n2, n3; under the faults kill n2`,
+			`op 1 was seen on n1 and op 2 was seen on n2, n3; active faults: kill n2`,
 	}, res.Violations[1], "a belief without length within another's")
 }
 
@@ -172,7 +172,7 @@ func TestTheLongestTimeWithoutAFault(t *testing.T) {
 	}
 }
 
-// As many calls as porcupine is asked about, right and wrong, are judged in reasonable time.
+// The largest number of calls that porcupine gets at once is judged in reasonable time, whether right or wrong.
 func TestConfirmationsTakeNoMoreThanTheirTime(t *testing.T) {
 	for _, wrong := range []bool{false, true} {
 		events := []history.Event{start()}

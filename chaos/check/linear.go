@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A call is one to a guarded register. Its lines tell a call that began when another returned from one that
-// began before, which times might not.
+// A call is a call to a guarded register. It has lines, because times cannot order events that happen in the same
+// nanosecond.
 type call struct {
-	from, to int // lines; to is infinity where the result is unknown
+	from, to int // lines; to is infinity if the result is unknown
 	op       int32
 	at       int64 // when it returned
 	in       input
@@ -22,48 +22,48 @@ func (r *register) call(j *judge, from, to int, op int32, in input, out result) 
 }
 
 const (
-	// maxFlying is how many calls in flight at once are judged: one bit each.
+	// maxFlying is how many calls may be in flight at once: one bit each.
 	maxFlying = 64
-	// maxUnknown is how many of these may be writes without an answer, which stay in flight to the end.
+	// maxUnknown is how many of these may be writes without an answer, which stay in flight until the end.
 	maxUnknown = 32
-	// maxStates is how many states are looked at for one call to return, and maxSteps for all of a register. They
-	// bound the time; a number of steps, unlike a time, is the same on every machine.
+	// maxStates is how many states are tried for the return of one call, and maxSteps for all calls of a register. They
+	// bound the time, and unlike a time limit they give the same result on every machine.
 	maxStates = 20_000
 	maxSteps  = 5_000_000
 )
 
-// A walk follows a register through its calls, with every state that it may be in. A call takes effect at one
-// moment between its begin and its return; a state is followed for each order that fits. Where none fits, the
-// call that returned is wrong, and the walk goes on as if it had been right. What is in flight bounds the
-// work, so the length of a history does not matter.
+// A walk follows every possible state of a register from call to call. A call takes effect at one moment between its
+// beginning and its return, so each order that fits leads to a state. If no order fits, the call that returned is
+// wrong, and the walk continues as if it had been right. The work depends on how many calls are in flight, not on the
+// length of the history.
 type walk struct {
 	fenced bool
 	calls  []call
 	states []possible
 	slots  [maxFlying]int32 // calls in flight, by slot
-	used   uint64           // slots
+	used   uint64           // bits of the used slots
 	never  uint64           // of these, writes without an answer
-	ghosts []uint64         // fences, in order, that the register may see at any time from now on
-	flying int              // calls in flight that have an answer
+	loose  []uint64         // sorted fencing tokens that the register may see at any time from now on
+	flying int              // number of calls in flight that have an answer
 
 	wrong   []int32 // calls
 	skipped []skip
-	blind   bool   // too much is in flight: nothing is judged until nothing is
-	atLeast uint64 // the fence that the register has surely seen, while blind
-	over    bool   // blind to the end
+	blind   bool   // too many calls are in flight: nothing is judged until none is
+	atLeast uint64 // while blind: the largest fencing token that the register has certainly seen
+	over    bool   // blind until the end
 	steps   int
 
-	line  int // of the end at hand
+	line  int // of the current end
 	watch watcher
 }
 
-// A watcher is told of each call that is not judged blindly, and of each moment in which none is in flight.
+// A watcher is notified of each beginning of a call, and of each moment at which no call is in flight.
 type watcher interface {
 	begins(w *walk, call int32)
 	quiet(w *walk)
 }
 
-// A skip is a part of a history, in lines, that was not judged.
+// A skip is a part of a history that was not judged.
 type skip struct {
 	from, to int
 	why      string
@@ -75,7 +75,7 @@ type end struct {
 	returns    bool
 }
 
-// ends lists them in order. A call that begins where another returns may come before it.
+// ends lists all ends in order. On the same line, beginnings come before returns.
 func ends(calls []call) []end {
 	all := make([]end, 0, 2*len(calls))
 	for i, c := range calls {
@@ -126,11 +126,11 @@ func (w *walk) begin(i int32) {
 	if c.out != unknown {
 		w.flying++
 	} else if c.in.kind == reads {
-		w.haunt(c.in.fence) // all that it can do is show its fence, and that as often as one likes
+		w.loosen(c.in.fence) // its only possible effect is to show its token
 		return
 	}
 	if w.blind {
-		w.haunt(c.in.fence)
+		w.loosen(c.in.fence)
 		if c.out != unknown || w.over {
 			return
 		}
@@ -143,7 +143,7 @@ func (w *walk) begin(i int32) {
 		return
 	case free == maxFlying:
 		w.lose("more than %d calls were in flight at once", maxFlying)
-		w.haunt(c.in.fence)
+		w.loosen(c.in.fence)
 		return
 	}
 	w.slots[free] = i
@@ -153,17 +153,17 @@ func (w *walk) begin(i int32) {
 	}
 }
 
-// haunt notes a fence that may be seen at any time.
-func (w *walk) haunt(fence uint64) {
+// loosen notes a fencing token that the register may see at any time.
+func (w *walk) loosen(fence uint64) {
 	if !w.fenced || fence == 0 {
 		return
 	}
-	if at, known := slices.BinarySearch(w.ghosts, fence); !known {
-		w.ghosts = slices.Insert(w.ghosts, at, fence)
+	if at, known := slices.BinarySearch(w.loose, fence); !known {
+		w.loose = slices.Insert(w.loose, at, fence)
 	}
 }
 
-// lose gives up until nothing is in flight.
+// lose stops judging until no call is in flight.
 func (w *walk) lose(format string, args ...any) {
 	if w.blind {
 		return
@@ -175,20 +175,20 @@ func (w *walk) lose(format string, args ...any) {
 		w.atLeast = min(w.atLeast, s.fence)
 	}
 	for left := w.used; left != 0; left &= left - 1 {
-		w.haunt(w.calls[w.slots[bits.TrailingZeros64(left)]].in.fence)
+		w.loosen(w.calls[w.slots[bits.TrailingZeros64(left)]].in.fence)
 	}
-	w.used = w.never // the others are not followed any more
+	w.used = w.never // the others are no longer followed
 }
 
-// see goes on after lose. Nothing is known but what the register has surely seen, and no wrong thing is said:
-// a fence of what was in flight is one that it may have seen, and a write without an answer may still come.
+// see ends what lose began. Only the token that the register has certainly seen is known. This reports no wrong answer
+// by mistake: tokens of the calls that were in flight may be seen, and writes without an answer may still take effect.
 func (w *walk) see() {
 	w.blind = false
 	w.skipped[len(w.skipped)-1].to = w.line
 	w.states = []possible{{content: content{fence: w.atLeast}}}
 }
 
-// finish is for a call that returns: it has taken effect.
+// finish processes the return of a call: by then it has taken effect.
 func (w *walk) finish(i int32) {
 	c := &w.calls[i]
 	if w.blind {
@@ -205,7 +205,7 @@ func (w *walk) finish(i int32) {
 	w.used &^= 1 << slot
 	switch {
 	case !enough:
-		w.lose("the calls in flight at once allow for too many orders")
+		w.lose("the calls in flight at once allow too many orders")
 		w.finish(i)
 		return
 	case len(next) == 0:
@@ -219,9 +219,8 @@ func (w *walk) finish(i int32) {
 	w.states = w.fewest(next)
 }
 
-// follow finds the states that the register may be in after the call in the slot. Of the other calls in
-// flight only those have to take effect that it could not do without, or that it hides; the others can as well
-// come later.
+// follow finds the possible states of the register after the call in the slot. Other calls in flight take effect before
+// it only if the call needs them or hides their effect; all others can take effect later.
 func (w *walk) follow(slot int) (next []possible, enough bool) {
 	if len(w.states) == 1 && w.used == 1<<slot && w.states[0].done == 0 { // nearly always
 		s := w.states[0]
@@ -259,7 +258,7 @@ func (w *walk) follow(slot int) (next []possible, enough bool) {
 			c := &w.calls[w.slots[other]]
 			after, ok := w.step(p.content, c)
 			if !ok || after == p.content && c.out == unknown {
-				continue // what need not take effect does not, if it changes nothing
+				continue // it changes nothing and need not take effect, so it does not
 			}
 			push(possible{after, p.done | 1<<other})
 		}

@@ -8,20 +8,19 @@ import (
 	"sort"
 )
 
-// explains says whether a write that came too late may have cost an update between these lines: one that was
-// answered after another had been granted the lock, or one without an answer, which may come at any time. The
-// client was stopped then between its look at its lease and its write. No lock can prevent that.
+// explains reports whether a late write may have destroyed the update between these lines: a write that was answered
+// after another op was granted the lock, or a write without an answer, which may arrive at any time. Its client was
+// stopped between its look at the lease and its write. No lock can prevent that.
 func (r *register) explains(p lostPair) bool {
 	n := sort.Search(len(r.late), func(i int) bool { return r.late[i].answerLine >= p.from })
 	return n < len(r.late) && r.lateFrom[n] <= p.to ||
 		slices.ContainsFunc(r.unclear, func(w write) bool { return w.line <= p.to })
 }
 
-// checkLost counts the updates that were lost. Each write is what was read and one more, so if two ops wrote
-// the same value, they had read the same, and one update is lost; and if a stale write takes the counter
-// back, the values that it has twice from there on are as many as the updates that were lost. So it need not
-// be known in which order the writes took effect, but for the last one: what is above it in the end is lost
-// too. Where several may be the last one, the largest counts.
+// checkLost counts lost updates. Each op writes one more than it read. If two ops wrote the same value, both read the
+// same value, and one update is lost. If a stale write sets the counter back, the values of the lost updates are
+// written a second time. So the order of the writes does not matter, except for the last one: all larger values are
+// lost too. If several writes may be the last one, the largest counts.
 func (j *judge) checkLost(r *register) {
 	if len(r.tail) > 0 {
 		last := slices.MaxFunc(r.tail, func(a, b write) int { return cmp.Compare(a.value, b.value) })
@@ -47,16 +46,16 @@ func (j *judge) checkLost(r *register) {
 		}
 		j.violate(LostUpdate, r.lock, []int32{p.first, p.second}, p.at, 0, func() string {
 			if p.value != p.wrote {
-				return fmt.Sprintf("%s wrote %d to %q, and %s took it back to %d: the update is lost",
+				return fmt.Sprintf("%s wrote %d to %q, and %s set it back to %d: the update is lost",
 					j.name(p.first), p.value, r.name, j.name(p.second), p.wrote)
 			}
-			return fmt.Sprintf("%s and %s both wrote %d to %q, the latter by %s: one update is lost",
+			return fmt.Sprintf("%s and %s both wrote %d to %q, the second at %s: one update is lost",
 				j.name(p.first), j.name(p.second), p.value, r.name, clock(p.at))
 		})
 	}
 }
 
-// lose notes that the update by which an op wrote value is lost to w, if w is another's.
+// lose records that the write w destroyed the update of first, unless both are by the same op.
 func (r *register) lose(j *judge, first, w write, value, at int64) {
 	if first.op != w.op {
 		fenced := r.fenced && w.fence > 0 && j.ops[first.op].fence > 0

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A clocked is a writer of a history whose clock the test sets.
+// A clocked is a history writer whose clock is set by the test.
 type clocked struct {
 	now time.Duration
 	w   *history.Writer
@@ -44,21 +44,21 @@ const (
 
 const tooLong = 50 * time.Microsecond
 
-// lies tells what is to be found for each.
+// lies has what must be found for each lie.
 var lies = map[lie]ViolationKind{
 	believesTooLong: Overlap, fenceTwice: FenceDuplicate, fenceReversed: FenceInversion, staleRead: Register, keyStays: Orphan,
 }
 
-// writeLong writes a history of about so many events, in which leases follow each other and nothing is wrong
-// but the lie, in the middle. It returns the ops that have to do with it.
+// writeLong writes a history of about this many events. Leases follow each other, and nothing is wrong except the lie
+// in the middle. It returns the ops that are involved in the lie.
 func writeLong(w io.Writer, events int, what lie) (planted []uint64, err error) {
 	c := newClocked(w)
 	nodes := []string{"n1", "n2", "n3"}
 	c.add(0, history.Event{Kind: history.Start, Run: &history.Run{Version: 1, Nodes: nodes, TTL: int64(time.Second)}})
 	const perLease = 13
 	leases := events / perLease
-	fenced := what != fenceReversed // else the resource would be a liar as well, as it took the write
-	var late int64                  // how much longer the last lease was believed in
+	fenced := what != fenceReversed // otherwise accepting the write would be a second lie, by the resource
+	var late int64                  // how much longer the last holder believed
 	for i := range leases {
 		op, client, token := uint64(i+1), 1+i%8, fmt.Sprintf("token-%d", i)
 		fence, value := 2*op, int64(i)
@@ -83,13 +83,13 @@ func writeLong(w io.Writer, events int, what lie) (planted []uint64, err error) 
 			})
 		}
 		c.add(time.Microsecond, history.Event{Kind: history.Acquire, Client: client, Op: op, Resource: "stock"})
-		if late == 0 { // else the observer saw nothing, and the overlap is all there is
+		if late == 0 { // otherwise the observer saw nothing, and the overlap is the only violation
 			for _, node := range nodes {
 				c.add(time.Microsecond, history.Event{Kind: history.Owner, Resource: "stock", Node: node, Token: token})
 			}
 		}
 		c.add(time.Microsecond, history.Event{Kind: history.Granted, Client: client, Op: op, Fence: fence, Token: token})
-		if late > 0 { // it is over for the last holder too, who says when it was for him
+		if late > 0 { // the last holder stops believing too, and reports when it did
 			until := int64(c.now) + late
 			late = 0
 			c.add(2*time.Millisecond, history.Event{Kind: history.Lost, Client: 1 + (i-1)%8, Op: op - 1, Until: until})
@@ -115,7 +115,7 @@ func writeLong(w io.Writer, events int, what lie) (planted []uint64, err error) 
 	return planted, c.w.Close()
 }
 
-// peak is the most heap that there was while it was looked at, which it is until stopped.
+// peak measures the largest heap until it is stopped.
 type peak struct {
 	stop, done chan struct{}
 	bytes      uint64
@@ -145,15 +145,15 @@ func (p *peak) end() uint64 {
 	return p.bytes
 }
 
-// long is how many events a long history has.
+// long is the number of events of a long history.
 func long() int {
-	if testing.Short() || raceEnabled { // it takes ten times as long with the race detector
+	if testing.Short() || raceEnabled { // the race detector makes it ten times slower
 		return 50_000
 	}
 	return 1_000_000
 }
 
-// requireTheLie says that it was found, and nothing else.
+// requireTheLie requires that the lie was found, and nothing else.
 func requireTheLie(t *testing.T, what lie, planted []uint64, res Result) {
 	t.Helper()
 	require.InDelta(t, long(), res.Events, 30)
@@ -171,20 +171,20 @@ func requireTheLie(t *testing.T, what lie, planted []uint64, res Result) {
 	}
 }
 
-// enoughTime and enoughSpace are many times what it takes on a machine with nothing else to do.
+// enoughTime and enoughSpace are many times what an idle machine needs.
 const (
 	enoughTime  = 3 * time.Minute
 	enoughSpace = 1 << 30
 )
 
-// Each lie is found, and alone, in a million events, while they are read.
+// In a million events each lie is found, and nothing else, while the events are read.
 func TestOneLieInAMillionEventsIsFound(t *testing.T) {
 	for what := range lies {
 		t.Run(string(what), func(t *testing.T) {
 			r, w := io.Pipe()
 			defer r.Close()
 			var planted []uint64
-			go func() { // ends with the history, or when nobody reads it any more
+			go func() { // ends with the history, or when the reader stops
 				var err error
 				planted, err = writeLong(w, long(), what)
 				w.CloseWithError(err)
@@ -203,7 +203,7 @@ func TestOneLieInAMillionEventsIsFound(t *testing.T) {
 	}
 }
 
-// A history is judged the same from a file, and with its events kept.
+// A history is judged the same from a file and from a slice of events.
 func TestAMillionEventsThatAreKeptAreJudgedAsThoseThatAreRead(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "history.jsonl"))
 	require.NoError(t, err)

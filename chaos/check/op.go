@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// never is a time that does not come.
+// never is a time that is never reached.
 const never = math.MaxInt64
 
 // An outcome is how an acquire ended.
@@ -20,7 +20,7 @@ const (
 	failed
 )
 
-// An op is an acquire, and the lease that came of it.
+// An op is an acquire, and the lease that it got.
 type op struct {
 	id     uint64
 	client int
@@ -29,34 +29,34 @@ type op struct {
 	fence  uint64
 
 	outcome    outcome
-	ended      bool  // released, or its loss noticed
-	asked      int64 // when
+	ended      bool  // it was released, or its loss was noticed
+	asked      int64 // when it was requested
 	askedLine  int
 	granted    int64
 	grantLine  int
-	believes   int64 // until when; never, while nothing ended it
-	touched    int64 // last read or write
-	accessed   bool  // it read or wrote at all
+	believes   int64 // until when; never, if nothing ended it
+	touched    int64 // the last read or write
+	accessed   bool  // it read or wrote
 	released   int64
-	over       int64  // when its owner was done with it, so that its keys should go; never
-	fenceFloor uint64 // the largest fence granted before it was asked for, and whose that was
+	over       int64  // when its owner no longer needed it, so that its keys should disappear; or never
+	fenceFloor uint64 // the largest fencing token granted before it was requested, and its op
 	floorOp    int32
 }
 
-// A lock is what there is to know of one resource's lock.
+// A lock is everything known about the lock of one resource.
 type lock struct {
 	name  string
-	asked []int32 // all ops, in that order
-	ops   []int32 // granted, in that order
+	asked []int32 // all ops, in the order of their requests
+	ops   []int32 // the granted ones, in the order of their grants
 
 	largest   uint64 // fence
 	largestOp int32
-	fences    map[uint64]int32 // who had it first
+	fences    map[uint64]int32 // the first op with this token
 	badFences []badFence
 
-	tokens map[string][]int32 // of ops that told theirs, in the order in which they were asked for
+	tokens map[string][]int32 // the ops with this owner token, in the order of their requests
 	nodes  table[string, keyOnNode]
-	count  map[string]int // of nodes, by token
+	count  map[string]int // number of nodes, by token
 	took   []taking
 }
 
@@ -96,7 +96,7 @@ func (j *judge) denied(e *history.Event, how outcome) {
 	j.answers[how] = append(j.answers[how], e.At)
 }
 
-// tell notes the token of an op, once.
+// tell records the token of an op, once.
 func (j *judge) tell(i int32, token string) {
 	o := &j.ops[i]
 	if token == "" || o.token != "" {
@@ -106,7 +106,7 @@ func (j *judge) tell(i int32, token string) {
 	o.lock.tokens[token] = append(o.lock.tokens[token], i)
 }
 
-// ended is for the events that end a lease.
+// ended processes the events that end a lease.
 func (j *judge) ended(e *history.Event) {
 	o := &j.ops[j.byID[e.Op]]
 	if e.Kind == history.Freed {
@@ -130,11 +130,11 @@ func (j *judge) ended(e *history.Event) {
 	}
 }
 
-// endOps ends the leases that nothing ended, and those whose release did not return.
+// endOps ends the leases that nothing has ended, and those whose release did not return.
 func (j *judge) endOps() {
 	for _, l := range j.locks.all {
 		for _, ops := range l.tokens {
-			slices.Sort(ops) // they were told when granted
+			slices.Sort(ops) // tokens were recorded at the grant
 		}
 	}
 	dead := j.deadClients()

@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// OrphanGrace is how long a key may outlive its owner unremarked: releases and observers take their time.
+	// OrphanGrace is how long a key may outlive its owner without being counted: releases and observers take time.
 	OrphanGrace = 100 * time.Millisecond
-	// OrphanMargin is by how much a key may outlive its owner and the TTL without that being a violation. It
-	// covers the observer's delay, a request that was on its way, and a server that expires keys late.
+	// OrphanMargin is how much longer than the TTL a key may outlive its owner before it is a violation. It covers the
+	// delay of the observer, a request that was still in flight, and a server that expires keys late.
 	OrphanMargin = time.Second
 )
 
-// A stretch is a time without an owner.
+// A stretch is a time in which a key had no owner.
 type stretch struct {
 	from, to int64
-	after    int32 // the op whose key it was; -1: unknown
+	after    int32 // the op that the key belonged to; -1: unknown
 }
 
 func (j *judge) checkOrphans(l *lock) {
 	strangers := j.strangers(l)
 	for _, k := range l.nodes.all {
-		// An observer sees past what is done to the way of clients to a node, as a rule; so such times are
-		// told, but no verdict rests on them.
-		blind := j.windows(func(f *fault) bool { return f.on(k.node) && !f.ofWay() })
+		// Observers usually bypass faults between clients and a node. Such times are reported, but the verdict does not
+		// depend on them.
+		blind := j.windows(func(f *fault) bool { return f.on(k.node) && !f.ofNetwork() })
 		hurt := j.windows(func(f *fault) bool { return f.on(k.node) })
 		for _, s := range k.spans {
 			parts := j.orphaned(l, s, strangers)
@@ -41,8 +41,8 @@ func (j *judge) checkOrphans(l *lock) {
 	}
 }
 
-// orphanBound is how long a key may outlive its owner. A scenario that lets every owner clean up asks for more
-// than that it goes by its TTL.
+// orphanBound is how long a key may outlive its owner. A scenario in which every owner can clean up sets a stricter
+// bound than the TTL.
 func (j *judge) orphanBound() time.Duration {
 	if j.run.Orphan > 0 {
 		return time.Duration(j.run.Orphan)
@@ -52,7 +52,7 @@ func (j *judge) orphanBound() time.Duration {
 
 func (s stretch) length() time.Duration { return time.Duration(s.to - s.from) }
 
-// longest returns the longest stretch of the parts that is clear of the windows.
+// longest returns the longest stretch of the parts that contains no window.
 func longest(parts []stretch, shut []window) (best stretch) {
 	for _, p := range parts {
 		from, to := longestOpen(p.from, p.to, shut)
@@ -65,13 +65,13 @@ func longest(parts []stretch, shut []window) (best stretch) {
 
 func (j *judge) violateOrphan(l *lock, node string, s stretch) {
 	var ops []int32
-	whose := "a token of nobody that is known"
+	whose := "a token of an unknown owner"
 	if s.after >= 0 {
 		ops = append(ops, s.after)
 		whose = "the token of " + j.name(s.after)
 	}
 	v := j.violate(Orphan, l, ops, s.from, int64(s.length()), func() string {
-		return fmt.Sprintf("the key of %q on %s had %s for %s after its owner was done with it, from %s to %s; the TTL is %s, and it was to be gone within %s",
+		return fmt.Sprintf("the key of %q on %s had %s for %s after its owner no longer needed it, from %s to %s; the TTL is %s, the limit %s",
 			l.name, node, whose, s.length(), clock(s.from), clock(s.to), time.Duration(j.run.TTL), j.orphanBound())
 	})
 	if v != nil {
@@ -79,12 +79,12 @@ func (j *judge) violateOrphan(l *lock, node string, s stretch) {
 	}
 }
 
-// orphaned returns the parts of a span in which no op with its token was under way. A token may be used
-// again and again by a client, so there may be several.
+// orphaned returns the parts of a span in which no op with its token was active. There may be several parts, because a
+// client may reuse a token.
 func (j *judge) orphaned(l *lock, s span, strangers []overUntil) (parts []stretch) {
 	ops := l.tokens[s.token]
 	if len(ops) == 0 {
-		// The key was there before what was asked for later.
+		// Ops that were requested after the key was there cannot own it.
 		n := sort.Search(len(strangers), func(i int) bool { return strangers[i].asked > s.from })
 		from := s.from
 		if n > 0 {
@@ -107,10 +107,10 @@ func (j *judge) orphaned(l *lock, s span, strangers []overUntil) (parts []stretc
 	return append(parts, stretch{from, s.to, after})
 }
 
-// An overUntil is when the last one of all ops was over that were asked for no later than asked.
+// An overUntil is when the last op was over, of all ops that were requested no later than asked.
 type overUntil struct{ asked, over int64 }
 
-// strangers are the ops to which a token may belong that no op told.
+// strangers are the ops that a token of an unknown owner may belong to.
 func (j *judge) strangers(l *lock) (all []overUntil) {
 	seen := map[string]bool{}
 	for _, k := range l.nodes.all {

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// A belief is when the holder of an op believed that it alone had the lock.
+// A belief is the time in which the holder of an op believed that it alone held the lock.
 type belief struct {
 	from, to int64
 	op       int32
 }
 
-// overlap is whether there was an instant, not only their common edge, at which both believed. A belief of
-// no length counts where it lies within another.
+// overlap reports whether both believed at the same instant; a common edge does not count. A belief of length 0 counts
+// if it is inside the other.
 func overlap(a, b belief) bool { return a.from < b.to && b.from < a.to }
 
-// Overlaps are what a sweep over beliefs finds.
+// overlaps is the result of a sweep over beliefs.
 type overlaps struct {
 	pairs    int
-	together int64 // how long more than one believed
+	together int64 // how long more than one client believed
 	longest  int64 // of a pair
 }
 
-// sweep finds the overlaps, and calls found for the first few pairs, the earlier belief first. It sorts all.
+// sweep finds the overlaps. It calls found for the first few pairs, with the earlier belief first. It sorts all.
 func sweep(all []belief, few int, found func(a, b belief)) (o overlaps) {
-	// Of those that begin together, those without length come first: they overlap with none of the others.
+	// Of beliefs that begin together, those of length 0 come first, because they overlap with none of the others.
 	slices.SortFunc(all, func(a, b belief) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.op, b.op))
 	})
-	var open beliefs                // that end after the one at hand begins: each overlaps with it
-	var last, counted int64 = -1, 0 // the latest end so far; together counts what lies before counted
+	var open beliefs                // those that end after the current one begins: each overlaps with it
+	var last, counted int64 = -1, 0 // the latest end so far; together includes the time before counted
 	for _, b := range all {
 		for len(open) > 0 && open[0].to <= b.from {
 			heap.Pop(&open)
@@ -53,7 +53,7 @@ func sweep(all []belief, few int, found func(a, b belief)) (o overlaps) {
 	return o
 }
 
-// beliefs are a heap, the first end on top.
+// beliefs is a heap, with the first end on top.
 type beliefs []belief
 
 func (h beliefs) Len() int           { return len(h) }
@@ -92,5 +92,5 @@ func (j *judge) checkOverlap(l *lock) {
 	j.res.OverlapLongest = max(j.res.OverlapLongest, millis(o.longest))
 }
 
-// clock tells people when something was.
+// clock formats a time for people.
 func clock(at int64) string { return time.Duration(at).String() }

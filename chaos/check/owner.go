@@ -10,21 +10,21 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A span is how long a token was seen in a lock's key on a node.
+// A span is a time in which a token was seen in a lock's key on a node.
 type span struct {
 	token    string
 	from, to int64
 }
 
-// A keyOnNode is what was seen of a lock's key on one node.
+// A keyOnNode is what was seen in a lock's key on one node.
 type keyOnNode struct {
 	node  string
-	token string // that is there now; "": none
+	token string // the current one; "": none
 	since int64
-	spans []span // in the order of time
+	spans []span // ordered by time
 }
 
-// A taking is the moment at which a token was first on so many nodes that it owned the lock.
+// A taking is the moment at which a token reached a quorum of nodes, and so owned the lock.
 type taking struct {
 	at    int64
 	token string
@@ -65,7 +65,7 @@ func (k *keyOnNode) end(at int64) {
 	}
 }
 
-// endSpans ends what is still there at the end of the run.
+// endSpans ends the spans that last until the end of the run.
 func (l *lock) endSpans(at int64) {
 	for _, k := range l.nodes.all {
 		k.end(at)
@@ -82,7 +82,7 @@ func (k *keyOnNode) at(t int64) string {
 	return ""
 }
 
-// holding returns the nodes on which the op's token was seen.
+// holding returns the nodes on which the token of the op was seen.
 func (j *judge) holding(i int32, t int64) (nodes []string) {
 	o := &j.ops[i]
 	if o.token == "" {
@@ -97,7 +97,7 @@ func (j *judge) holding(i int32, t int64) (nodes []string) {
 	return nodes
 }
 
-// where tells people on which nodes the ops' tokens were seen.
+// where describes for people on which nodes the tokens of the ops were seen.
 func (j *judge) where(ops []int32, t int64) string {
 	if len(j.ops[ops[0]].lock.nodes.all) == 0 {
 		return "nobody observed the nodes"
@@ -113,7 +113,7 @@ func (j *judge) where(ops []int32, t int64) string {
 	return strings.Join(parts, " and ")
 }
 
-// involved returns the nodes that had to do with a violation.
+// involved returns the nodes that are involved in a violation.
 func (j *judge) involved(l *lock, ops []int32, t int64) (nodes []string) {
 	for _, i := range ops {
 		nodes = append(nodes, j.holding(i, t)...)
@@ -127,7 +127,7 @@ func (j *judge) involved(l *lock, ops []int32, t int64) (nodes []string) {
 	return slices.Compact(nodes)
 }
 
-// byToken returns the op whose token it was at that time: of those with the token, the last one asked for.
+// byToken returns the op that the token belonged to at that time: the last requested one of the ops with this token.
 func (j *judge) byToken(l *lock, token string, t int64) (int32, bool) {
 	ops := l.tokens[token]
 	n := sort.Search(len(ops), func(i int) bool { return j.ops[ops[i]].asked > t })
@@ -137,16 +137,16 @@ func (j *judge) byToken(l *lock, token string, t int64) (int32, bool) {
 	return ops[n-1], true
 }
 
-// checkLateLoss finds holders that believed past the moment at which another token took the lock.
+// checkLateLoss finds holders that still believed after another token took the lock.
 //
-// Observers are late. So that an earlier owner, still seen when the holder's lease is granted, is not taken
-// for a later one, the other must have been granted after the holder, or have got no answer by then; and
-// one that was refused cannot have had it.
+// Observers are late: an earlier owner may still be seen when the holder's lease is granted. To exclude it, the other
+// op must have been granted after the holder, or must have had no answer by then. An op that was refused did not own
+// the lock.
 func (j *judge) checkLateLoss(l *lock) {
 	for _, i := range l.ops {
 		o := &j.ops[i]
 		if o.token == "" {
-			continue // nobody can tell which keys are its own
+			continue // its keys are unknown
 		}
 		from := sort.Search(len(l.took), func(k int) bool { return l.took[k].at > o.granted })
 		for _, took := range l.took[from:] {
@@ -165,7 +165,7 @@ func (j *judge) checkLateLoss(l *lock) {
 					j.name(i), l.name, time.Duration(late), j.name(other), clock(took.at),
 					j.where([]int32{i, other}, took.at), j.faultsAt(took.at))
 			})
-			break // one for each lease
+			break // one per lease
 		}
 	}
 }

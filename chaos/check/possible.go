@@ -12,8 +12,8 @@ type possible struct {
 	done uint64 // by slot
 }
 
-// settled has all reads and refusals take effect that change nothing: nothing is gained by a delay of these. A
-// write that changes nothing now may do so later.
+// settled lets all reads and refusals take effect that change nothing, because delaying them makes no difference. A
+// write that changes nothing now may change something later.
 func (w *walk) settled(p possible) possible {
 	for left := w.used &^ p.done &^ w.never; left != 0; left &= left - 1 {
 		slot := bits.TrailingZeros64(left)
@@ -28,23 +28,23 @@ func (w *walk) settled(p possible) possible {
 	return p
 }
 
-// step is the register's own, helped by a fence that it may have seen where a refusal needs one. The smallest
-// will do, as it can see a larger one later.
+// step is the step of the register. If a refusal needs a larger fencing token than the register has seen, step uses the
+// smallest that it may have seen. A larger one can be seen later.
 func (w *walk) step(c content, of *call) (content, bool) {
 	after, ok := c.step(of.in, of.out, w.fenced)
 	if ok || of.out != denied {
 		return after, ok
 	}
-	at, _ := slices.BinarySearch(w.ghosts, of.in.fence+1)
-	if at == len(w.ghosts) {
+	at, _ := slices.BinarySearch(w.loose, of.in.fence+1)
+	if at == len(w.loose) {
 		return c, false
 	}
-	c.fence = w.ghosts[at]
+	c.fence = w.loose[at]
 	return c, true
 }
 
-// forced are the contents that there may be after a call that this one does not allow. After a wrong read the
-// register may contain what was read, or what it did before: so one lie is told once.
+// forced returns the possible contents after a call that the content does not allow. After a wrong read the register
+// may contain the value that was read, or the value from before. So one wrong answer is reported only once.
 func (c content) forced(in input, out result, fenced bool) []content {
 	if out == denied {
 		return []content{c}
@@ -60,24 +60,23 @@ func (c content) forced(in input, out result, fenced bool) []content {
 	return []content{after}
 }
 
-// fewest leaves out a state that another makes superfluous: the same, with more writes without an answer still
-// to come, or not.
+// fewest leaves out redundant states: those that another state covers.
 func (w *walk) fewest(all []possible) []possible {
 	all = slices.CompactFunc(sorted(all), func(a, b possible) bool { return a == b })
 	if w.never == 0 || len(all) > 1000 {
 		return all
 	}
-	var kept []possible
+	var needed []possible
 	for i, a := range all {
 		if !slices.ContainsFunc(all[:i], func(b possible) bool { return w.covers(b, a) }) &&
 			!slices.ContainsFunc(all[i+1:], func(b possible) bool { return w.covers(b, a) }) {
-			kept = append(kept, a)
+			needed = append(needed, a)
 		}
 	}
-	return kept
+	return needed
 }
 
-// covers says whether all that can come after b can come after a.
+// covers reports whether everything that can follow b can also follow a.
 func (w *walk) covers(a, b possible) bool {
 	return a != b && a.content == b.content && a.done&^w.never == b.done&^w.never && a.done&^b.done == 0
 }

@@ -11,39 +11,39 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A registerKey names a guarded resource: each has a counter that compares fences and one that does not.
+// A registerKey names a guarded resource. Each has a counter that compares fencing tokens and one that does not.
 type registerKey struct {
 	name   string
 	fenced bool
 }
 
-// A register is what there is to know of a guarded counter.
+// A register is everything known about a guarded counter.
 type register struct {
 	registerKey
 	lock *lock
 
-	pending map[int32]write // that await their answer, by op
-	touched map[int32]int   // the line of an op's last access
-	writers map[int64]write // by value, the write of it that was taken last
-	tail    []write         // taken, and maybe the last to take effect
-	newest  int             // the grant line of the newest lease whose write was taken
+	pending map[int32]write // writes without an answer so far, by op
+	touched map[int32]int   // the line of the last access, by op
+	writers map[int64]write // the last accepted write of each value
+	tail    []write         // accepted writes, each of which may be the last to take effect
+	newest  int             // the grant line of the newest lease whose write was accepted
 
-	surely   uint64 // the largest fence that the resource has seen without a doubt
+	surely   uint64 // the largest fencing token that the resource has certainly seen
 	surelyOp int32
-	seen     []sighting // all fences that it may have seen
+	seen     []sighting // all fencing tokens that it may have seen
 	refused  []write
-	stale    []write // taken from a holder which may have believed no more
+	stale    []write // accepted from a holder that may no longer have believed
 	accepted []stalePair
 	lost     []lostPair
 
-	wrong    map[int]bool // the lines of answers that these say are wrong
+	wrong    map[int]bool // lines of answers that these checks found wrong
 	calls    []call
-	unclear  []write // they had no answer
-	late     []write // they were taken, and answered after another had been granted the lock; by that line
-	lateFrom []int   // of late, from each on, the smallest line of a begin
+	unclear  []write // writes without an answer
+	late     []write // accepted, and answered after another op was granted the lock; sorted by line of the answer
+	lateFrom []int   // for each of late, the smallest line of it and all after it
 }
 
-// A write is one that was sent.
+// A write is a write that was sent.
 type write struct {
 	op         int32
 	line       int
@@ -51,31 +51,31 @@ type write struct {
 	at         int64
 	value      int64
 	fence      uint64
-	surely     uint64 // register.surely, and whose that was, when it was sent
+	surely     uint64 // register.surely when it was sent, and its op
 	surelyOp   int32
-	followed   bool // another was granted the lock before it was sent
-	overtaken  bool // one of these had written, too
+	followed   bool // another op was granted the lock before it was sent
+	overtaken  bool // and such an op had already written
 }
 
-// A sighting is a fence that came to the resource no earlier than a line.
+// A sighting is a fencing token that reached the resource no earlier than a line.
 type sighting struct {
 	line  int
 	fence uint64
 }
 
-// A stalePair is a stale write that was taken, and the op that made it one.
+// A stalePair is a stale write that was accepted, and the op that made it stale.
 type stalePair struct {
 	w     write
 	newer int32
 }
 
-// A lostPair is an update that was lost, and the op to which it was: as a rule both wrote the same.
+// A lostPair is an update that was lost, and the op that destroyed it. Usually both wrote the same value.
 type lostPair struct {
 	first, second int32
 	value, wrote  int64
 	at            int64
 	fenced        bool
-	from, to      int // lines: from the begin of the first write to the answer of the second
+	from, to      int // lines: of the first write, and of the answer to the second
 }
 
 func (j *judge) register(e *history.Event, l *lock) *register {
@@ -116,7 +116,7 @@ func (j *judge) access(e *history.Event) {
 	r.touched[i] = j.line
 }
 
-// read happened at some time since the op's last access, or its grant.
+// read processes a read. It happened at some time after the op's last access or its grant.
 func (j *judge) read(r *register, i int32, value int64, fence uint64) {
 	since, again := r.touched[i]
 	if !again {
@@ -139,7 +139,7 @@ func (r *register) surelySeen(fence uint64, i int32) {
 	}
 }
 
-// written judges an answer as far as that can be done at once.
+// written judges an answer as far as possible without the rest of the history.
 func (j *judge) written(r *register, w write, e *history.Event) {
 	in := input{kind: writes, fence: w.fence, value: w.value}
 	switch {
@@ -174,8 +174,7 @@ func (j *judge) written(r *register, w write, e *history.Event) {
 	r.surelySeen(w.fence, w.op)
 }
 
-// checkRegister judges what had to wait until all was known. An error says that two checks contradict each
-// other.
+// checkRegister judges what needs the whole history. An error means that two checks contradict each other.
 func (j *judge) checkRegister(r *register, deadline time.Time) error {
 	j.phantoms(r)
 	for _, w := range r.pending {
@@ -188,7 +187,7 @@ func (j *judge) checkRegister(r *register, deadline time.Time) error {
 		j.res.StaleWritesAccepted++
 		j.res.FencedStaleAccepted++
 		j.violate(StaleWriteAccepted, r.lock, []int32{s.w.op, s.newer}, s.w.at, 0, func() string {
-			return fmt.Sprintf("the fenced resource %q took a write of %s with fence %d at %s, after it had seen fence %d of %s",
+			return fmt.Sprintf("the fenced resource %q accepted a write of %s with the fencing token %d at %s, after it had seen the token %d of %s",
 				r.name, j.name(s.w.op), s.w.fence, clock(s.w.at), s.w.surely, j.name(s.newer))
 		})
 	}
@@ -201,8 +200,8 @@ func (j *judge) checkRegister(r *register, deadline time.Time) error {
 	return j.checkOrder(r, deadline)
 }
 
-// checkOrder finds the answers that no order of the calls allows. What checkRefused and the fences have told
-// of already is among them.
+// checkOrder finds the answers that no order of the calls allows. They include what checkRefused and the fencing tokens
+// have already reported.
 func (j *judge) checkOrder(r *register, deadline time.Time) error {
 	w, err := j.confirmed(r, deadline)
 	found := map[int]bool{}
@@ -217,21 +216,21 @@ func (j *judge) checkOrder(r *register, deadline time.Time) error {
 			if c.in.kind == writes {
 				did = "wrote %d to"
 			}
-			return fmt.Sprintf("%s "+did+" the %s resource %q at %s, which fits no order of all that was read and written",
+			return fmt.Sprintf("%s "+did+" the %s resource %q at %s, which fits no order of the reads and writes",
 				j.name(c.op), c.in.value, fencedOrNot(r.fenced), r.name, clock(c.at))
 		})
 	}
 	for line := range r.wrong {
 		if !found[line] && !slices.ContainsFunc(w.skipped, func(s skip) bool { return s.from <= line && line <= s.to }) {
-			err = errors.Join(err, fmt.Errorf("check: %s resource %q: the answer in line %d is wrong, and fits an order all the same",
+			err = errors.Join(err, fmt.Errorf("check: %s resource %q: the answer in line %d is wrong, and yet fits an order",
 				fencedOrNot(r.fenced), r.name, line))
 		}
 	}
 	return err
 }
 
-// phantoms are reads of holders that nothing more is known of: they may have been stopped after a read, and
-// before they told of it.
+// phantoms adds possible reads of holders about which nothing else is known: they may have been stopped after a read
+// and before it was recorded.
 func (j *judge) phantoms(r *register) {
 	if !r.fenced {
 		return
@@ -244,7 +243,7 @@ func (j *judge) phantoms(r *register) {
 	}
 }
 
-// checkRefused tells the refused writes that were stale from those for which there was no reason.
+// checkRefused separates refused writes that were stale from those that were refused without a reason.
 func (j *judge) checkRefused(r *register) {
 	slices.SortFunc(r.seen, func(a, b sighting) int { return cmp.Compare(a.line, b.line) })
 	for i := 1; i < len(r.seen); i++ {
@@ -263,7 +262,7 @@ func (j *judge) checkRefused(r *register) {
 		r.wrong[w.answerLine] = true
 		j.res.ValidWritesRefused++
 		j.violate(ValidWriteRefused, r.lock, []int32{w.op}, w.at, 0, func() string {
-			return fmt.Sprintf("the fenced resource %q refused a write of %s with fence %d at %s, though it can have seen no larger one than %d",
+			return fmt.Sprintf("the fenced resource %q refused a write of %s with the fencing token %d at %s, although it cannot have seen a larger one than %d",
 				r.name, j.name(w.op), w.fence, clock(w.at), largest)
 		})
 	}

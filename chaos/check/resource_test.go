@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// randomRegister makes a history of a resource behind a fence, with answers that come late, and a lie in
-// some of them. Without lies it is right by construction: every call takes effect at one line.
+// randomRegister makes a history of a fenced resource. Answers come late, and some of them are lies. Without lies the
+// history is correct by construction: every call takes effect at one line.
 func randomRegister(r *rand.Rand, fenced bool, lies int) (events []history.Event) {
 	return longRegister(r, fenced, lies, 60, 8)
 }
 
-// longRegister is of so many steps, and has one of so many writes without an answer.
+// longRegister has this many steps, and one in unanswered writes has no answer.
 func longRegister(r *rand.Rand, fenced bool, lies, steps, unanswered int) (events []history.Event) {
 	run := &history.Run{Version: 1, TTL: 1}
 	add := func(e history.Event) {
@@ -44,7 +44,7 @@ func longRegister(r *rand.Rand, fenced bool, lies, steps, unanswered int) (event
 		switch o.step {
 		case 0:
 			if fenced && op < seen {
-				continue // it is refused, which is told nowhere
+				continue // it is refused, which is not recorded
 			}
 			o.value, o.step, seen = value, 1, max(seen, op)
 			event.Kind, event.Value = history.Read, o.value
@@ -92,7 +92,7 @@ func TestARightRegisterIsNeverAccused(t *testing.T) {
 	require.Greater(t, refused, 1000)
 }
 
-// Judge fails if porcupine finds a history right in which the own checks found a wrong answer.
+// Judge fails if porcupine accepts a history in which our own checks found a wrong answer.
 func TestALyingRegisterIsFoundOut(t *testing.T) {
 	found := map[ViolationKind]int{}
 	for seed := range uint64(2000) {
@@ -108,8 +108,8 @@ func TestALyingRegisterIsFoundOut(t *testing.T) {
 	}
 }
 
-// Each of many holders adds one to the counter, and they take no turns. What the counter lacks in the end was
-// lost; the judge is told neither its end nor in which order the writes took effect.
+// Many holders add one to the counter at the same time. What is missing at the end was lost. The judge knows neither
+// the final value nor the order in which the writes took effect.
 func TestLostUpdatesAreWhatTheCounterLacks(t *testing.T) {
 	lost, seeds := 0, uint64(1000)
 	if raceEnabled {
@@ -124,7 +124,7 @@ func TestLostUpdatesAreWhatTheCounterLacks(t *testing.T) {
 			events = append(events, history.Event{Kind: history.Acquire, Client: 1, Op: op, Resource: "r"},
 				history.Event{Kind: history.Granted, Op: op})
 		}
-		crowd := 1 + r.Uint64N(holders) // how many are at it at once
+		crowd := 1 + r.Uint64N(holders) // number of concurrent holders
 		value, first := int64(0), uint64(1)
 		for first <= holders {
 			op := min(first+r.Uint64N(crowd), holders)
@@ -136,7 +136,7 @@ func TestLostUpdatesAreWhatTheCounterLacks(t *testing.T) {
 			case 2:
 				e.Kind, e.Value = history.Write, reads[op]+1
 			case 3:
-				value = reads[op] + 1 // nobody sees when
+				value = reads[op] + 1 // at an unrecorded time
 				continue
 			case 4:
 				e.Kind, e.OK = history.Written, true
@@ -149,7 +149,7 @@ func TestLostUpdatesAreWhatTheCounterLacks(t *testing.T) {
 			events = append(events, e)
 		}
 		total := int64(holders)
-		if seed%2 == 0 { // a last one that is alone
+		if seed%2 == 0 { // a last holder without others
 			const op = holders + 1
 			total++
 			value++
@@ -162,7 +162,7 @@ func TestLostUpdatesAreWhatTheCounterLacks(t *testing.T) {
 		require.NoError(t, err)
 		if seed%2 == 0 {
 			require.EqualValues(t, total-value, res.LostUpdates, "seed %d", seed)
-		} else { // which write was the last is not sure
+		} else { // it is unknown which write was the last
 			require.LessOrEqual(t, int64(res.LostUpdates), total-value, "seed %d", seed)
 		}
 		lost += res.LostUpdates

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// A Verdict is what becomes of a subject.
+// A Verdict is the judgement of a subject.
 type Verdict string
 
-// The verdicts there are.
+// The verdicts.
 const (
 	Safe   Verdict = "safe"
 	Unsafe Verdict = "unsafe"
-	// Unsure is for a history without a violation which could not be judged to its end: see Result.LeftOut.
+	// Unsure means that there is no violation, but the history could not be judged completely: see Result.LeftOut.
 	Unsure Verdict = "unsure"
 )
 
-// A ViolationKind is what a violation breaks. See the package's documentation.
+// A ViolationKind is the kind of a violation. See the documentation of the package.
 type ViolationKind string
 
-// The kinds of violations there are.
+// The kinds of violations.
 const (
 	Overlap            ViolationKind = "overlap"
 	FenceDuplicate     ViolationKind = "fence_duplicate"
@@ -32,38 +32,38 @@ const (
 	Orphan             ViolationKind = "orphan"
 )
 
-// MaxListed is how many violations of one kind are listed. The counts are of all.
+// MaxListed is how many violations of one kind are listed. All are counted.
 const MaxListed = 100
 
-// A Violation is one thing that must not have happened.
+// A Violation is one thing that must not happen.
 type Violation struct {
 	Kind     ViolationKind `json:"kind"`
 	At       time.Duration `json:"at_nanos"`       // since the run began
-	For      time.Duration `json:"duration_nanos"` // how long it lasted; 0 for what has no length
+	For      time.Duration `json:"duration_nanos"` // how long it lasted; 0 if it has no length
 	Resource string        `json:"resource"`
 	Clients  []int         `json:"clients"`
 	Ops      []uint64      `json:"ops"`
-	Nodes    []string      `json:"nodes"` // that had a token of these ops, or were under a fault
+	Nodes    []string      `json:"nodes"` // nodes with a token of these ops, or with a fault
 	Text     string        `json:"text"`  // a sentence for people
 }
 
-// ByPhase has a T for the time before the first fault, from there to the last one's heal, and after it.
-// Without a fault all is before. An op belongs to the phase in which it was asked for.
+// ByPhase has one T for the time before the first fault, one for the time until the last fault healed, and one for the
+// time after that. Without a fault, everything is before. An op belongs to the phase in which it was requested.
 type ByPhase[T any] struct {
 	Before T `json:"before"`
 	During T `json:"during"`
 	After  T `json:"after"`
 }
 
-// Counts are how acquires ended.
+// Counts are the outcomes of acquires.
 type Counts struct {
 	Acquired   int `json:"acquired"`
 	Refused    int `json:"refused"`
 	Errors     int `json:"errors"`
-	Unanswered int `json:"unanswered"` // when the run was over
+	Unanswered int `json:"unanswered"` // when the run ended
 }
 
-// A Latency is how long granted acquires took. All are 0 if there was none.
+// A Latency is how long granted acquires took. All fields are 0 if there were none.
 type Latency struct {
 	Count int   `json:"count"`
 	P50   int64 `json:"p50_micros"`
@@ -72,34 +72,34 @@ type Latency struct {
 	Max   int64 `json:"max_micros"`
 }
 
-// A FaultResult is one fault, and what came after it.
+// A FaultResult is one fault and what followed.
 type FaultResult struct {
 	Fault  string   `json:"fault"`
 	Node   string   `json:"node,omitempty"`
 	Client int      `json:"client,omitempty"`
 	Begin  float64  `json:"begin_millis"`
-	Heal   *float64 `json:"heal_millis"` // null: it never healed. What is over at once heals as it begins
-	// FirstAcquire and FirstAfterHeal are how long it took to the next granted event. null: there was none.
+	Heal   *float64 `json:"heal_millis"` // null: it never healed. An instant fault heals as it begins
+	// FirstAcquire and FirstAfterHeal are the times until the next granted event. null: there was none.
 	FirstAcquire   *float64 `json:"first_acquire_millis"`
 	FirstAfterHeal *float64 `json:"first_acquire_after_heal_millis"`
-	// Holder tells of the newest lease when the fault began: "none" if it was over, "alive" if it was
-	// released or its loss noticed later, "dead" if nothing ended it.
+	// Holder describes the newest lease when the fault began: "none" if it was over, "alive" if it was released later
+	// or its loss was noticed later, "dead" if nothing ended it.
 	Holder string `json:"holder"`
-	// What was answered while the fault lasted.
+	// Answers during the fault.
 	Acquired int `json:"acquired"`
 	Refused  int `json:"refused"`
 	Errors   int `json:"errors"`
 }
 
-// Confirmation is what porcupine had to say. The fences of a lock, and each of its guarded registers, are one
-// history to it.
+// Confirmation is the result of porcupine. The fencing tokens of a lock are one history for it, and so is each of its
+// guarded registers.
 type Confirmation struct {
 	Agreed  int `json:"agreed"`
-	TooLong int `json:"too_long"` // a part of it could not be cut into windows that are small enough
-	Expired int `json:"expired"`  // given up for the time it took
+	TooLong int `json:"too_long"` // a part could not be cut into windows that are small enough
+	Expired int `json:"expired"`  // aborted because it took too long
 }
 
-// LeftOut is a check that was not made, or not to its end, so that "no violation" is not said without a word.
+// LeftOut is a check that was not made, or not completed. It qualifies the statement that there is no violation.
 type LeftOut struct {
 	Check    string `json:"check"`
 	Resource string `json:"resource,omitempty"`
@@ -114,7 +114,7 @@ func (l LeftOut) String() string {
 	return fmt.Sprintf("%s%s: %s", l.Check, of, l.Reason)
 }
 
-// A Result is a judged history: what report.json says of it.
+// A Result is a judged history, as it is in report.json.
 type Result struct {
 	Scenario string  `json:"scenario"`
 	Subject  string  `json:"subject"`
@@ -131,21 +131,21 @@ type Result struct {
 	Counts
 	Phases  ByPhase[Counts]  `json:"phases"`
 	Latency ByPhase[Latency] `json:"latency"`
-	// FirstAcquireAfterFault is the longest of the faults' FirstAcquire. null: there was no fault, or
-	// after one of them nothing was acquired any more.
+	// FirstAcquireAfterFault is the longest FirstAcquire of all faults. null: there was no fault, or nothing was
+	// acquired after one of them.
 	FirstAcquireAfterFault *float64 `json:"first_acquire_after_fault_millis"`
 
 	Overlaps       int     `json:"overlaps"`               // pairs of ops
-	OverlapTime    float64 `json:"overlap_millis"`         // in which more than one believed, of all resources
+	OverlapTime    float64 `json:"overlap_millis"`         // time in which more than one client believed, for all resources
 	OverlapLongest float64 `json:"overlap_longest_millis"` // of one pair
 
-	FenceDuplicates int `json:"fence_duplicates"` // grants with a fence that was out already
-	FenceInversions int `json:"fence_inversions"` // grants with a smaller fence than an earlier one
+	FenceDuplicates int `json:"fence_duplicates"` // grants with a fencing token that was granted before
+	FenceInversions int `json:"fence_inversions"` // grants with a smaller fencing token than an earlier one
 
-	Losses            int     `json:"losses"`                     // that were noticed
+	Losses            int     `json:"losses"`                     // losses that were noticed
 	LossNoticeLongest float64 `json:"loss_notice_longest_millis"` // from Until to the lost event
 	LateLosses        int     `json:"late_losses"`
-	LateLossLongest   float64 `json:"late_loss_longest_millis"` // belief past the moment when ownership passed on
+	LateLossLongest   float64 `json:"late_loss_longest_millis"` // belief after the lock had another owner
 
 	LostUpdates         int `json:"lost_updates"`          // of both resources
 	StaleWritesRefused  int `json:"stale_writes_refused"`  // by the fenced resource
@@ -154,15 +154,15 @@ type Result struct {
 	FencedStaleAccepted int `json:"fenced_stale_writes_accepted"`
 	ValidWritesRefused  int `json:"valid_writes_refused"`
 
-	OwnerEvents   int     `json:"owner_events"`          // without any, nothing can be said of orphans and late losses
+	OwnerEvents   int     `json:"owner_events"`          // without any, orphans and late losses are not judged
 	Orphans       int     `json:"orphans"`               // keys that outlived their owner by more than OrphanGrace
 	OrphanLongest float64 `json:"orphan_longest_millis"` // of these
-	OrphansPast   int     `json:"orphans_past_ttl"`      // of these, violations
+	OrphansPast   int     `json:"orphans_past_ttl"`      // those of them that are violations
 
 	Confirmed       Confirmation `json:"confirmed"`
 	LeftOut         []LeftOut    `json:"checks_left_out"`
 	ViolationsFound int          `json:"violations_found"`
-	Violations      []Violation  `json:"violations"` // in the order of time, at most MaxListed of a kind
+	Violations      []Violation  `json:"violations"` // ordered by time, at most MaxListed per kind
 	Verdict         Verdict      `json:"verdict"`
 }
 

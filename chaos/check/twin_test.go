@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naiveSweep compares every belief with every other, and looks at every instant.
+// naiveSweep compares every belief with every other, at every instant.
 func naiveSweep(all []belief) (o overlaps) {
 	end := int64(0)
 	for i, a := range all {
@@ -37,7 +37,7 @@ func naiveSweep(all []belief) (o overlaps) {
 
 func TestSweepAgreesWithItsNaiveTwin(t *testing.T) {
 	require.NoError(t, quick.Check(func(ends [][2]uint8, scale uint8) bool {
-		wide := int64(scale)%250 + 2 // how much they crowd
+		wide := int64(scale)%250 + 2 // how much they overlap
 		all := make([]belief, 0, len(ends))
 		for i, e := range ends {
 			from := int64(e[0]) % wide
@@ -55,7 +55,7 @@ func TestSweepAgreesWithItsNaiveTwin(t *testing.T) {
 	}, &quick.Config{MaxCount: 3000}))
 }
 
-// A grant is what the naive twin of the fences knows of an op.
+// A grant is what the naive check of fencing tokens knows about an op.
 type grant struct {
 	asked, granted int // lines
 	fence          uint64
@@ -79,9 +79,9 @@ func naiveFences(all []grant) (duplicates, inversions int) {
 	return duplicates, inversions
 }
 
-// randomFences makes a history of acquires whose fences are mostly, but not always, as they should be.
+// randomFences makes a history of acquires whose fencing tokens are mostly correct, but not always.
 func randomFences(r *rand.Rand) (events []history.Event, all []grant) {
-	const at = 5 // the same for all: the order of the lines is what counts
+	const at = 5 // the same for all events: only the order of the lines counts
 	events = append(events, history.Event{Kind: history.Start, Run: &history.Run{Version: 1, TTL: 1}})
 	type open struct {
 		op     uint64
@@ -116,7 +116,7 @@ func randomFences(r *rand.Rand) (events []history.Event, all []grant) {
 	return append(events, history.Event{At: at, Kind: history.End}), all
 }
 
-// Judge fails where its own check and porcupine's differ, so all three agree here.
+// Judge fails if its own check and porcupine disagree, so here all three agree.
 func TestFencesAgreeWithTheirNaiveTwinAndPorcupine(t *testing.T) {
 	bad := 0
 	for seed := range uint64(3000) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Judge fails if porcupine, which sees one window after another and what the register may contain between them,
-// says anything else than the walk.
+// Judge fails if porcupine disagrees with the walk. Porcupine gets one window after another, and the possible contents
+// of the register between them.
 func TestWindowsAreJudgedAsTheWholeIs(t *testing.T) {
 	wrong, seeds := 0, uint64(30)
 	if raceEnabled {
@@ -40,8 +40,7 @@ func TestWindowsAreJudgedAsTheWholeIs(t *testing.T) {
 	require.NotZero(t, wrong, "the histories are of both sorts")
 }
 
-// A turns is a history of holders that take the lock one after another, each of which adds one to the unfenced
-// counter.
+// A turns is a history of holders that take the lock one after another. Each adds one to the unfenced counter.
 type turns struct {
 	events []history.Event
 	ops    uint64
@@ -61,7 +60,7 @@ func (h *turns) add(e history.Event) {
 	h.events = append(h.events, e)
 }
 
-// turn is one in which so much less is read than is there.
+// turn adds one holder, which reads a value that is too small by stale.
 func (h *turns) turn(stale int64) {
 	h.ops++
 	client := int(1 + h.ops%8)
@@ -91,8 +90,8 @@ func kindsOf(res Result) map[ViolationKind]int {
 	return kinds
 }
 
-// Porcupine takes 2000 calls at once. A history of more is judged all the same: who read what another had
-// written over, under no fault, with nobody stopped, is found.
+// Porcupine gets at most 2000 calls at once. Longer histories are judged too: a holder that reads an overwritten value
+// is found, without any fault or stopped client.
 func TestAStaleReadIsFoundHoweverLongTheHistoryIs(t *testing.T) {
 	for _, turns := range []int{20, 846, 1427, 20_000} {
 		h := newTurns()
@@ -112,12 +111,13 @@ func TestAStaleReadIsFoundHoweverLongTheHistoryIs(t *testing.T) {
 	}
 }
 
-// An update that a stopped client's write cost is counted; what cannot be put down to one is a violation.
+// An update that the write of a stopped client destroyed is counted. A loss that no stopped client explains is a
+// violation.
 func TestALostUpdateThatNoStoppedClientExplainsIsAViolation(t *testing.T) {
 	h := newTurns()
 	h.turn(0)
 	h.ops = 100
-	// Op 11 looks at its lease and is stopped. Op 12 has its turn. Op 11 wakes, and writes.
+	// Op 11 looks at its lease and is stopped. Op 12 takes its turn. Op 11 wakes up and writes.
 	h.add(history.Event{Kind: history.Acquire, Op: 11, Client: 1})
 	h.add(history.Event{Kind: history.Granted, Op: 11, Client: 1, Fence: 11})
 	h.add(history.Event{Kind: history.Read, Op: 11, Client: 1, Value: 1})
@@ -135,7 +135,7 @@ func TestALostUpdateThatNoStoppedClientExplainsIsAViolation(t *testing.T) {
 	require.Equal(t, 1, res.StaleWritesAccepted)
 }
 
-// What cannot be judged is named, and what comes after it is judged again.
+// What cannot be judged is named. What follows is judged again.
 func TestACheckThatDoesNotComeToItsEndIsNamedAndIsNotSafe(t *testing.T) {
 	crowded := func(stale int64) Result {
 		h := newTurns()
@@ -146,7 +146,7 @@ func TestACheckThatDoesNotComeToItsEndIsNamedAndIsNotSafe(t *testing.T) {
 			h.add(history.Event{Kind: history.Granted, Op: op, Client: int(op)})
 			h.add(history.Event{Kind: history.Release, Op: op, Client: int(op)})
 		}
-		for op := uint64(1001); op <= 1000+crowd; op++ { // each of them was under way since its grant
+		for op := uint64(1001); op <= 1000+crowd; op++ { // each read may have happened at any time since the grant
 			h.add(history.Event{Kind: history.Read, Op: op, Client: int(op), Value: 1})
 		}
 		h.turn(0)
@@ -167,7 +167,7 @@ func TestACheckThatDoesNotComeToItsEndIsNamedAndIsNotSafe(t *testing.T) {
 	require.Equal(t, 1, kindsOf(res)[Register], "%v", res.Violations)
 }
 
-// Where calls overlap in a chain without an end there is no window for porcupine. The walk needs none.
+// If calls overlap in an endless chain, there is no window for porcupine. The walk needs none.
 func TestAChainOfCallsThatOverlapIsJudgedWithoutASecondOpinion(t *testing.T) {
 	for _, stale := range []int64{0, 1} {
 		h := newTurns()
@@ -179,7 +179,7 @@ func TestAChainOfCallsThatOverlapIsJudgedWithoutASecondOpinion(t *testing.T) {
 		}
 		h.turn(0)
 		grant(1001)
-		for i := range uint64(links) { // each reads after the next was granted
+		for i := range uint64(links) { // each reads after the next one was granted
 			grant(1002 + i)
 			value := h.value
 			if i == links/2 {

@@ -8,10 +8,10 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// patience is how long a server that is well may take for what a fault asks of it.
+// patience is how long a healthy server may take to execute a command of a fault.
 const patience = 10 * time.Second
 
-// change does what the fault says, or undoes it.
+// change applies or undoes the fault.
 func (s *Site) change(ctx context.Context, f Fault, begin bool) error {
 	if f.Verb == ClientClock {
 		ahead := time.Duration(0)
@@ -41,7 +41,7 @@ func (s *Site) change(ctx context.Context, f Fault, begin bool) error {
 		return s.follow(ctx, p)
 	case Lag:
 		if !begin {
-			return nil // what its replica missed it never hears
+			return nil // its replica never gets what it missed
 		}
 		return p.lag()
 	case Promote:
@@ -56,7 +56,7 @@ func (s *Site) change(ctx context.Context, f Fault, begin bool) error {
 	return f.server(ctx, p.server.Load(), begin)
 }
 
-// server is what is done to the server itself, whoever may be connected.
+// server applies or undoes a fault of the server itself.
 func (f Fault) server(ctx context.Context, n *fleet.Node, begin bool) error {
 	switch f.Verb {
 	case Kill:
@@ -83,7 +83,7 @@ func (f Fault) server(ctx context.Context, n *fleet.Node, begin bool) error {
 	case FlushAll:
 		return command(ctx, n, "FLUSHALL")
 	}
-	return errors.New("no such fault") // check has seen to that
+	return errors.New("no such fault") // check excludes this
 }
 
 func restart(ctx context.Context, n *fleet.Node, data fleet.Data) error {
@@ -93,7 +93,7 @@ func restart(ctx context.Context, n *fleet.Node, data fleet.Data) error {
 	return n.Start(ctx, data)
 }
 
-// command is sent past every cut.
+// command sends a command that bypasses every cut.
 func command(ctx context.Context, n *fleet.Node, name string, args ...any) error {
 	conn, err := n.DialDirect(ctx, patience)
 	if err != nil {
@@ -104,7 +104,8 @@ func command(ctx context.Context, n *fleet.Node, name string, args ...any) error
 	return err
 }
 
-// cut drops packets at the server where the fleet can do that for all clients alike, else on their ways.
+// cut drops packets at the server if the fleet can do that and all clients are affected. Otherwise it cuts the ways of
+// the clients.
 func (s *Site) cut(p *place, client int, m mode, begin bool) error {
 	if !begin {
 		m = flowing

@@ -1,5 +1,5 @@
-// Package fault is what can be done to a fleet, as values that print as they parse, so that a run that went
-// wrong can be repeated from what it printed.
+// Package fault contains the faults that can be injected into a fleet. They are values that can be printed and parsed,
+// so a failing run can be repeated from its output.
 package fault
 
 import (
@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// A Verb says what a fault does.
+// A Verb is the kind of a fault.
 type Verb string
 
-// The verbs there are. Those that heal last until then; the others are over at once.
+// The verbs. Faults that heal last until then; the others are instant.
 const (
 	Kill          Verb = "kill"            // kill(node-1): SIGKILL. Heals by a start without data
-	Pause         Verb = "pause"           // pause(node-1): the server halts, its connections stay. Heals
+	Pause         Verb = "pause"           // pause(node-1): the server stops, its connections stay. Heals
 	Cut           Verb = "cut"             // cut(node-1), cut(node-1,client-2): nothing arrives. Heals
-	CutReplies    Verb = "cut-replies"     // as cut, but requests arrive and are applied. Heals
+	CutReplies    Verb = "cut-replies"     // like cut, but requests arrive and are executed. Heals
 	Delay         Verb = "delay"           // delay(node-1,50ms), delay(node-1,client-2,50ms): each way. Heals
 	Clock         Verb = "clock"           // clock(node-1,+1m0s): the server's wall clock. Heals
 	ClientClock   Verb = "client-clock"    // client-clock(client-2,+1m0s): the client's wall clock. Heals
-	Lag           Verb = "lag"             // lag(node-1): its replica hears no more. Heals never
+	Lag           Verb = "lag"             // lag(node-1): its replica gets no more data. Never heals
 	RestartEmpty  Verb = "restart-empty"   // kill, and start without data
-	Save          Verb = "save"            // SAVE: what restart-old-rdb will come back with
-	RestartOldRDB Verb = "restart-old-rdb" // kill, and start with what was saved
+	Save          Verb = "save"            // SAVE: the data that restart-old-rdb restores
+	RestartOldRDB Verb = "restart-old-rdb" // kill, and start with the saved data
 	FlushAll      Verb = "flushall"        // FLUSHALL
 	Replace       Verb = "replace"         // replace(node-1): another, long-running server takes over the address
-	Follow        Verb = "follow"          // follow(node-1): a spare server becomes its replica, and is in step
-	Promote       Verb = "promote"         // promote(node-1): it is killed, its replica takes over the address
-	Detach        Verb = "detach"          // detach(node-1): its replica is made a master of its own, and hears no more
-	Failback      Verb = "failback"        // failback(node-1): it follows that replica until it is in step, and is a master again
+	Follow        Verb = "follow"          // follow(node-1): a spare server becomes its replica, and catches up
+	Promote       Verb = "promote"         // promote(node-1): it is killed, and its replica takes over the address
+	Detach        Verb = "detach"          // detach(node-1): its replica becomes a master, and gets no more data
+	Failback      Verb = "failback"        // failback(node-1): it follows that replica until it has caught up, and becomes a master again
 	Unsubscribe   Verb = "unsubscribe"     // unsubscribe(node-1): CLIENT KILL TYPE pubsub, again and again. Heals
 )
 
-// A shape says what a verb is said of.
+// A shape says which arguments a verb has, and whether its fault lasts.
 type shape struct{ node, client, optionalClient, by, lasts bool }
 
 var shapes = map[Verb]shape{
@@ -50,27 +50,27 @@ var shapes = map[Verb]shape{
 	Unsubscribe: {node: true, lasts: true},
 }
 
-// A Fault is one thing done to one node, to one client, or to the way between the two.
+// A Fault affects one node, one client, or the network between the two.
 type Fault struct {
 	Verb   Verb
-	Node   string        // "" where it is done to a client alone
-	Client int           // from 1; 0: to all clients
+	Node   string        // "" for a fault of a client
+	Client int           // from 1; 0: all clients
 	By     time.Duration // of Delay, Clock and ClientClock
 }
 
-// On makes a fault of a node.
+// On returns a fault of a node.
 func On(verb Verb, node string) Fault { return Fault{Verb: verb, Node: node} }
 
-// For makes the fault one that the client alone suffers.
+// For returns the same fault for one client only.
 func (f Fault) For(client int) Fault {
 	f.Client = client
 	return f
 }
 
-// Lasts says whether the fault goes on until it is healed.
+// Lasts reports whether the fault lasts until it is healed.
 func (f Fault) Lasts() bool { return shapes[f.Verb].lasts }
 
-// String returns what Parse reads.
+// String returns the fault in the form that Parse reads.
 func (f Fault) String() string {
 	var of []string
 	if f.Node != "" {
@@ -91,7 +91,7 @@ func (f Fault) String() string {
 
 const clientPrefix = "client-"
 
-// Parse reads what String printed.
+// Parse parses the result of String.
 func Parse(text string) (Fault, error) {
 	verb, rest, open := strings.Cut(strings.TrimSpace(text), "(")
 	inside, after, closed := strings.Cut(rest, ")")
@@ -113,12 +113,12 @@ func Parse(text string) (Fault, error) {
 	return f, nil
 }
 
-// take puts one argument where it belongs.
+// take parses one argument.
 func (f *Fault) take(of string) error {
 	if number, ok := strings.CutPrefix(of, clientPrefix); ok {
 		client, err := strconv.Atoi(number)
 		if err != nil || client < 1 || f.Client != 0 {
-			return fmt.Errorf("%q: clients are counted from client-1, one to a fault", of)
+			return fmt.Errorf("%q: clients are counted from client-1, and a fault has at most one", of)
 		}
 		f.Client = client
 		return nil
@@ -131,7 +131,7 @@ func (f *Fault) take(of string) error {
 		return nil
 	}
 	if of == "" || f.Node != "" {
-		return errors.New("it is done to one node")
+		return errors.New("a fault has one node")
 	}
 	f.Node = of
 	return nil
@@ -141,17 +141,17 @@ func (f Fault) check() error {
 	s := shapes[f.Verb]
 	switch {
 	case s.node != (f.Node != ""):
-		return fmt.Errorf("a node is named: %v, wanted: %v", f.Node != "", s.node)
+		return fmt.Errorf("it names a node: %v, but should: %v", f.Node != "", s.node)
 	case s.client && f.Client == 0:
 		return errors.New("it needs a client")
 	case !s.client && !s.optionalClient && f.Client != 0:
-		return errors.New("it is not done to a client")
+		return errors.New("it takes no client")
 	case s.by && f.By == 0:
 		return errors.New("it needs a duration other than 0")
 	case !s.by && f.By != 0:
 		return errors.New("it takes no duration")
 	case f.Verb == Delay && f.By < 0:
-		return errors.New("a delay is above 0")
+		return errors.New("a delay must be above 0")
 	}
 	return nil
 }

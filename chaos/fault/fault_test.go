@@ -51,7 +51,7 @@ func TestWhatIsNoFaultIsRefusedWithTheReason(t *testing.T) {
 		"explode(node-1)":            "there are client-clock, clock, cut,",
 		"kill()":                     "one node",
 		"kill(node-1,node-2)":        "one node",
-		"kill(node-1,client-1)":      "not done to a client",
+		"kill(node-1,client-1)":      "takes no client",
 		"kill(node-1,50ms)":          "takes no duration",
 		"delay(node-1)":              "needs a duration",
 		"delay(node-1,-1s)":          "above 0",

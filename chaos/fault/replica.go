@@ -14,13 +14,13 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// A replica is a spare server that follows the one at a place.
+// A replica is a spare server that follows the server at a place.
 type replica struct {
 	node *fleet.Node
-	feed *fleet.View // what the primary's word comes through; nil: straight from it
+	feed *fleet.View // the way from the primary to the replica; nil: a direct connection
 }
 
-// spare takes a running server that no address leads to.
+// spare takes a running server that has no address so far.
 func (s *Site) spare() (*fleet.Node, error) {
 	if len(s.spares) == 0 {
 		return nil, errors.New("there is no spare server; start the fleet with more nodes than addresses")
@@ -30,8 +30,8 @@ func (s *Site) spare() (*fleet.Node, error) {
 	return n, nil
 }
 
-// replace has a spare server take over the address. The former one is gone: two servers at one address, back
-// and forth, is no fault that this harness knows.
+// replace makes a spare server take over the address. The former server is killed: an address that alternates between
+// two servers is not a fault of this harness.
 func (s *Site) replace(p *place) error {
 	n, err := s.spare()
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *place) lead(n *fleet.Node) error {
 	return err
 }
 
-// follow makes a spare server the replica of the one at the place, and waits until it is in step.
+// follow makes a spare server the replica of the server at the place, and waits until it has caught up.
 func (s *Site) follow(ctx context.Context, p *place) error {
 	n, err := s.spare()
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Site) follow(ctx context.Context, p *place) error {
 	return s.replicate(ctx, primary, n, host, port)
 }
 
-// replicate makes a server the replica of another one at that address, and waits until it is in step.
+// replicate makes a server the replica of the primary at that address, and waits until it has caught up.
 func (s *Site) replicate(ctx context.Context, primary, replica *fleet.Node, host, port string) error {
 	// By default a primary waits five seconds for more replicas before it sends its data.
 	if err := command(ctx, primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0"); err != nil {
@@ -90,7 +90,7 @@ func (s *Site) replicate(ctx context.Context, primary, replica *fleet.Node, host
 	return awaitInStep(ctx, replica)
 }
 
-// detach makes the replica a master of its own, as a failover does that its clients never follow.
+// detach makes the replica a master, as in a failover that the clients do not follow.
 func (p *place) detach(ctx context.Context) error {
 	if p.replica == nil {
 		return errors.New("it has no replica")
@@ -98,8 +98,8 @@ func (p *place) detach(ctx context.Context) error {
 	return command(ctx, p.replica.node, "REPLICAOF", "NO", "ONE")
 }
 
-// failback makes the server at the place a replica of what was its own replica, and then a master again. It is
-// the same process all the while, with the same run id, and it has the data that the other one had.
+// failback makes the server at the place a replica of its former replica, and then a master again. It is still the same
+// process with the same run id, but it has the data of the other server.
 func (s *Site) failback(ctx context.Context, p *place) error {
 	r := p.replica
 	if r == nil {
@@ -135,13 +135,13 @@ func awaitInStep(ctx context.Context, n *fleet.Node) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not in step with its primary: %w", n.Name(), ctx.Err())
-		case <-time.After(5 * time.Millisecond): // Redis tells nobody
+			return fmt.Errorf("%s has not caught up with its primary: %w", n.Name(), ctx.Err())
+		case <-time.After(5 * time.Millisecond): // Redis sends no notification
 		}
 	}
 }
 
-// lag cuts the replica off. To pause it would not do: what lies in its socket is applied when it wakes.
+// lag cuts the replica off. Pausing it would not be enough: when it wakes up, it applies what is in its socket.
 func (p *place) lag() error {
 	switch {
 	case p.replica == nil:
@@ -153,7 +153,7 @@ func (p *place) lag() error {
 	return p.replica.node.Cut()
 }
 
-// promote kills the primary and makes its replica what the address leads to, as a failover does.
+// promote kills the primary and gives its address to the replica, as a failover does.
 func (s *Site) promote(ctx context.Context, p *place) error {
 	r := p.replica
 	if r == nil {
@@ -163,7 +163,7 @@ func (s *Site) promote(ctx context.Context, p *place) error {
 	if err := p.server.Load().Kill(); err != nil {
 		return err
 	}
-	// Past the cut, so that nothing which the dead primary had sent is heard any more.
+	// While the replica is still cut off, so that it does not receive data that the dead primary had sent.
 	if err := command(ctx, r.node, "REPLICAOF", "NO", "ONE"); err != nil {
 		return err
 	}

@@ -8,16 +8,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// A Timed is a fault that begins at a time of the run, and heals after another.
+// A Timed is a fault with its beginning and its length.
 type Timed struct {
 	At    time.Duration
 	Fault Fault
-	Lasts time.Duration // 0: the fault is over at once
+	Lasts time.Duration // 0: the fault is instant
 }
 
-// String returns what ParseTimed reads, as "1.5s kill(node-1) for 2s".
+// String returns the form that ParseTimed reads, such as "1.5s kill(node-1) for 2s".
 func (t Timed) String() string {
 	text := fmt.Sprintf("%v %v", t.At, t.Fault)
 	if t.Lasts != 0 {
@@ -26,7 +28,7 @@ func (t Timed) String() string {
 	return text
 }
 
-// ParseTimed reads what String printed.
+// ParseTimed parses the result of String.
 func ParseTimed(text string) (Timed, error) {
 	wrong := func(err error) (Timed, error) { return Timed{}, fmt.Errorf("%q: %w", text, err) }
 	words := strings.Fields(text)
@@ -47,15 +49,15 @@ func ParseTimed(text string) (Timed, error) {
 		}
 	}
 	if t.At < 0 || t.Lasts < 0 || t.Fault.Lasts() != (t.Lasts > 0) {
-		return wrong(fmt.Errorf("%s lasts for a time: %v", t.Fault.Verb, t.Fault.Lasts()))
+		return wrong(fmt.Errorf("times must not be negative, and %s has a length: %v", t.Fault.Verb, t.Fault.Lasts()))
 	}
 	return t, nil
 }
 
-// A Schedule is what is done in a run, in the order of time.
+// A Schedule is the list of faults of a run, ordered by time.
 type Schedule []Timed
 
-// String prints a fault a line.
+// String prints one fault per line.
 func (s Schedule) String() string {
 	var lines []string
 	for _, t := range s {
@@ -64,7 +66,7 @@ func (s Schedule) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// ParseSchedule reads what String printed.
+// ParseSchedule parses the result of String.
 func ParseSchedule(text string) (Schedule, error) {
 	var s Schedule
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
@@ -80,15 +82,14 @@ func ParseSchedule(text string) (Schedule, error) {
 	return s, nil
 }
 
-// Random makes a schedule that is the same for the same generator: one fault after another, each on a node
-// of its own, until length is over. What the verbs say may last from a tenth to one and a half of scale; so
-// does the pause between two beginnings, and a node is left alone that long after a fault. Durations are in
-// whole milliseconds, to be read by people.
+// Random makes a schedule of the given length. The same generator gives the same schedule. A fault lasts between a
+// tenth of scale and one and a half times scale, and so does the pause between the beginnings of two faults. A node has
+// at most one fault at a time, and none for scale after a fault. Durations are whole milliseconds, for readability.
 func Random(r *rand.Rand, nodes []string, verbs []Verb, length, scale time.Duration) Schedule {
 	upTo := func(d time.Duration) time.Duration {
 		return (d/10 + time.Duration(r.Int64N(int64(d)*7/5))).Round(time.Millisecond)
 	}
-	free := make([]time.Duration, len(nodes)) // when each node may suffer again
+	free := make([]time.Duration, len(nodes)) // when each node may have the next fault
 	var s Schedule
 	for at := upTo(scale); at < length; at += upTo(scale) {
 		i := r.IntN(len(nodes))
@@ -109,29 +110,25 @@ func Random(r *rand.Rand, nodes []string, verbs []Verb, length, scale time.Durat
 	return s
 }
 
-// Run does what the schedule says, from now on, and returns when the last of it has healed, or when ctx ends.
+// Run executes the schedule from now on. It returns when the last fault has healed, or when ctx ends.
 func (s *Site) Run(ctx context.Context, schedule Schedule) error {
-	type deed struct {
+	type step struct {
 		at   time.Duration
 		heal bool
 		Fault
 	}
-	var deeds []deed
+	var steps []step
 	for _, t := range schedule {
-		deeds = append(deeds, deed{at: t.At, Fault: t.Fault})
+		steps = append(steps, step{at: t.At, Fault: t.Fault})
 		if t.Fault.Lasts() {
-			deeds = append(deeds, deed{at: t.At + t.Lasts, heal: true, Fault: t.Fault})
+			steps = append(steps, step{at: t.At + t.Lasts, heal: true, Fault: t.Fault})
 		}
 	}
-	slices.SortStableFunc(deeds, func(a, b deed) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	began := time.Now()
-	for _, d := range deeds {
-		timer := time.NewTimer(d.at - time.Since(began))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+	for _, d := range steps {
+		if err := sleep.For(ctx, d.at-time.Since(began)); err != nil {
+			return err
 		}
 		do := s.Begin
 		if d.heal {

@@ -12,32 +12,31 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// A Site is a fleet as its clients see it: N addresses, at each of which one server answers, and a way of his
-// own to each of them for every client. Faults are done to it, and are recorded. Its methods may be called
-// concurrently.
+// A Site is a fleet as its clients see it. It has N addresses with one server each, and every client has its own way to
+// each address. A Site applies faults and records them. Its methods may be called concurrently.
 type Site struct {
 	fleet  *fleet.Fleet
 	places []*place
 	record func(history.Event, Fault)
 
-	mu     sync.Mutex            // guards the rest, and that one fault is done at a time
-	spares []*fleet.Node         // running servers that no address leads to
-	active []Fault               // those that have begun and not healed, in their order
+	mu     sync.Mutex            // guards the rest, and that faults are applied one at a time
+	spares []*fleet.Node         // running servers without an address
+	active []Fault               // faults that have begun and not healed, in order
 	clocks map[int]*atomic.Int64 // how far each client's wall clock is ahead, nanoseconds
 }
 
 // A place is one address.
 type place struct {
 	name    string
-	server  atomic.Pointer[fleet.Node] // who answers there now
-	replica *replica                   // who follows it; nil: nobody
-	mode    mode                       // of the way for all clients
+	server  atomic.Pointer[fleet.Node] // the server that is there now
+	replica *replica                   // of the server; nil: none
+	mode    mode                       // of the ways of all clients
 	delay   time.Duration
 	ways    []*way
-	killing *killing // of its subscriptions; nil: they live
+	killing *killing // of its subscriptions; nil: they are not killed
 }
 
-// A way leads one client to one place.
+// A way is the connection path from one client to one place.
 type way struct {
 	view   *fleet.View
 	client int
@@ -45,7 +44,7 @@ type way struct {
 	delay  time.Duration
 }
 
-// A mode is what a way lets through. The larger is the stronger.
+// A mode is what a way lets through. The largest one takes precedence.
 type mode int
 
 const (
@@ -54,12 +53,12 @@ const (
 	nothing
 )
 
-// NewSite makes the first n nodes of the fleet the addresses; the rest are spare. record is told of every
-// fault, before it begins and after it has healed.
+// NewSite makes the first n nodes of the fleet the addresses; the others are spare. record is called for every fault,
+// before it begins and after it has healed.
 func NewSite(f *fleet.Fleet, n int, record func(history.Event, Fault)) (*Site, error) {
 	nodes := f.Nodes()
 	if n < 1 || n > len(nodes) {
-		return nil, fmt.Errorf("%d addresses on a fleet of %d", n, len(nodes))
+		return nil, fmt.Errorf("%d addresses need at least as many nodes; the fleet has %d", n, len(nodes))
 	}
 	s := &Site{fleet: f, record: record, spares: nodes[n:], clocks: map[int]*atomic.Int64{}}
 	for _, node := range nodes[:n] {
@@ -70,7 +69,7 @@ func NewSite(f *fleet.Fleet, n int, record func(history.Event, Fault)) (*Site, e
 	return s, nil
 }
 
-// Nodes returns the names of the addresses, in their order.
+// Nodes returns the names of the addresses, in order.
 func (s *Site) Nodes() []string {
 	var names []string
 	for _, p := range s.places {
@@ -79,7 +78,7 @@ func (s *Site) Nodes() []string {
 	return names
 }
 
-// Server returns who answers at the address now.
+// Server returns the server that is now at the address.
 func (s *Site) Server(node string) (*fleet.Node, error) {
 	p, err := s.place(node)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *Site) place(node string) (*place, error) {
 	return nil, fmt.Errorf("there is no %q; there are %v", node, s.Nodes())
 }
 
-// URLs opens ways of its own for the client, and returns where they begin. Call it once for each client.
+// URLs opens the client's own ways and returns their URLs. Call it once per client.
 func (s *Site) URLs(client int) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,7 @@ func (s *Site) clock(client int) *atomic.Int64 {
 	return s.clocks[client]
 }
 
-// set makes the way what its own mode and its place's ask for.
+// set applies the modes and delays of the way and of its place.
 func (p *place) set(w *way) {
 	switch max(p.mode, w.mode) {
 	case nothing:
@@ -143,19 +142,19 @@ func (p *place) set(w *way) {
 	w.view.Delay(p.delay + w.delay)
 }
 
-// Begin does the fault, and returns when it is done. What lasts goes on until Heal.
+// Begin applies the fault, and returns when it is in effect. A fault that lasts ends with Heal.
 func (s *Site) Begin(ctx context.Context, f Fault) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("%v: %w", f, err)
 	}
 	if f.Lasts() {
-		s.tell(f, true) // before it can have an effect
+		s.report(f, true) // before it can have an effect
 	}
 	if err := s.change(ctx, f, true); err != nil {
 		return fmt.Errorf("%v: %w", f, err)
 	}
 	if !f.Lasts() {
-		s.tell(f, false)
+		s.report(f, false)
 		return nil
 	}
 	s.mu.Lock()
@@ -180,14 +179,14 @@ func (s *Site) Heal(ctx context.Context, f Fault) error {
 		return nil
 	}
 	err := s.change(ctx, f, false)
-	s.tell(f, false)
+	s.report(f, false)
 	if err != nil {
 		return fmt.Errorf("heal %v: %w", f, err)
 	}
 	return nil
 }
 
-// HealAll ends all that lasts, the last first.
+// HealAll ends all active faults, the last one first.
 func (s *Site) HealAll(ctx context.Context) error {
 	var errs []error
 	for {
@@ -202,8 +201,8 @@ func (s *Site) HealAll(ctx context.Context) error {
 	}
 }
 
-func (s *Site) tell(f Fault, begin bool) {
-	// By is part of the name: for people, and so that two delays are told apart.
+func (s *Site) report(f Fault, begin bool) {
+	// By is part of the name, so that people see it and two delays can be distinguished.
 	name := string(f.Verb)
 	if f.By > 0 && f.Verb != Delay {
 		name += "+"

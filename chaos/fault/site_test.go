@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A record is what a site told.
+// A record collects the events of a site.
 type record struct {
 	mu     sync.Mutex // guards events
 	events []history.Event
@@ -44,10 +44,10 @@ func newSite(t *testing.T, kind fleet.Kind, nodes, spares int) (*fault.Site, *re
 	return s, r
 }
 
-// answers says whether the node answers a client that has all the time there is.
+// answers reports whether the node answers a patient client.
 func answers(url string) bool { return answersWithin(url, 30*time.Second) }
 
-// mute is the opposite, as far as one can tell.
+// mute reports whether the node does not answer within a short time.
 func mute(url string) bool { return !answersWithin(url, 100*time.Millisecond) }
 
 func answersWithin(url string, patience time.Duration) bool {
@@ -74,7 +74,7 @@ func TestACutOfANodeAndOneOfAClientEndApart(t *testing.T) {
 	require.NoError(t, s.Begin(t.Context(), forAll))
 	assert.True(t, mute(two[0]))
 	require.NoError(t, s.Heal(t.Context(), forAll))
-	assert.True(t, mute(one[0]), "its own cut goes on")
+	assert.True(t, mute(one[0]), "its own cut lasts")
 	assert.True(t, answers(two[0]))
 	require.NoError(t, s.HealAll(t.Context()))
 	assert.True(t, answers(one[0]))
@@ -146,12 +146,12 @@ func TestEachWayToForgetForgets(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close()
 			value, _ := redis.String(conn.Do("GET", "who"))
-			assert.Equal(t, c.finds, value, "the observer looks where the client does")
+			assert.Equal(t, c.finds, value, "the observer sees the same server as the client")
 		})
 	}
 }
 
-// runID asks who answers.
+// runID asks the server for its run id.
 func runID(t *testing.T, s *fault.Site) string {
 	t.Helper()
 	n, err := s.Server("node-1")
@@ -182,21 +182,21 @@ func TestSubscriptionsEndUntilTheirKillingHeals(t *testing.T) {
 		require.NoError(t, p.Subscribe("news"))
 		return p
 	}
-	// hears is what a subscriber hears next.
+	// hears returns the next message of a subscriber.
 	hears := func(p *redis.PubSubConn) any { return p.ReceiveWithTimeout(30 * time.Second) }
 	kill := fault.On(fault.Unsubscribe, "node-1")
-	for range 2 { // it ends, and can begin anew
+	for range 2 { // it ends, and can begin again
 		require.NoError(t, s.Begin(t.Context(), kill))
 		for range 3 {
 			p := subscribe()
 			heard := hears(p)
-			if _, subscribed := heard.(redis.Subscription); subscribed { // else it was killed before that was told
+			if _, subscribed := heard.(redis.Subscription); subscribed { // otherwise it was killed before the confirmation
 				heard = hears(p)
 			}
 			err, failed := heard.(error)
 			require.True(t, failed, "%v", heard)
 			var timeout net.Error
-			assert.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the server hung up")
+			assert.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the server closed the connection")
 			_ = p.Close()
 		}
 		require.NoError(t, s.Heal(t.Context(), kill))
@@ -204,7 +204,7 @@ func TestSubscriptionsEndUntilTheirKillingHeals(t *testing.T) {
 	p := subscribe()
 	defer p.Close()
 	assert.IsType(t, redis.Subscription{}, hears(p))
-	time.Sleep(100 * time.Millisecond) // in which it would have been killed five times
+	time.Sleep(100 * time.Millisecond) // time to be killed five times
 	require.NoError(t, p.Ping("still there"))
 	assert.IsType(t, redis.Pong{}, hears(p))
 }

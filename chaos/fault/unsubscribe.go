@@ -9,16 +9,16 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// killEvery is how long a subscription may live.
+// killEvery is the interval between two kills.
 const killEvery = 20 * time.Millisecond
 
-// A killing ends the subscriptions at a place again and again.
+// A killing repeatedly ends the subscriptions at a place.
 type killing struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
 }
 
-// unsubscribe begins or ends the killing. What a server that is down says to it is of no interest.
+// unsubscribe begins or ends the killing. Later errors, for example of a server that is down, are ignored.
 func (p *place) unsubscribe(ctx context.Context, begin bool) error {
 	if !begin {
 		if p.killing != nil {
@@ -29,7 +29,7 @@ func (p *place) unsubscribe(ctx context.Context, begin bool) error {
 		return nil
 	}
 	if p.killing != nil {
-		return errors.New("its subscriptions are being killed already")
+		return errors.New("its subscriptions are already being killed")
 	}
 	if err := p.killSubscriptions(ctx); err != nil {
 		return fmt.Errorf("%w: CLIENT KILL: %w", fleet.ErrUnsupported, err)
@@ -37,7 +37,7 @@ func (p *place) unsubscribe(ctx context.Context, begin bool) error {
 	going, stop := context.WithCancel(context.WithoutCancel(ctx))
 	k := &killing{stop: stop, done: make(chan struct{})}
 	p.killing = k
-	go func() { // ends with the fault; Site.HealAll ends that at the latest
+	go func() { // ends with the fault, at the latest in Site.HealAll
 		defer close(k.done)
 		ticker := time.NewTicker(killEvery)
 		defer ticker.Stop()

@@ -1,51 +1,51 @@
-// Package history is the record of a chaos run: one JSON object a line, in the order of time. It knows
-// nothing of any lock library, so that what judges a history shares no code with what made it.
+// Package history is the record of a chaos run: one JSON object per line, ordered by time. It does not depend on any
+// lock library, so the judge of a history shares no code with the subject that made it.
 package history
 
-// A Kind is what a line of a history tells.
+// A Kind is the kind of an event.
 type Kind string
 
-// The kinds of events there are.
+// The kinds of events.
 const (
-	Start   Kind = "start"   // the first line: what ran (Run)
-	Acquire Kind = "acquire" // a client asks for the lock. Op is new and unique
-	Granted Kind = "granted" // that Op got it: Fence, Token; the client believes from here on
-	Refused Kind = "refused" // that Op did not: somebody holds it, or the wait was over
-	Failed  Kind = "failed"  // that Op ended in an error (Error): it may have taken effect or not
-	Lost    Kind = "lost"    // the holder of that Op noticed that its lease is lost; it stopped believing no later than Until
-	Release Kind = "release" // the holder of that Op begins to release; it stopped believing no later than Until
-	Freed   Kind = "freed"   // that release returned; Error is "" or what it said
+	Start   Kind = "start"   // the first line: what was run (Run)
+	Acquire Kind = "acquire" // a client requests the lock. Op is new and unique
+	Granted Kind = "granted" // Op got the lock: Fence, Token. From now on the client believes that it holds it
+	Refused Kind = "refused" // Op did not get it: somebody holds it, or the wait was over
+	Failed  Kind = "failed"  // Op ended with an Error: it may have taken effect or not
+	Lost    Kind = "lost"    // the holder of Op noticed that its lease is lost; it stopped believing no later than Until
+	Release Kind = "release" // the holder of Op begins to release; it stopped believing no later than Until
+	Freed   Kind = "freed"   // the release returned; Error is "" or its error
 	Read    Kind = "read"    // the holder of Op read Value from the guarded Resource
-	Write   Kind = "write"   // the holder of Op sends Value, computed from what it read, to the Resource
-	Written Kind = "written" // the Resource's answer to that write: OK, or refused by its fence; with Error: nobody knows
-	Owner   Kind = "owner"   // an observer saw Token ("": free) in the lock's key on Node; told when it changed
-	Fault   Kind = "fault"   // something is done to Node, or to Client, or heals: Fault, Begin. What is over at once, as a flush, is one line without Begin
-	Note    Kind = "note"    // for people: Text
+	Write   Kind = "write"   // the holder of Op sends Value, computed from the value it read, to the Resource
+	Written Kind = "written" // the answer of the Resource to that write: OK or refused; with Error: unknown
+	Owner   Kind = "owner"   // an observer saw that the lock's key on Node changed to Token ("": free)
+	Fault   Kind = "fault"   // a fault of Node or Client begins (Begin) or heals. An instant fault, such as a flush, is one line without Begin
+	Note    Kind = "note"    // a Text for people
 	End     Kind = "end"     // the last line
 )
 
-// An Event is one line. Which fields it has depends on its Kind; the others are left out.
+// An Event is one line. Its Kind decides which fields it has; the others are left out.
 type Event struct {
-	At       int64  `json:"at"`                 // nanoseconds since the run began, by one monotonic clock; never decreasing
+	At       int64  `json:"at"`                 // nanoseconds since the run began, by one monotonic clock; never decreases
 	Kind     Kind   `json:"kind"`               //
 	Client   int    `json:"client,omitempty"`   // from 1
-	Op       uint64 `json:"op,omitempty"`       // the acquire that this belongs to, from 1
+	Op       uint64 `json:"op,omitempty"`       // the acquire that the event belongs to, from 1
 	Resource string `json:"resource,omitempty"` // what the lock guards
-	Fence    uint64 `json:"fence,omitempty"`    // 0: the subject has no fences
-	Token    string `json:"token,omitempty"`    // what the subject writes into the lock's key, if it tells
-	Until    int64  `json:"until,omitempty"`    // as At: when the holder last saw its lease valid
+	Fence    uint64 `json:"fence,omitempty"`    // the fencing token; 0: the subject has none
+	Token    string `json:"token,omitempty"`    // the owner token in the lock's key, if the subject exposes it
+	Until    int64  `json:"until,omitempty"`    // like At: when the holder last saw its lease valid
 	Value    int64  `json:"value,omitempty"`    // of the guarded counter
-	Fenced   bool   `json:"fenced,omitempty"`   // read, write, written: the resource compares fences
-	OK       bool   `json:"ok,omitempty"`       // written: the resource took the write
+	Fenced   bool   `json:"fenced,omitempty"`   // read, write, written: the resource compares fencing tokens
+	OK       bool   `json:"ok,omitempty"`       // written: the resource accepted the write
 	Node     string `json:"node,omitempty"`     //
-	Fault    string `json:"fault,omitempty"`    // as "kill", "pause", "cut", "flush"; printable, see package fault
-	Begin    bool   `json:"begin,omitempty"`    // fault: it begins. Else it heals
+	Fault    string `json:"fault,omitempty"`    // such as "kill", "pause", "cut" or "flush"; see package fault
+	Begin    bool   `json:"begin,omitempty"`    // fault: it begins; otherwise it heals
 	Error    string `json:"error,omitempty"`    //
 	Text     string `json:"text,omitempty"`     //
 	Run      *Run   `json:"run,omitempty"`      // start
 }
 
-// A Run is what is to be known to repeat a run.
+// A Run is everything that is needed to repeat a run.
 type Run struct {
 	Version  int      `json:"version"` // of this format: 1
 	Scenario string   `json:"scenario"`
@@ -57,9 +57,9 @@ type Run struct {
 	Seconds  float64  `json:"seconds"`
 	TTL      int64    `json:"ttl"`              // nanoseconds
 	Orphan   int64    `json:"orphan,omitempty"` // nanoseconds that a key may outlive its owner; 0: the TTL and a margin
-	Quorum   int      `json:"quorum,omitempty"` // on how many nodes a token owns the lock; 0: on most of them
-	Replay   string   `json:"replay,omitempty"` // the command that runs it again
-	Proves   string   `json:"proves,omitempty"` // the sentence
+	Quorum   int      `json:"quorum,omitempty"` // on how many nodes a token owns the lock; 0: a majority
+	Replay   string   `json:"replay,omitempty"` // the command that repeats the run
+	Proves   string   `json:"proves,omitempty"` // what the scenario proves, in one sentence
 }
 
 // Version is the version of the format that this package writes.

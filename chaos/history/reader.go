@@ -13,19 +13,19 @@ import (
 // MaxLine is the longest line that is read, in bytes.
 const MaxLine = 1 << 20
 
-// A LineError says what is wrong with a history, and where.
+// A LineError is what is wrong with a history, and where.
 type LineError struct {
-	Line int // from 1. In what was not read from a file: the event's place, from 1
+	Line int // from 1; without a file, the number of the event
 	Err  error
 }
 
 func (e *LineError) Error() string { return fmt.Sprintf("history: line %d: %v", e.Line, e.Err) }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error in the line.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// ReadAll reads a whole history. A part of one would be judged wrongly, so one wrong line gives a
-// *LineError and no events. An error of r is returned as that of the line which it cut.
+// ReadAll reads a complete history. A part of a history would be judged wrongly, so one wrong line results in a
+// *LineError and no events. An error of r is returned as a *LineError of the line that it interrupted.
 func ReadAll(r io.Reader) ([]Event, error) {
 	var events []Event
 	for e, err := range All(r) {
@@ -37,8 +37,8 @@ func ReadAll(r io.Reader) ([]Event, error) {
 	return events, nil
 }
 
-// All reads a history one event at a time, as ReadAll does. It ends with the first error. That the history
-// was whole is known only when it ended without one.
+// All reads a history like ReadAll, but one event at a time. It ends with the first error. Only if it ends without an
+// error was the history complete.
 func All(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 1<<16)}
@@ -48,7 +48,7 @@ func All(r io.Reader) iter.Seq2[Event, error] {
 	}
 }
 
-// Validate walks through events that were not read from a file, by the same rules as ReadAll.
+// Validate yields events that were not read from a file, and checks them by the same rules as ReadAll.
 func Validate(events []Event) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		i := 0
@@ -62,7 +62,7 @@ func Validate(events []Event) iter.Seq2[Event, error] {
 	}
 }
 
-// validate gives yield what next tells, until io.EOF or until something is wrong.
+// validate yields the events of next, until io.EOF or an error.
 func validate(next func() (Event, error), yield func(Event, error) bool) {
 	s := newSequence()
 	for line := 1; ; line++ {
@@ -86,19 +86,19 @@ func validate(next func() (Event, error), yield func(Event, error) bool) {
 	}
 }
 
-// A lineReader decodes line by line with a single decoder, which is several times as fast as one for each
-// line. The decoder reads from it, and is given no more than the line at hand.
+// A lineReader decodes line by line with one decoder, which is several times faster than one decoder per line. The
+// decoder reads from the lineReader, and gets only the current line.
 type lineReader struct {
 	r     *bufio.Reader
 	dec   *json.Decoder
 	long  []byte // a line that is longer than r's buffer
-	line  []byte // what the decoder has not yet read of it
+	line  []byte // the part of the line that the decoder has not read
 	begun bool
 }
 
 func (l *lineReader) Read(p []byte) (int, error) {
 	if len(l.line) == 0 {
-		return 0, io.EOF // an event ends in its own line
+		return 0, io.EOF // an event must end in its own line
 	}
 	n := copy(p, l.line)
 	l.line = l.line[n:]
@@ -127,7 +127,7 @@ func (l *lineReader) next() (e Event, err error) {
 	return e, nil
 }
 
-// readLine returns the next line with its end. It is valid until the next call.
+// readLine returns the next line, including its newline. It is valid until the next call.
 func (l *lineReader) readLine() ([]byte, error) {
 	line, err := l.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -149,8 +149,8 @@ func (l *lineReader) readLine() ([]byte, error) {
 	return line, nil
 }
 
-// otherVersion says whether the first line is of a format that this package does not know: what seems wrong
-// with it is then of no interest.
+// otherVersion returns an error if the first line has an unknown version of the format. Other errors in the line are
+// then irrelevant.
 func otherVersion(line []byte) error {
 	var head struct {
 		Kind Kind
@@ -162,7 +162,7 @@ func otherVersion(line []byte) error {
 	return checkVersion(head.Run.Version)
 }
 
-// plain rewords what the decoder says where that would mislead.
+// plain replaces errors of the decoder that would be misleading.
 func plain(err error) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the line ends before the event does")

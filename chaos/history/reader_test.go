@@ -13,7 +13,7 @@ import (
 
 const begin = `{"at":0,"kind":"start","run":{"version":1,"scenario":"s","subject":"x","fleet":"f","nodes":["n1","n2"],"clients":2,"seed":1,"seconds":1,"ttl":5}}`
 
-// lines joins the lines of a history; each is ended.
+// lines joins the lines of a history, each with a newline.
 func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
 
 func at(t int, rest string) string { return fmt.Sprintf(`{"at":%d,"kind":%s}`, t, rest) }
@@ -57,7 +57,7 @@ func TestAWholeHistoryIsRead(t *testing.T) {
 	}
 }
 
-// Each text is a history with something wrong in its last line, or behind it.
+// Each text is a history with an error in its last line, or after it.
 var malformed = []struct {
 	name, text string
 	line       int
@@ -99,9 +99,9 @@ var malformed = []struct {
 	{"an op acquired twice", lines(begin, asked, asked), 3, "op 1 is acquired a second time"},
 	{"a grant of nothing", lines(begin, at(1, `"granted","op":17`)), 2, "granted of op 17, which was never acquired"},
 	{"a grant to another", lines(begin, asked, at(1, `"granted","op":1,"client":2`)), 3, "granted of op 1 by client 2, but client 1 acquired it"},
-	{"a grant of something else", lines(begin, asked, at(1, `"granted","op":1,"resource":"q"`)), 3, `granted of op 1 for "q", but it asked for "r"`},
-	{"a second answer", lines(begin, asked, at(1, `"refused","op":1`), at(1, `"granted","op":1`)), 4, "granted of op 1, which has its answer"},
-	{"a failure of a lease", lines(begin, asked, had, at(1, `"failed","op":1`)), 4, "failed of op 1, which has its answer"},
+	{"a grant of something else", lines(begin, asked, at(1, `"granted","op":1,"resource":"q"`)), 3, `granted of op 1 for "q", but it requested "r"`},
+	{"a second answer", lines(begin, asked, at(1, `"refused","op":1`), at(1, `"granted","op":1`)), 4, "granted of op 1, which was already answered"},
+	{"a failure of a lease", lines(begin, asked, had, at(1, `"failed","op":1`)), 4, "failed of op 1, which was already answered"},
 	{"a loss of what was not granted", lines(begin, asked, at(1, `"lost","op":1,"until":1`)), 3, "lost of op 1, which was not granted"},
 	{"a release of what was refused", lines(begin, asked, at(1, `"refused","op":1`), at(1, `"release","op":1,"until":1`)), 4, "release of op 1, which was not granted"},
 	{"a loss that tells no until", lines(begin, asked, had, at(1, `"lost","op":1`)), 4, "lost of op 1 without until"},
@@ -114,10 +114,10 @@ var malformed = []struct {
 	{"a write on a write", lines(begin, asked, had, at(1, `"write","op":1`), at(1, `"write","op":1`)), 5, "write of op 1 before its last one was answered"},
 	{"an answer to no write", lines(begin, asked, had, at(1, `"written","op":1`)), 4, "written of op 1, which has no such write"},
 	{"an answer of the other resource", lines(begin, asked, had, at(1, `"write","op":1,"fenced":true`), at(1, `"written","op":1`)), 5, "written of op 1, which has no such write"},
-	{"an owner on an unknown node", lines(begin, at(1, `"owner","resource":"r","node":"n9"`)), 2, `node "n9" is none of the run's`},
+	{"an owner on an unknown node", lines(begin, at(1, `"owner","resource":"r","node":"n9"`)), 2, `node "n9" is not a node of the run`},
 	{"an owner of nothing", lines(begin, at(1, `"owner","node":"n1"`)), 2, "owner without a node or a resource"},
 	{"a fault without a name", lines(begin, at(1, `"fault","node":"n1","begin":true`)), 2, "fault without its name"},
-	{"a fault of an unknown node", lines(begin, at(1, `"fault","fault":"kill","node":"n9"`)), 2, `node "n9" is none of the run's`},
+	{"a fault of an unknown node", lines(begin, at(1, `"fault","fault":"kill","node":"n9"`)), 2, `node "n9" is not a node of the run`},
 }
 
 const (
@@ -167,7 +167,7 @@ func TestLinesLongerThanTheBufferAreRead(t *testing.T) {
 	require.Equal(t, "short", events[2].Text)
 }
 
-// Every prefix of a history is refused: what was cut off is noticed wherever that was.
+// Every prefix of a history is refused: a history that was cut off is noticed, wherever the cut is.
 func TestNoPrefixOfAHistoryIsRead(t *testing.T) {
 	text := whole()
 	for n := range len(text) {

@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// A sequence knows which event may follow those that there were. What it lets pass, a judge need not doubt:
-// every event belongs to something, and comes once.
+// A sequence knows which events may follow the previous ones. A judge can rely on events that pass it: each belongs to
+// a known op, and comes only once.
 type sequence struct {
 	began, ended bool
 	at           int64
 	nodes        []string
 	ops          map[uint64]op
-	writes       map[access]bool   // that await their answer
-	names        map[string]string // so that each name is kept once, however many events there are
+	writes       map[access]bool   // writes without an answer so far
+	names        map[string]string // so that each name is in memory only once
 }
 
-// An op is how far an acquire has come.
+// An op is the state of an acquire.
 type op struct {
 	client                int
 	resource              string
-	granted, over         bool // it was answered: granted, or else
+	granted, over         bool // it was answered: granted or not
 	lost, released, freed bool
 }
 
-// An access is what pairs a write with its answer.
+// An access identifies a write, to find its answer.
 type access struct {
 	op       uint64
 	resource string
@@ -36,8 +36,7 @@ func newSequence() *sequence {
 	return &sequence{ops: map[uint64]op{}, writes: map[access]bool{}, names: map[string]string{}}
 }
 
-// add takes the next event, and completes it: those of an op get its Client and Resource where they leave
-// them out.
+// add checks the next event and completes it: an event of an op gets the Client and Resource of the op if it has none.
 func (s *sequence) add(e *Event) error {
 	switch {
 	case s.ended:
@@ -107,7 +106,7 @@ func (s *sequence) name(name string) string {
 
 func (s *sequence) knows(node string) error {
 	if node != "" && !slices.Contains(s.nodes, node) {
-		return fmt.Errorf("node %q is none of the run's", node)
+		return fmt.Errorf("node %q is not a node of the run", node)
 	}
 	return nil
 }
@@ -157,7 +156,7 @@ func (s *sequence) acquire(e *Event) error {
 	return nil
 }
 
-// ofOp is for all that happens to an op after it began.
+// ofOp checks the events of an op after its acquire.
 func (s *sequence) ofOp(e *Event) error {
 	o, known := s.ops[e.Op]
 	switch {
@@ -186,22 +185,22 @@ func (s *sequence) ofOp(e *Event) error {
 func (o *op) answer(e *Event) error {
 	switch {
 	case o.granted || o.over:
-		return fmt.Errorf("%s of op %d, which has its answer", e.Kind, e.Op)
+		return fmt.Errorf("%s of op %d, which was already answered", e.Kind, e.Op)
 	case e.Resource != o.resource:
-		return fmt.Errorf("%s of op %d for %q, but it asked for %q", e.Kind, e.Op, e.Resource, o.resource)
+		return fmt.Errorf("%s of op %d for %q, but it requested %q", e.Kind, e.Op, e.Resource, o.resource)
 	}
 	o.granted = e.Kind == Granted
 	o.over = !o.granted
 	return nil
 }
 
-// finish is for what ends a lease. Its holder may notice a loss, then release; a library may also tell of
-// a loss what is a release.
+// finish checks the events that end a lease. A holder may notice a loss and then release. A library may also report a
+// release as a loss.
 func (o *op) finish(e *Event) error {
 	if !o.granted {
 		return fmt.Errorf("%s of op %d, which was not granted", e.Kind, e.Op)
 	}
-	// Without Until the lease would seem to have been believed in for no time, and no overlap would be found.
+	// Without Until the belief would seem to have length 0, and no overlap would be found.
 	if e.Kind != Freed && e.Until <= 0 && !o.lost && !o.released {
 		return fmt.Errorf("%s of op %d without until", e.Kind, e.Op)
 	}

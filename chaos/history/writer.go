@@ -17,27 +17,26 @@ type Writer struct {
 	mu     sync.Mutex // guards all below; held while a full buffer is written
 	buf    *bufio.Writer
 	last   int64
-	digits []byte // scratch for the time
-	over   bool   // by End or Close: what comes now is not recorded
+	digits []byte // buffer for the time
+	over   bool   // after End or Close nothing more is recorded
 	err    error  // the first one
 }
 
-// NewWriter returns a Writer to w. clock tells the time since the run began; it must be monotonic and safe
-// for concurrent use, and is the one that Until is told by. The Writer does not close w.
+// NewWriter returns a Writer to w. clock returns the time since the run began. It must be monotonic and safe for
+// concurrent use, and Until must come from the same clock. The Writer does not close w.
 func NewWriter(w io.Writer, clock func() time.Duration) *Writer {
 	return &Writer{clock: clock, buf: bufio.NewWriterSize(w, 1<<16)}
 }
 
-// unstamped is how every encoded event begins before it has its time.
+// unstamped is the beginning of every encoded event before its time is set.
 const unstamped = `{"at":0`
 
-// Add records the event with the time of now; e.At is ignored. The line of an event whose Add returned
-// before another's was called comes before that other's: so call it before a call begins, and after a call
-// has returned. Nothing is recorded after an End, so that a straggler does not spoil the history, nor after
-// an error, which Flush and Close tell.
+// Add records the event with the current time; e.At is ignored. If one Add returns before another is called, its line
+// comes first. So use it before a call begins and after a call has returned. Nothing is recorded after an End, so that
+// a late event does not invalidate the history. Nothing is recorded after an error either; Flush and Close return it.
 func (w *Writer) Add(e Event) {
 	e.At = 0
-	line, err := json.Marshal(e) // outside of the mutex: clients under test should wait for each other as little as can be
+	line, err := json.Marshal(e) // outside the mutex, so that clients under test hardly wait for each other
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over || w.err != nil {
@@ -61,7 +60,7 @@ func (w *Writer) put(b []byte) {
 	}
 }
 
-// Flush hands over what is buffered. It returns the first error that there was.
+// Flush writes the buffer. It returns the first error so far.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,10 +70,10 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// ErrNoEnd says that a Writer was closed before an End: the history will not be read as a whole one.
+// ErrNoEnd means that a Writer was closed before an End, so the history is incomplete.
 var ErrNoEnd = errors.New("history: closed without an end")
 
-// Close flushes. What is added later is not recorded. It returns the first error that there was.
+// Close flushes. Later events are not recorded. It returns the first error so far.
 func (w *Writer) Close() error {
 	err := w.Flush()
 	w.mu.Lock()

@@ -48,7 +48,7 @@ func TestTimeNeverGoesBackInAHistoryOfManyWriters(t *testing.T) {
 	begun := time.Now()
 	w := NewWriter(&out, func() time.Duration {
 		d := time.Since(begun)
-		return d - d%3*time.Microsecond // a clock that goes to and fro
+		return d - d%3*time.Microsecond // a clock that jumps forward and back
 	})
 	w.Add(run())
 	var all sync.WaitGroup
@@ -91,7 +91,7 @@ func TestAHistoryClosedWithoutAnEndIsAnError(t *testing.T) {
 	require.ErrorIs(t, w.Close(), ErrNoEnd)
 }
 
-// A full takes so many bytes.
+// A full accepts this many bytes.
 type full struct{ left int }
 
 var errFull = errors.New("the disk is full")

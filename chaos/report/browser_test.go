@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser is a chromium, or else the test is skipped, which it says.
+// browser returns a chromium. Without one it skips the test, with a message.
 func browser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -32,8 +32,8 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// frame shows the page in a frame of the width: windows are never narrower than 500 pixels. What the page says
-// of itself is copied to where --dump-dom sees it.
+// frame shows the page in a frame of this width, because windows are never narrower than 500 pixels. What the page
+// reports about itself is copied to where --dump-dom sees it.
 const frame = `<!DOCTYPE html><meta charset="utf-8"><body style="margin:0">
 <iframe id="page" style="border:0;width:%dpx;height:900px" srcdoc="%s"></iframe>
 <script>

@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// baseWidth is how wide the timeline is reckoned to be at zoom 1, in pixels.
+	// baseWidth is the assumed width of the timeline at zoom 1, in pixels.
 	baseWidth = 1100
-	// maxZoom is the most that the timeline can be stretched.
+	// maxZoom is the maximum zoom of the timeline.
 	maxZoom = 512
-	// fullPixel is what a pixel shows at full zoom, in nanoseconds, unless maxZoom comes first.
+	// fullPixel is the time per pixel at full zoom in nanoseconds, unless maxZoom is reached before.
 	fullPixel = 100_000
-	// maxShapes is how many leases and blocks are drawn, beside those that are kept.
+	// maxShapes is how many leases and blocks are drawn, in addition to the kept leases.
 	maxShapes = 4000
-	// maxKept is how many leases are kept for being next to something, beside those of violations.
+	// maxKept is how many leases are kept because they are next to a fault or violation, in addition to those that are
+	// part of a violation.
 	maxKept = 2000
-	// blockWidth is how wide a block is at least, in widths of the widest lease that goes into one.
+	// blockWidth is the minimum width of a block, relative to the widest lease in a block.
 	blockWidth = 8
 )
 
@@ -30,7 +31,7 @@ type block struct {
 }
 
 func (b *block) title() string {
-	return fmt.Sprintf("client %d, %s to %s: %s, %d granted, held for %s (%.0f %% of the time)\ndrawn as one: they are too short",
+	return fmt.Sprintf("client %d, %s to %s: %s, %d granted, held for %s (%.0f %% of the time)\ndrawn as one block, because they are too short",
 		b.client, seconds(b.from), seconds(b.to), count(b.acquires, "acquire"), b.grants, lasting(b.held), 100*b.density())
 }
 
@@ -41,18 +42,18 @@ func (b *block) density() float64 {
 	return min(1, float64(b.held)/float64(b.to-b.from))
 }
 
-// A drawing is what is left of the leases: each in one of the two lists.
+// A drawing has each lease of a client in one of two lists.
 type drawing struct {
 	leases []*lease
 	blocks []block
 }
 
-// fullZoom is how far a run of that length can be stretched.
+// fullZoom is the maximum zoom for a run of this length.
 func fullZoom(end int64) float64 {
 	return float64(min(maxZoom, max(8, end/baseWidth/fullPixel)))
 }
 
-// draw decides what is drawn one by one. hot are the times of faults and violations.
+// draw decides which leases are drawn one by one. hot are the times of faults and violations.
 func (r *record) draw(hot []int64) map[int]drawing {
 	kept := r.kept(hot)
 	narrow := max(1, int64(float64(r.end)/baseWidth/fullZoom(r.end)/2))
@@ -70,7 +71,7 @@ func (r *record) draw(hot []int64) map[int]drawing {
 	}
 }
 
-// thin draws together what is narrower than narrow and not kept.
+// thin merges leases that are narrower than narrow and not kept.
 func thin(leases []*lease, kept map[*lease]bool, narrow, runEnd int64) drawing {
 	var d drawing
 	bin := narrow * blockWidth
@@ -96,8 +97,8 @@ func thin(leases []*lease, kept map[*lease]bool, narrow, runEnd int64) drawing {
 	return d
 }
 
-// kept are the leases that are drawn one by one whatever their width: those of violations, and for each client
-// a few before and after each hot time; the fewer, the more these are.
+// kept returns the leases that are always drawn one by one: those of violations, and for each client up to three before
+// and after each hot time. If there are too many of them, it keeps fewer.
 func (r *record) kept(hot []int64) map[*lease]bool {
 	broken := map[*lease]bool{}
 	for _, leases := range r.clients {

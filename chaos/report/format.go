@@ -32,10 +32,10 @@ func lasting(nanos int64) string {
 	return fmt.Sprintf("%.0f µs", float64(d)/1e3)
 }
 
-// nanos undoes what a result tells in milliseconds.
+// nanos converts the milliseconds of a result.
 func nanos(millis float64) int64 { return int64(math.Round(millis * 1e6)) }
 
-// maybe prints milliseconds that may not be.
+// maybe prints optional milliseconds.
 func maybe(millis *float64, otherwise string) string {
 	if millis == nil {
 		return otherwise
@@ -52,7 +52,7 @@ func rate(acquired, refused, errors int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(acquired)/float64(all))
 }
 
-// plain makes text one line without control characters: it may come from a server or from a foreign library.
+// plain makes text one line without control characters. It may come from a server or from another library.
 func plain(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) {
@@ -80,10 +80,10 @@ func nodeList(nodes []string) string {
 	return plain(strings.Join(nodes, ", "))
 }
 
-// words is a violation's kind for people.
+// words returns the kind of a violation for people.
 func words(kind check.ViolationKind) string { return strings.ReplaceAll(string(kind), "_", " ") }
 
-// count is a number with its noun.
+// count returns a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -91,8 +91,8 @@ func count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// faultName is what is written on a fault's bar: who suffers it is told by its lane, but for the client of a
-// fault that lies between a node and a client.
+// faultName is the text on the bar of a fault. The lane shows which node or client it affects, except the client of a
+// fault between a node and a client.
 func faultName(f *check.FaultResult) string {
 	if f.Node != "" && f.Client != 0 {
 		return fmt.Sprintf("%s client %d", f.Fault, f.Client)
@@ -100,7 +100,7 @@ func faultName(f *check.FaultResult) string {
 	return f.Fault
 }
 
-// faultPlace is whom a fault was done to.
+// faultPlace is what the fault affected.
 func faultPlace(f *check.FaultResult) string {
 	switch {
 	case f.Node != "" && f.Client != 0:

@@ -44,21 +44,20 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"markWidth":  markWidth,
 }).Parse(pageHTML))
 
-// A runView is a run as the template wants it.
+// A runView is a run in the form that the template needs.
 type runView struct {
 	Run
-	ID       string // begins the ids of the run, so that several fit on a page
+	ID       string // prefix of the ids of the run, so that several runs fit on a page
 	Timeline *timeline
 	Phases   []phase
 	Numbers  []number
 	Confirms string
 }
 
-// Safe says whether no violation was found.
+// Safe reports whether the verdict is safe.
 func (v runView) Safe() bool { return v.Result.Verdict == check.Safe }
 
-// HTML writes one page of a run, or of several. The page needs nothing beside itself, and can be read without
-// scripts and on paper.
+// HTML writes one page for one or several runs. The page needs no other files, and works without scripts and on paper.
 func HTML(w io.Writer, runs ...Run) error {
 	views := make([]runView, len(runs))
 	for i := range runs {
@@ -68,7 +67,7 @@ func HTML(w io.Writer, runs ...Run) error {
 			Numbers: numbers(&runs[i]), Confirms: confirms(&runs[i].Result.Confirmed),
 		}
 	}
-	var out bytes.Buffer // so that a page is written as a whole or not at all
+	var out bytes.Buffer // so that a page is written completely or not at all
 	if err := page.Execute(&out, views); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -76,13 +75,13 @@ func HTML(w io.Writer, runs ...Run) error {
 	return err
 }
 
-// lasted is how long a fault lasted.
+// lasted describes how long a fault lasted.
 func lasted(f check.FaultResult) string {
 	switch {
 	case f.Heal == nil:
 		return "never healed"
 	case *f.Heal <= f.Begin:
-		return "at once over"
+		return "instant"
 	}
 	return lasting(nanos(*f.Heal - f.Begin))
 }

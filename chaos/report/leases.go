@@ -9,11 +9,11 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A lease is one acquire, and what came of it. Times are as those of events; -1: it never was.
+// A lease is one acquire and its result. Times are like those of events; -1: never.
 type lease struct {
 	client   int
 	op       uint64
-	resource int // its place in record.resources
+	resource int // index in record.resources
 	fence    uint64
 	asked    int64
 	answered int64
@@ -21,11 +21,11 @@ type lease struct {
 	until    int64 // granted: the end of belief
 	how      string
 	token    string
-	broken   []int // the numbers of the violations that it is part of
+	broken   []int // numbers of the violations that it is part of
 	used     int64 // the last read or write
 }
 
-// end is when the last that is drawn of it is over.
+// end is the end of everything that is drawn of the lease.
 func (l *lease) end(runEnd int64) int64 {
 	switch {
 	case l.granted:
@@ -36,7 +36,7 @@ func (l *lease) end(runEnd int64) int64 {
 	return runEnd
 }
 
-// An owned is the time in which a key was seen to be an op's.
+// An owned is a time in which a key was seen to belong to an op.
 type owned struct {
 	node     string
 	resource int
@@ -44,27 +44,26 @@ type owned struct {
 	from, to int64
 }
 
-// A record is what of a history is drawn.
+// A record is the part of a history that is drawn.
 type record struct {
 	nodes     []string
-	clients   map[int][]*lease // in the order in which they were asked for
+	clients   map[int][]*lease // in the order of their requests
 	resources []string
 	owned     []owned
 	end       int64
 	whole     bool // there was a history
 }
 
-// A recorder reads a history. It takes any, also one that would not be judged: what it does not understand it
-// leaves out.
+// A recorder reads a history. It accepts any history, even an invalid one, and ignores what it does not understand.
 type recorder struct {
 	record
 	ops    map[uint64]*lease
 	places map[string]int
-	keys   map[[2]string]int // node and resource: its place in owned
+	keys   map[[2]string]int // node and resource to index in owned
 	broken map[uint64][]int
 }
 
-// read draws up the record of a run.
+// read makes the record of a run.
 func read(r *Run) *record {
 	rec := &recorder{
 		record: record{clients: map[int][]*lease{}, whole: len(r.Events) > 0},
@@ -174,7 +173,7 @@ func (l *lease) event(e *history.Event) {
 	}
 }
 
-// owner notes whose a key is, as long as somebody asks: the rest is dropped by finish.
+// owner records the owner of a key. finish drops those that are not part of a violation.
 func (r *recorder) owner(e *history.Event) {
 	key := [2]string{e.Node, e.Resource}
 	if i, open := r.keys[key]; open {
@@ -192,7 +191,7 @@ func (r *recorder) finish() {
 	for _, leases := range r.clients {
 		for _, l := range leases {
 			if l.granted && l.until < 0 {
-				l.until, l.how = max(l.used, l.answered), "neither released nor noticed lost"
+				l.until, l.how = max(l.used, l.answered), "neither released nor noticed as lost"
 			}
 			if len(l.broken) > 0 && l.token != "" {
 				broken[l.token] = true
@@ -208,7 +207,7 @@ func (r *recorder) finish() {
 	r.owned = slices.DeleteFunc(r.owned, func(o owned) bool { return !broken[o.token] })
 }
 
-// title is what a pointer is told over a lease.
+// title is the tooltip of a lease.
 func (l *lease) title(resources []string, runEnd int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "op %d, client %d", l.op, l.client)
@@ -216,9 +215,9 @@ func (l *lease) title(resources []string, runEnd int64) string {
 		fmt.Fprintf(&b, ", %s", plain(resources[l.resource]))
 	}
 	if l.fence != 0 {
-		fmt.Fprintf(&b, ", fence %d", l.fence)
+		fmt.Fprintf(&b, ", fencing token %d", l.fence)
 	}
-	fmt.Fprintf(&b, "\nasked %s", seconds(l.asked))
+	fmt.Fprintf(&b, "\nrequested %s", seconds(l.asked))
 	switch {
 	case l.granted:
 		fmt.Fprintf(&b, "\nheld %s to %s (%s)", seconds(l.answered), seconds(l.until), lasting(max(0, l.until-l.answered)))

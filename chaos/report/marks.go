@@ -9,11 +9,11 @@ import (
 	"github.com/quorumlock/redlock/chaos/check"
 )
 
-// marks puts the numbers of the violations over the lanes, and returns how much room they take. Where there is
-// none left for a number, it joins the one before it.
+// marks places the numbers of the violations above the lanes, and returns their height. If there is no space left for a
+// number, it joins the mark before it.
 func (t *timeline) marks(violations []check.Violation, prefix string) int {
 	var free []float64
-	var last []int // the mark that is last in each row
+	var last []int // the last mark of each row
 	for i, v := range violations {
 		x := t.share(int64(v.At)) * baseWidth
 		row := slices.IndexFunc(free, func(f float64) bool { return f <= x })
@@ -37,7 +37,7 @@ func (t *timeline) marks(violations []check.Violation, prefix string) int {
 	return len(free) * markHeight
 }
 
-// markWidth is how wide a mark is, in pixels.
+// markWidth is the width of a mark in pixels.
 func markWidth(letters int) int { return max(18, 8+7*letters) }
 
 func (t *timeline) join(mark, number int, v check.Violation) {
@@ -53,8 +53,7 @@ func markTitle(number int, v check.Violation) string {
 	return fmt.Sprintf("violation %d: %s at %s, clients %s", number, words(v.Kind), seconds(int64(v.At)), clientList(v.Clients))
 }
 
-// bands are the times in which something was violated, each time once however often; lines are where each
-// violation begins.
+// bands draws the times of violations, merged where they overlap, and a line where each violation begins.
 func (t *timeline) bands(violations []check.Violation) {
 	from, to := int64(-1), int64(-1)
 	flush := func() {
@@ -62,7 +61,7 @@ func (t *timeline) bands(violations []check.Violation) {
 			t.Bands = append(t.Bands, shape{X: t.percent(from), W: t.percent(to - from)})
 		}
 	}
-	for i, v := range violations { // in the order of time
+	for i, v := range violations { // ordered by time
 		begin, end := int64(v.At), int64(v.At+v.For)
 		if begin > to {
 			flush()
@@ -74,7 +73,8 @@ func (t *timeline) bands(violations []check.Violation) {
 	flush()
 }
 
-// maxFaultLines is how many faults have a line through all lanes. More would hide the leases.
+// maxFaultLines is the maximum number of faults for which each gets a line through all lanes. More would hide the
+// leases.
 const maxFaultLines = 60
 
 func (t *timeline) faultLines(faults []check.FaultResult) {
@@ -86,7 +86,7 @@ func (t *timeline) faultLines(faults []check.FaultResult) {
 	}
 }
 
-// ticks are about ten, at round times.
+// ticks makes about ten ticks, at round times.
 func (t *timeline) ticks() {
 	step := roundStep(float64(t.EndNanos) / 1e9 / 10)
 	for i := 0; ; i++ {
@@ -107,7 +107,7 @@ func (t *timeline) ticks() {
 	}
 }
 
-// roundStep is the least of 1, 2 and 5 times a power of ten that is not below least.
+// roundStep returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least least.
 func roundStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, by := range []float64{1, 2, 5} {

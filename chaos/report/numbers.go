@@ -14,7 +14,7 @@ type phase struct {
 	check.Latency
 }
 
-// phases leaves those out in which nothing can have been, because there was no fault.
+// phases leaves out the phases during and after the faults if there was no fault.
 func phases(r *check.Result) []phase {
 	all := []phase{
 		{"before the faults", r.Phases.Before, r.Latency.Before},
@@ -23,31 +23,31 @@ func phases(r *check.Result) []phase {
 	}
 	if len(r.Faults) == 0 {
 		all = all[:1]
-		all[0].Name = "all of it: there was no fault"
+		all[0].Name = "the whole run, without a fault"
 	}
 	return all
 }
 
-// A cell is a number. It is bad if there should be none.
+// A cell is a number. Bad means that it should be zero and is not.
 type cell struct {
 	Text string
 	Bad  bool
 	Zero bool
 }
 
-// A number is a row of the table of numbers: the run's, and beside it that of each other subject.
+// A number is a row of the table of numbers: one cell for the run, and one for each other subject.
 type number struct {
 	What, Why string
 	Cells     []cell
 }
 
-// A measure is one number of any result.
+// A measure computes one number of a result.
 type measure struct {
 	what, why string
 	of        func(*check.Result) cell
 }
 
-// bad makes a measure of what must be zero.
+// bad returns a measure that must be zero.
 func bad(what, why string, of func(*check.Result) int) measure {
 	return measure{what, why, func(r *check.Result) cell {
 		n := of(r)
@@ -55,8 +55,8 @@ func bad(what, why string, of func(*check.Result) int) measure {
 	}}
 }
 
-// told makes a measure of what is neither good nor bad.
-func told(what, why string, of func(*check.Result) string) measure {
+// info returns a measure that is neither good nor bad.
+func info(what, why string, of func(*check.Result) string) measure {
 	return measure{what, why, func(r *check.Result) cell { return cell{Text: of(r)} }}
 }
 
@@ -64,44 +64,44 @@ var measures = []measure{
 	{"verdict", "", func(r *check.Result) cell { return cell{Text: string(r.Verdict), Bad: r.Verdict != check.Safe} }},
 	bad("violations", "of any kind", func(r *check.Result) int { return r.ViolationsFound }),
 	bad("overlaps", "two believed that they held the lock", func(r *check.Result) int { return r.Overlaps }),
-	told("overlap", "in all; the longest", func(r *check.Result) string {
+	info("overlap", "total; longest", func(r *check.Result) string {
 		return lasting(nanos(r.OverlapTime)) + "; " + lasting(nanos(r.OverlapLongest))
 	}),
-	bad("late losses", "another owned it while the holder believed", func(r *check.Result) int { return r.LateLosses }),
-	bad("fences given twice", "0 too for a lock without fences", func(r *check.Result) int { return r.FenceDuplicates }),
-	bad("fences that went back", "the same", func(r *check.Result) int { return r.FenceInversions }),
-	bad("lost updates, fenced", "behind the fence there is to be none", func(r *check.Result) int { return r.FencedLostUpdates }),
-	told("lost updates, unfenced", "bad only where beliefs overlap", func(r *check.Result) string {
+	bad("late losses", "another client owned the lock while the holder believed", func(r *check.Result) int { return r.LateLosses }),
+	bad("duplicate fencing tokens", "also 0 if the lock has none", func(r *check.Result) int { return r.FenceDuplicates }),
+	bad("fencing tokens out of order", "also 0 if the lock has none", func(r *check.Result) int { return r.FenceInversions }),
+	bad("lost updates, fenced", "fencing tokens prevent all", func(r *check.Result) int { return r.FencedLostUpdates }),
+	info("lost updates, unfenced", "bad only if beliefs overlap", func(r *check.Result) string {
 		return strconv.Itoa(r.LostUpdates - r.FencedLostUpdates)
 	}),
-	bad("stale writes accepted, fenced", "behind the fence there is to be none", func(r *check.Result) int {
+	bad("stale writes accepted, fenced", "fencing tokens prevent all", func(r *check.Result) int {
 		return r.FencedStaleAccepted
 	}),
-	told("stale writes accepted, unfenced", "no lock can prevent all", func(r *check.Result) string {
+	info("stale writes accepted, unfenced", "no lock can prevent all", func(r *check.Result) string {
 		return strconv.Itoa(r.StaleWritesAccepted - r.FencedStaleAccepted)
 	}),
-	told("stale writes refused", "the fence at work", func(r *check.Result) string { return strconv.Itoa(r.StaleWritesRefused) }),
-	bad("valid writes refused", "by the fence", func(r *check.Result) int { return r.ValidWritesRefused }),
-	bad("orphans past the TTL", "keys that kept everybody out", func(r *check.Result) int { return r.OrphansPast }),
-	told("orphans", "keys that outlived their owner; the longest", func(r *check.Result) string {
+	info("stale writes refused", "fencing tokens prevented them", func(r *check.Result) string { return strconv.Itoa(r.StaleWritesRefused) }),
+	bad("valid writes refused", "by the fenced resource", func(r *check.Result) int { return r.ValidWritesRefused }),
+	bad("orphans past the TTL", "keys that blocked the lock", func(r *check.Result) int { return r.OrphansPast }),
+	info("orphans", "keys that outlived their owner; longest", func(r *check.Result) string {
 		return fmt.Sprintf("%d; %s", r.Orphans, lasting(nanos(r.OrphanLongest)))
 	}),
-	told("losses noticed", "the longest time to notice", func(r *check.Result) string {
+	info("losses noticed", "longest time to notice", func(r *check.Result) string {
 		return fmt.Sprintf("%d; %s", r.Losses, lasting(nanos(r.LossNoticeLongest)))
 	}),
-	told("acquired", "", func(r *check.Result) string { return strconv.Itoa(r.Acquired) }),
-	told("refused", "", func(r *check.Result) string { return strconv.Itoa(r.Refused) }),
-	told("errors", "", func(r *check.Result) string { return strconv.Itoa(r.Errors) }),
-	told("success", "of what was answered", func(r *check.Result) string { return rate(r.Acquired, r.Refused, r.Errors) }),
-	told("first acquire after a fault", "the longest wait for one", func(r *check.Result) string {
+	info("acquired", "", func(r *check.Result) string { return strconv.Itoa(r.Acquired) }),
+	info("refused", "", func(r *check.Result) string { return strconv.Itoa(r.Refused) }),
+	info("errors", "", func(r *check.Result) string { return strconv.Itoa(r.Errors) }),
+	info("success", "of all answers", func(r *check.Result) string { return rate(r.Acquired, r.Refused, r.Errors) }),
+	info("first acquire after a fault", "longest wait", func(r *check.Result) string {
 		if len(r.Faults) == 0 {
 			return "no fault"
 		}
-		return maybe(r.FirstAcquireAfterFault, "after one of them never")
+		return maybe(r.FirstAcquireAfterFault, "never after one of them")
 	}),
-	told("p50 during the faults", "", func(r *check.Result) string { return lasting(1000 * r.Latency.During.P50) }),
-	told("p99 during the faults", "", func(r *check.Result) string { return lasting(1000 * r.Latency.During.P99) }),
-	told("length", "of the run asked for", func(r *check.Result) string { return fmt.Sprintf("%v s", r.Seconds) }),
+	info("p50 during the faults", "", func(r *check.Result) string { return lasting(1000 * r.Latency.During.P50) }),
+	info("p99 during the faults", "", func(r *check.Result) string { return lasting(1000 * r.Latency.During.P99) }),
+	info("length", "as requested", func(r *check.Result) string { return fmt.Sprintf("%v s", r.Seconds) }),
 }
 
 func numbers(r *Run) []number {
@@ -116,12 +116,12 @@ func numbers(r *Run) []number {
 	return table
 }
 
-// confirms says what a second checker had to say.
+// confirms describes the second opinion.
 func confirms(c *check.Confirmation) string {
 	if c.Agreed+c.TooLong+c.Expired == 0 {
 		return ""
 	}
-	return fmt.Sprintf("porcupine, a checker by others, agreed on %s; %d had parts too long for it and %d took it too much time.",
+	return fmt.Sprintf("Second opinion by porcupine, an independent checker: it agrees on %s; %d had parts that were too long, and %d took too much time.",
 		historyCount(c.Agreed), c.TooLong, c.Expired)
 }
 

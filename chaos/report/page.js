@@ -1,6 +1,6 @@
 (function () {
   'use strict';
-  // All of this is comfort: without it the whole run is there, and can be scrolled.
+  // This script is optional: without it the page shows the whole run, and can be scrolled.
   function roundStep(least) {
     var power = Math.pow(10, Math.floor(Math.log10(least)));
     return ([1, 2, 5, 10].find(function (by) { return by * power >= least * (1 - 1e-9); }) || 10) * power;
@@ -19,7 +19,7 @@
       return e;
     }
 
-    // Only what can be seen has ticks, with a screen on either side of it.
+    // Only the visible part has ticks, and one screen on either side of it.
     function axis() {
       asked = false;
       var width = svg.getBoundingClientRect().width, step = roundStep(end * 90 / width);
@@ -44,7 +44,7 @@
       if (!asked) { asked = true; requestAnimationFrame(axis); }
     }
 
-    // The moment that is at so many pixels from the left stays there.
+    // The time at this distance from the left edge stays there.
     function set(to, at) {
       var share = (scroll.scrollLeft + at) / svg.getBoundingClientRect().width;
       zoom = Math.min(most, Math.max(1, to));
@@ -70,7 +70,7 @@
       does[what]();
     });
     scroll.addEventListener('wheel', function (e) {
-      if (!e.ctrlKey && !e.metaKey) return; // the page scrolls as it does elsewhere
+      if (!e.ctrlKey && !e.metaKey) return; // the page scrolls as usual
       e.preventDefault();
       set(zoom * Math.pow(2, -e.deltaY / (e.deltaMode ? 6 : 200)), e.clientX - scroll.getBoundingClientRect().left);
     }, {passive: false});
@@ -78,7 +78,7 @@
     addEventListener('resize', soon);
     addEventListener('beforeprint', function () { set(1, 0); asked = false; axis(); });
 
-    // show brings a violation to the middle, and makes it about a third as wide as what is seen.
+    // show moves a violation to the middle, and makes it about a third of the visible width.
     function show(link) {
       var at = Number(link.dataset.at) / 1e9, length = Number(link.dataset.for) / 1e9;
       set(1, 0);
@@ -101,7 +101,7 @@
 
   document.querySelectorAll('.timeline').forEach(setUp);
 
-  // For whoever tests the page: by how much it is wider than the window.
+  // For tests of the page: by how much it is wider than the window.
   function measure() {
     var root = document.documentElement;
     document.body.dataset.width = innerWidth;

@@ -19,7 +19,7 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// unsafeRun is a run in which clients 1 and 2 held the lock at once, amid traffic of the others.
+// unsafeRun is a run in which clients 1 and 2 held the lock at the same time, with traffic of the others.
 func unsafeRun(t *testing.T, length time.Duration) report.Run {
 	t.Helper()
 	nodes := []string{"node-1", "node-2", "node-3"}
@@ -139,12 +139,12 @@ func TestTheTableTellsEveryViolation(t *testing.T) {
 	text := out.String()
 	assert.NotContains(t, text, "\x1b")
 	assert.Regexp(t, `(?m)^restart-empty +some-lock +unsafe `, text)
-	assert.Regexp(t, `(?m)^  beside it +other-lock +safe `, text)
+	assert.Regexp(t, `(?m)^  compared with +other-lock +safe `, text)
 	for i, v := range run.Result.Violations {
 		assert.Regexp(t, fmt.Sprintf(`(?m)^ +%d\. %.3f s  .*clients \d.*nodes `, i+1, v.At.Seconds()), text)
 	}
-	assert.Contains(t, text, "NOT SO: it is <quick>")
-	assert.Contains(t, text, "again: redlock chaos run --seed 7")
+	assert.Contains(t, text, "NOT AS EXPECTED: it is <quick>")
+	assert.Contains(t, text, "repeat: redlock chaos run --seed 7")
 	bare := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(coloured.String(), "")
 	assert.Equal(t, text, bare, "colour changes nothing but the colour")
 	assert.NotEqual(t, text, coloured.String())
@@ -153,15 +153,15 @@ func TestTheTableTellsEveryViolation(t *testing.T) {
 func TestWhatWasNotCheckedIsSaidBesideTheVerdict(t *testing.T) {
 	run := report.Run{Result: check.Result{
 		Scenario: "control", Verdict: check.Safe,
-		LeftOut: []check.LeftOut{{Check: "orphans and late losses", Reason: "nobody looked at the keys on the nodes"}},
+		LeftOut: []check.LeftOut{{Check: "orphans and late losses", Reason: "the keys on the nodes were not observed"}},
 	}}
 	var table, whole bytes.Buffer
 	require.NoError(t, report.Table(&table, []report.Run{run}, false))
 	assert.Contains(t, table.String(), "safe*")
-	assert.Contains(t, table.String(), "* NOT CHECKED: orphans and late losses: nobody looked at the keys on the nodes\n")
+	assert.Contains(t, table.String(), "* NOT CHECKED: orphans and late losses: the keys on the nodes were not observed\n")
 	require.NoError(t, report.HTML(&whole, run))
 	assert.Contains(t, whole.String(), "1 not checked")
-	assert.Contains(t, whole.String(), "orphans and late losses: nobody looked at the keys on the nodes")
+	assert.Contains(t, whole.String(), "orphans and late losses: the keys on the nodes were not observed")
 }
 
 func TestThePageNeedsNothingBesideItself(t *testing.T) {
@@ -187,7 +187,7 @@ func TestThePageHasALaneForEachAndAMarkForEachViolation(t *testing.T) {
 	}
 	for _, text := range []string{
 		"A node has one vote &amp; not two.", ">unsafe<", ">7<", "cut client 2", "restart-empty", "never healed", "other-lock",
-		"op 1, client 1, lock, fence 9", "held 1.010 s to 1.300 s (290 ms)", "the key on node-1 was that of op 2, client 2",
+		"op 1, client 1, lock, fencing token 9", "held 1.010 s to 1.300 s (290 ms)", "the key on node-1 belonged to op 2, client 2",
 		`class="wait refused`, "before the faults", `tabindex="0"`, "aria-label",
 	} {
 		assert.Contains(t, html, text)

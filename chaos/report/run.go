@@ -8,22 +8,22 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A Run is what is told of one run. Only Result is required.
+// A Run is everything about one run. Only Result is required.
 type Run struct {
 	Result check.Result
-	// Events are its history, for the timeline. Without them that has faults and violations only.
+	// Events are the history, for the timeline. Without them it shows only faults and violations.
 	Events []history.Event
-	// Compare are results of the same scenario for other subjects, so that a zero means something.
+	// Compare are results of other subjects in the same scenario. They show that a zero means something.
 	Compare []check.Result
-	// Unmet are things that the scenario expected and that were not so; they are no part of the verdict.
+	// Unmet are expectations of the scenario that were not met. They are not part of the verdict.
 	Unmet []string
 	// Panics are the subject's.
 	Panics []string
-	// Error is why the scenario was not played to its end, if it was not.
+	// Error is why the scenario was aborted, if it was.
 	Error string
 }
 
-// MarshalJSON gives one object: the fields of the result, and beside them unmet, panics, error and compare.
+// MarshalJSON returns one object: the fields of the result, and in addition unmet, panics, error and compare.
 func (r Run) MarshalJSON() ([]byte, error) {
 	object := struct {
 		check.Result
@@ -38,7 +38,7 @@ func (r Run) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// listed has empty lists in place of null ones, which readers would have to treat apart.
+// listed replaces null lists by empty ones, so that readers need not distinguish them.
 func listed(r check.Result) check.Result {
 	r.Faults, r.Violations, r.LeftOut = orEmpty(r.Faults), orEmpty(r.Violations), orEmpty(r.LeftOut)
 	return r
@@ -51,7 +51,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// JSON writes what report.json holds: the object of one run, or several under runs.
+// JSON writes the contents of report.json: the object of one run, or several under runs.
 func JSON(w io.Writer, runs []Run) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

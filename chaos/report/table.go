@@ -17,8 +17,8 @@ const (
 	reset = "\x1b[0m"
 )
 
-// Table writes a row a run, below it those it is compared with, and then every violation that is listed.
-// Without colour there is no escape sequence in it.
+// Table writes one row per run, below it the rows of the subjects to compare with, and then every listed violation.
+// Without colour it writes no escape sequences.
 func Table(w io.Writer, runs []Run, colour bool) error {
 	if len(runs) == 0 {
 		_, err := io.WriteString(w, "no runs\n")
@@ -47,14 +47,14 @@ func rows(out *bytes.Buffer, runs []Run, colour bool) {
 		r := &runs[i]
 		paint = append(paint, row(tab, plain(r.Result.Scenario), &r.Result))
 		for j := range r.Compare {
-			row(tab, "  beside it", &r.Compare[j])
+			row(tab, "  compared with", &r.Compare[j])
 			paint = append(paint, faint)
 		}
 	}
-	tab.Flush() // to a buffer, which takes everything
+	tab.Flush() // to a buffer, which does not fail
 	for i, line := range strings.Split(strings.TrimSuffix(plainRows.String(), "\n"), "\n") {
 		line = strings.TrimRight(line, " ")
-		if colour { // the whole line, after it was aligned: a tabwriter counts escapes as text
+		if colour { // after alignment, because a tabwriter counts escape sequences as text
 			line = paint[i] + line + reset
 		}
 		out.WriteString(line + "\n")
@@ -76,7 +76,7 @@ func row(tab io.Writer, name string, r *check.Result) string {
 	return red
 }
 
-// complaints writes what was wrong with a run, and how to see it again.
+// complaints writes what was wrong with a run, and how to repeat it.
 func complaints(out *bytes.Buffer, r *Run, colour bool) {
 	res := &r.Result
 	if len(res.Violations)+len(r.Unmet)+len(r.Panics)+len(res.LeftOut) == 0 && r.Error == "" {
@@ -96,21 +96,21 @@ func complaints(out *bytes.Buffer, r *Run, colour bool) {
 		fmt.Fprintf(out, "  clients %s  nodes %s\n      %s\n", clientList(v.Clients), nodeList(v.Nodes), plain(v.Text))
 	}
 	if more := res.ViolationsFound - len(res.Violations); more > 0 {
-		fmt.Fprintf(out, "      and %d more, which are counted and not listed\n", more)
+		fmt.Fprintf(out, "      and %d more, which are counted but not listed\n", more)
 	}
 	for _, l := range res.LeftOut {
 		fmt.Fprintf(out, "%s* NOT CHECKED:%s %s\n", on, off, plain(l.String()))
 	}
 	for _, text := range r.Unmet {
-		fmt.Fprintf(out, "%sNOT SO:%s %s\n", on, off, plain(text))
+		fmt.Fprintf(out, "%sNOT AS EXPECTED:%s %s\n", on, off, plain(text))
 	}
 	for _, text := range r.Panics {
 		fmt.Fprintf(out, "%sPANIC:%s %s\n", on, off, plain(text))
 	}
 	if r.Error != "" {
-		fmt.Fprintf(out, "%sBROKEN OFF:%s %s\n", on, off, plain(r.Error))
+		fmt.Fprintf(out, "%sABORTED:%s %s\n", on, off, plain(r.Error))
 	}
 	if res.Replay != "" {
-		fmt.Fprintf(out, "again: %s\n", plain(res.Replay))
+		fmt.Fprintf(out, "repeat: %s\n", plain(res.Replay))
 	}
 }

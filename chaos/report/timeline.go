@@ -12,8 +12,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/check"
 )
 
-// What is drawn, in pixels from the top. From left to right all is in percent of the run, so that stretching
-// the picture stretches no letter.
+// Vertical sizes in pixels. Horizontal positions are percentages of the run, so that zooming does not stretch letters.
 const (
 	axisHeight   = 26
 	markHeight   = 22
@@ -26,7 +25,7 @@ const (
 	letterWidth  = 6.4
 )
 
-// A shape is a rectangle, or a text, or a line.
+// A shape is a rectangle, a text or a line.
 type shape struct {
 	X, W       string // in percent
 	Y, H       int
@@ -49,7 +48,7 @@ type lane struct {
 	Faults, Shapes          []shape
 }
 
-// A timeline is all that the template draws.
+// A timeline is everything that the template draws.
 type timeline struct {
 	Lanes                  []lane
 	Height, Top            int
@@ -97,7 +96,7 @@ func newTimeline(r *Run, prefix string) *timeline {
 	return t
 }
 
-// percent is a place or a width, of the whole run. It is made of digits, and so is safe in an attribute.
+// percent returns a position or width as a percentage of the run. It has only digits, so it is safe in an attribute.
 func (t *timeline) percent(nanos int64) string {
 	return strconv.FormatFloat(math.Round(t.share(nanos)*1e7)/1e5, 'f', -1, 64) + "%"
 }
@@ -126,7 +125,7 @@ func (t *timeline) lane(l lane, rec *record, faults []check.FaultResult, mine fu
 	return &t.Lanes[len(t.Lanes)-1]
 }
 
-// pack puts the faults of a lane into as few rows as their labels let it.
+// pack places the faults of a lane in as few rows as their labels allow.
 func (t *timeline) pack(faults []check.FaultResult, mine func(*check.FaultResult) bool, top int, end int64) ([]shape, int) {
 	var taken []float64 // where each row is free again, in pixels at zoom 1
 	var shapes []shape
@@ -143,7 +142,7 @@ func (t *timeline) pack(faults []check.FaultResult, mine func(*check.FaultResult
 		case len(taken) < maxFaultRows:
 			row = len(taken)
 			taken = append(taken, to)
-		default: // no room for a label: the bar goes where it hides the least, and tells its title
+		default: // no space for a label: the bar goes where it hides the least, and has only a tooltip
 			row = slices.Index(taken, slices.Min(taken))
 			taken[row], s.Text = max(taken[row], to), ""
 		}
@@ -153,7 +152,7 @@ func (t *timeline) pack(faults []check.FaultResult, mine func(*check.FaultResult
 	return shapes, len(taken)
 }
 
-// faultShape returns a fault's bar, and from where to where it and its label are, in pixels at zoom 1.
+// faultShape returns the bar of a fault, and where the bar with its label begins and ends, in pixels at zoom 1.
 func (t *timeline) faultShape(f *check.FaultResult, end int64) (shape, float64, float64) {
 	begin, heal := nanos(f.Begin), end
 	title := fmt.Sprintf("%s on %s, from %s", faultName(f), faultPlace(f), seconds(begin))
@@ -201,7 +200,7 @@ func (t *timeline) nodeLane(rec *record, r *Run, node string) {
 		s := shape{
 			X: t.percent(o.from), W: t.percent(o.to - o.from), Y: l.Y + l.H - 2, H: ownedHeight - 1,
 			Class: "owned " + hue(o.resource), Violations: x.broken,
-			Title: fmt.Sprintf("the key on %s was that of op %d, client %d, from %s to %s", plain(node), x.op, x.client,
+			Title: fmt.Sprintf("the key on %s belonged to op %d, client %d, from %s to %s", plain(node), x.op, x.client,
 				seconds(o.from), seconds(o.to)),
 		}
 		if text := fmt.Sprintf("client %d", x.client); t.share(o.to-o.from)*baseWidth > float64(len(text))*letterWidth+6 {
@@ -217,7 +216,7 @@ func (t *timeline) nodeLane(rec *record, r *Run, node string) {
 	t.Height += ownedHeight
 }
 
-// hue is the class of a resource's colour.
+// hue is the class for the colour of a resource.
 func hue(resource int) string { return "r" + strconv.Itoa(min(resource, 3)) }
 
 func (t *timeline) clientLane(rec *record, r *Run, client int, d drawing) {
@@ -242,12 +241,12 @@ func (t *timeline) clientLane(rec *record, r *Run, client int, d drawing) {
 			granted++
 		}
 	}
-	// Those of violations last, so that nothing covers them.
+	// Shapes of violations come last, so that nothing covers them.
 	slices.SortStableFunc(l.Shapes, func(a, b shape) int { return cmp.Compare(len(a.Violations), len(b.Violations)) })
 	l.Note = fmt.Sprintf("%s, %d granted, %s", count(len(rec.clients[client]), "acquire"), granted, l.Note)
 }
 
-// leaseShapes are the thin part of a lease, and the thick one.
+// leaseShapes returns the thin part of a lease and the thick one.
 func (t *timeline) leaseShapes(rec *record, x *lease, middle int) []shape {
 	waited := x.answered
 	if waited < 0 {

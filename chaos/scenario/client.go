@@ -11,38 +11,38 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
-// clients are those in which clients come and go, or lose what they hear by.
+// clients are the scenarios in which clients come and go, or lose their subscriptions.
 func clients() []Scenario {
 	return []Scenario{
 		{
 			Name:   "close",
-			Proves: "A client that is closed in the middle of acquiring leaves no key behind.",
-			Faults: []string{"delay the ways of A a little", "close A's client at different moments of an acquire", "open it anew"},
+			Proves: "A client that is closed while it acquires leaves no key behind.",
+			Faults: []string{"delay the network of A a little", "close A's client at different moments of an acquire", "open it again"},
 			Costs:  "nothing",
-			// The others go on with what they were at, and get a lock that nobody releases.
+			// The others finish the acquire, and get a lock that nobody releases.
 			Fails:  []string{"get-del", "single", "setnx-expire", "plain-redlock"},
 			Actors: 2,
-			MinTTL: 5 * time.Second, Orphan: 0.5, // so that a key that goes by its TTL is told from one that is cleaned up
+			MinTTL: 5 * time.Second, Orphan: 0.5, // so that a key that expires can be distinguished from one that is cleaned up
 			Play: closeWhileAcquiring,
 		},
 		{
 			Name:   "subscriptions-killed",
-			Proves: "While the servers end every subscription again and again, contenders go on getting the lock, one at a time.",
-			Faults: []string{"CLIENT KILL TYPE pubsub every 20ms on every node, while many wait for many locks"},
-			Costs:  "the time until waiters that hear nothing ask again",
+			Proves: "While the servers repeatedly end every subscription, contenders still acquire the lock, one at a time.",
+			Faults: []string{"CLIENT KILL TYPE pubsub every 20ms on every node, while many clients wait for many locks"},
+			Costs:  "the time until waiters without a notification try again",
 			Actors: 2, Needs: Needs{Server: true},
 			Play: subscriptionsKilled,
 		},
 	}
 }
 
-// restart closes an actor's client and opens a new one, as a process that starts.
+// restart closes an actor's client and opens a new one, like a process that restarts.
 func (s *Stage) restart(ctx context.Context, a *traffic.Actor) error {
 	return errors.Join(s.Close(a), s.Reopen(ctx, a))
 }
 
-// closeDelay is how long each way to the first node takes; those to the others take longer each, so that at a
-// close some have heard of an acquire and some have not. Baselines give a command 50 ms.
+// closeDelay is the delay of the first node in each direction. Each further node has a larger delay. So at a close some
+// nodes have received the acquire and some have not. Baselines give a command 50 ms.
 const closeDelay = 4 * time.Millisecond
 
 func closeWhileAcquiring(ctx context.Context, s *Stage) error {
@@ -62,9 +62,9 @@ func closeWhileAcquiring(ctx context.Context, s *Stage) error {
 		a := <-got
 		err = errors.Join(err, s.Heal(ctx, slow...))
 		if a != nil {
-			s.Release(ctx, a) // it may have been acquired before; a closed client has given it back
+			s.Release(ctx, a) // it may have been acquired before the close, which then released it
 		}
-		// For observers to see what was left before B might have set it.
+		// So that observers see a key that was left behind before B can set it.
 		if err = errors.Join(err, s.Sleep(ctx, s.TTL/50)); err != nil {
 			return err
 		}
@@ -75,11 +75,11 @@ func closeWhileAcquiring(ctx context.Context, s *Stage) error {
 		if err := s.Reopen(ctx, s.A); err != nil {
 			return err
 		}
-		if b == nil || time.Since(began) > s.TTL/2 { // seen: the others would only show it again
+		if b == nil || time.Since(began) > s.TTL/2 { // shown: the other moments would only repeat it
 			break
 		}
 	}
-	return s.Sleep(ctx, s.TTL*7/10) // for a judge to tell a key that stays
+	return s.Sleep(ctx, s.TTL*7/10) // so that the judge notices a key that stays
 }
 
 const (
@@ -94,11 +94,7 @@ func subscriptionsKilled(ctx context.Context, s *Stage) error {
 	defer stop()
 	work := func(a *traffic.Actor, g *traffic.Guarded) {
 		r := s.Fork()
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			a.Work(ctx, going, g, s.Pace(), r)
-		}()
+		wg.Go(func() { a.Work(ctx, going, g, s.Pace(), r) })
 	}
 	for i := range manyLocks {
 		g := traffic.NewGuarded(fmt.Sprintf("chaos/many-%d", i+1))
@@ -114,7 +110,7 @@ func subscriptionsKilled(ctx context.Context, s *Stage) error {
 		return err
 	}
 	for range 4 {
-		s.Expect(s.AwaitGrants(ctx, 50, s.Patience()), "the locks are had while every subscription is killed")
+		s.Expect(s.AwaitGrants(ctx, 50, s.Patience()), "the locks are acquired while every subscription is killed")
 		if err := s.Sleep(ctx, max(s.Length/8, s.TTL/2)); err != nil {
 			return err
 		}

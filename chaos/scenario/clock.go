@@ -9,44 +9,44 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
-// clocks are those in which somebody's wall clock steps.
+// clocks are the scenarios in which a wall clock steps.
 func clocks() []Scenario {
 	return []Scenario{
 		{
 			Name:   "clock-ahead",
-			Proves: "A server whose clock jumps ahead, and which so forgets a lock before its time, does not give its vote a second time.",
-			Faults: []string{"cut A and B off, so that their quorums share as few nodes as can be", "clock +60s on the shared nodes"},
-			Costs:  "no grants where a quorum needs the node, until its clock is right",
-			// getset keeps the expiry in the value, and leaves none to the server.
+			Proves: "A server whose clock jumps ahead, so that a lock expires too early, does not vote a second time.",
+			Faults: []string{"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible", "clock +60s on the shared nodes"},
+			Costs:  "no grants that need the node, until its clock is correct",
+			// getset stores the expiry in the value, so the server does not expire it.
 			Fails:  []string{"setnx-expire", "get-del", "single", "watchdog", "plain-redlock"},
 			Actors: 2, Needs: Needs{Clocks: true},
 			Play: clockAhead,
 		},
 		{
 			Name:   "clock-behind",
-			Proves: "A server whose clock jumps back, and which so keeps a dead holder's lock for longer, keeps nobody out who has a quorum without it.",
+			Proves: "A server whose clock jumps back, so that the lock of a dead holder lasts longer, blocks nobody who has a quorum without it.",
 			Faults: []string{"clock −120s on the nodes that two quorums share, while A holds", "A is cut off for good"},
-			Costs:  "the vote of that node, until its clock is right",
+			Costs:  "the vote of that node, until its clock is correct",
 			Actors: 2, Needs: Needs{Clocks: true, Nodes: 3},
 			Play: clockBehind,
 		},
 		{
 			Name:   "clock-behind-at-boot",
-			Proves: "A node that boots empty with its clock behind, which is then set right, does not give its vote a second time.",
+			Proves: "A node that boots empty with its clock behind, and whose clock is then corrected, does not vote a second time.",
 			Faults: []string{
-				"cut A and B off, so that their quorums share as few nodes as can be", "kill the shared nodes while A holds",
-				"start them empty with their clocks 30s behind", "set their clocks right", "open B's client anew",
+				"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible", "kill the shared nodes while A holds",
+				"start them empty with their clocks 30s behind", "correct their clocks", "open B's client again",
 			},
-			Costs:  "no grants for a quarantine",
+			Costs:  "no grants for one quarantine",
 			Fails:  quorumless,
 			Actors: 2, Needs: Needs{Clocks: true},
-			MinTTL: 2 * time.Second, // for A to believe while all of that is done
+			MinTTL: 2 * time.Second, // so that A still believes while all of this happens
 			Play:   clockBehindAtBoot,
 		},
 		{
 			Name:   "clock-swings",
-			Proves: "While a server's clock goes to and fro under contention, the lock has one owner at a time.",
-			Faults: []string{"clock +60s and −120s in turns on the nodes that two quorums share"},
+			Proves: "While a server's clock jumps forward and back under contention, the lock has one owner at a time.",
+			Faults: []string{"clock +60s and −120s in turn on the nodes that two quorums share"},
 			Costs:  "the vote of that node",
 			Actors: 2, Needs: Needs{Clocks: true, Nodes: 3},
 			Play: clockSwings,
@@ -83,7 +83,7 @@ func clockAhead(ctx context.Context, s *Stage) error {
 	if err := s.Heal(ctx, append(split, step...)...); err != nil {
 		return err
 	}
-	s.Expect(s.AwaitGrants(ctx, 20, s.Patience()), "the lock is granted when all clocks are right again")
+	s.Expect(s.AwaitGrants(ctx, 20, s.Patience()), "the lock is granted when all clocks are correct again")
 	return ctx.Err()
 }
 
@@ -105,7 +105,7 @@ func clockBehind(ctx context.Context, s *Stage) error {
 	err = s.Begin(ctx, away...)
 	if err == nil {
 		b := s.Try(ctx, s.B, s.Patience())
-		s.Expect(b != nil, "the lock is had by another although the clocks of %v went back", shared)
+		s.Expect(b != nil, "another client gets the lock although the clocks of %v went back", shared)
 		s.Done(ctx, b)
 		err = s.Heal(ctx, append(step, away...)...)
 	}
@@ -125,7 +125,7 @@ func clockBehindAtBoot(ctx context.Context, s *Stage) error {
 		if err != nil {
 			return nil, err
 		}
-		// Long enough to be refused: the node sits out what it has to, by a clock that is behind.
+		// Long enough to be refused: the node is in quarantine, by a clock that is behind.
 		if b := s.Try(ctx, s.B, s.TTL/4); b != nil {
 			return b, s.Heal(ctx, behind...)
 		}

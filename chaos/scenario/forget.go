@@ -8,46 +8,47 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
-// quorumless are the baselines that a node which forgets gives two owners.
+// quorumless are the baselines that have two owners if a node forgets a lock.
 var quorumless = []string{"setnx-expire", "getset", "get-del", "single", "watchdog", "plain-redlock"}
 
-// forgetting are those in which a node loses a lock that it had granted. A has the lock on one quorum, B sees
-// another; the nodes in common are those that forget.
+// forgetting are the scenarios in which a node loses a lock that it granted. A has the lock on one quorum, and B sees
+// another quorum. The nodes in both quorums forget the lock.
 func forgetting() []Scenario {
-	split := "cut A and B off, so that their quorums share as few nodes as can be"
+	split := "cut some nodes off from A and some from B, so that their quorums share as few nodes as possible"
 	forget := func(name, how, proves string, needs Needs, before []fault.Verb, verbs ...fault.Verb) Scenario {
 		return Scenario{
-			Name: name, Proves: proves, Faults: []string{split, how}, Costs: "no grants for a quarantine",
+			Name: name, Proves: proves, Faults: []string{split, how}, Costs: "no grants for one quarantine",
 			Fails: quorumless, Actors: 2, Needs: needs,
 			Play: func(ctx context.Context, s *Stage) error { return s.forget(ctx, before, verbs...) },
 		}
 	}
 	return []Scenario{
-		forget("restart-empty", "kill and restart a shared node without its data",
-			"A node that comes back empty does not give its vote a second time while the first may be in use.",
+		forget("restart-empty", "kill a shared node and restart it without its data",
+			"A node that comes back empty does not vote a second time while its first vote may be in use.",
 			Needs{Nodes: 1}, nil, fault.RestartEmpty),
 		forget("flush", "FLUSHALL on a shared node",
-			"A node that was flushed does not give its vote a second time while the first may be in use.",
+			"A node that was flushed does not vote a second time while its first vote may be in use.",
 			Needs{Nodes: 1}, nil, fault.FlushAll),
-		forget("replace", "another, long-running server takes over a shared node's address",
-			"Another server at a node's address does not give the node's vote a second time.",
+		forget("replace", "another server, which has run for a long time, takes over the address of a shared node",
+			"Another server at the address of a node does not give the node's vote a second time.",
 			Needs{Spares: true}, nil, fault.Replace),
-		forget("old-rdb", "kill a shared node, and restart it with an RDB from before the lock",
-			"A node that comes back with old data does not give its vote a second time.",
+		forget("old-rdb", "kill a shared node and restart it with an RDB file from before the lock",
+			"A node that comes back with old data does not vote a second time.",
 			Needs{Nodes: 1}, []fault.Verb{fault.Save}, fault.RestartOldRDB),
-		forget("stale-replica", "a shared node dies before the lock has reached its replica, which takes over the address",
-			"A stale replica at a node's address does not give the node's vote a second time.",
+		forget("stale-replica", "a shared node dies before the lock has reached its replica, and the replica takes over the address",
+			"A stale replica at the address of a node does not give the node's vote a second time.",
 			Needs{Replica: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
-		forget("failback", "a shared node follows its own stale, detached replica, and is a master again: the same process, the same run id",
-			"A node that took over the data of its own stale replica does not give its vote a second time.",
+		forget("failback", "a shared node follows its own stale, detached replica, and becomes a master again: same process, same run id",
+			"A node that has taken over the data of its own stale replica does not vote a second time.",
 			Needs{Replica: true}, []fault.Verb{fault.Follow, fault.Detach}, fault.Failback),
-		forget("durable-stale-replica", "the same as stale-replica, where every server persists each write before it answers, and the lock is told so",
-			"A stale replica at a node's address does not give the node's vote a second time, also where a restart would forget nothing.",
+		forget("durable-stale-replica", "the same as stale-replica, but every server persists each write before it answers, and the lock knows it",
+			"A stale replica at the address of a node does not give the node's vote a second time, even if a restart forgets nothing.",
 			Needs{Replica: true, Durable: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
 	}
 }
 
-// forget is the script of all of them: before the lock is taken, and then to the nodes in common.
+// forget is the script of these scenarios. It applies before, then A takes the lock, then it applies verbs; both to the
+// shared nodes.
 func (s *Stage) forget(ctx context.Context, before []fault.Verb, verbs ...fault.Verb) error {
 	shared, _, _ := s.nodes()
 	for _, verb := range before {
@@ -71,8 +72,8 @@ func (s *Stage) forget(ctx context.Context, before []fault.Verb, verbs ...fault.
 	return s.Heal(ctx, split...)
 }
 
-// lose has A take the lock, makes the nodes lose it, and has B try. Both work on what the lock guards: A
-// reads before B and writes after it, so that an update is lost if both may.
+// lose lets A take the lock, makes the nodes lose it, and lets B try. Both work on the guarded resource. A reads before
+// B and writes after it, so an update is lost if both hold the lock.
 func (s *Stage) lose(ctx context.Context, patience time.Duration, faults ...fault.Fault) (got bool, err error) {
 	return s.loseWith(ctx, func(ctx context.Context) (*traffic.Held, error) {
 		if err := s.Begin(ctx, faults...); err != nil {
@@ -82,7 +83,7 @@ func (s *Stage) lose(ctx context.Context, patience time.Duration, faults ...faul
 	})
 }
 
-// loseWith is lose for what is more than faults: then does them, and has B try.
+// loseWith is lose with more than faults: then does what happens, and lets B try.
 func (s *Stage) loseWith(ctx context.Context, then func(context.Context) (*traffic.Held, error)) (got bool, err error) {
 	a, err := s.Take(ctx, s.A)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Stage) loseWith(ctx context.Context, then func(context.Context) (*traff
 	}
 	b, err := then(ctx)
 	if b != nil {
-		// Long enough for a renewal of A's: a library that tells its holder of a loss then has.
+		// Long enough for a renewal by A, in which a good library notices the loss.
 		_ = s.Sleep(ctx, s.TTL/2)
 		b.Write()
 	}

@@ -9,22 +9,22 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
-// holders are those in which the holder of the lock is in trouble.
+// holders are the scenarios in which the holder of the lock has a problem.
 func holders() []Scenario {
 	return []Scenario{
 		{
 			Name:   "stopped-holder",
-			Proves: "A holder that is stopped past its TTL and writes when it wakes is refused by a resource that compares fences.",
-			Faults: []string{"SIGSTOP the holder between its look at the lease and its write, until another has had the lock"},
-			Costs:  "a stale write where the resource compares no fences: no lock can prevent that",
+			Proves: "A holder that is stopped for longer than its TTL and then writes is refused by a resource that compares fencing tokens.",
+			Faults: []string{"SIGSTOP the holder between its check of the lease and its write, until another client has held the lock"},
+			Costs:  "a stale write if the resource does not compare fencing tokens: no lock can prevent that",
 			Fails:  []string{"watchdog"},
 			Actors: 2, Needs: Needs{Child: true},
 			Play: stoppedHolder,
 		},
 		{
 			Name:   "dead-holder",
-			Proves: "When a client dies at the worst moment of taking the lock, the lock is free again after its TTL.",
-			Faults: []string{"SIGKILL the client between two commands that the lock needs both of; else when it has the lock"},
+			Proves: "When a client dies at the worst moment of an acquire, the lock is free again after its TTL.",
+			Faults: []string{"SIGKILL the client between two commands of an acquire, if it needs two; otherwise when it has the lock"},
 			Costs:  "the TTL",
 			Fails:  []string{"setnx-expire"},
 			Actors: 2, Needs: Needs{Child: true},
@@ -32,8 +32,8 @@ func holders() []Scenario {
 		},
 		{
 			Name:   "late-release",
-			Proves: "A release that arrives after the lease is over does not end another's.",
-			Faults: []string{"hold A's release up past its TTL: between two commands, if it is two; and on the network"},
+			Proves: "A release that arrives after its lease is over does not end the lease of another client.",
+			Faults: []string{"delay A's release until after its TTL: between its two commands, if there are two; and on the network"},
 			Costs:  "the TTL",
 			Fails:  []string{"get-del"},
 			Actors: 3,
@@ -54,9 +54,9 @@ func stoppedHolder(ctx context.Context, s *Stage) (err error) {
 	if err := child.StopBeforeWrite(); err != nil {
 		return err
 	}
-	// Nobody renews for a process that is stopped, so its lock ends with its TTL.
+	// A stopped process does not renew, so its lock ends with its TTL.
 	b := s.Try(ctx, s.B, s.Patience())
-	s.Expect(b != nil, "another client gets the lock of a holder that is stopped")
+	s.Expect(b != nil, "another client gets the lock of a stopped holder")
 	if b != nil {
 		b.Write()
 	}
@@ -76,11 +76,11 @@ func deadHolder(ctx context.Context, s *Stage) (err error) {
 	}
 	defer func() { err = errors.Join(err, child.Close()) }()
 	if err := child.Acquire(s.Lock, s.Patience(), true); !errors.Is(err, traffic.ErrDied) {
-		return errors.Join(errors.New("the client was to die and did not"), err)
+		return errors.Join(errors.New("the client should have died and did not"), err)
 	}
 	b := s.Try(ctx, s.B, 2*s.TTL)
-	s.Expect(b != nil, "another client gets the lock within two TTLs of its holder's death")
-	if b == nil { // for a judge to tell a lock that is late from one that stays
+	s.Expect(b != nil, "another client gets the lock within two TTLs of the death of its holder")
+	if b == nil { // so that the judge can distinguish a lock that is late from one that stays
 		err = s.Sleep(ctx, s.TTL+check.OrphanMargin+s.TTL/2)
 	}
 	s.Done(ctx, b)
@@ -105,7 +105,7 @@ func lateRelease(ctx context.Context, s *Stage) error {
 	return s.releaseLate(ctx, held, func() error { return s.Heal(ctx, away...) }, away...)
 }
 
-// releaseLate has A release, B take the lock, A's release arrive when let is called, and C try.
+// releaseLate lets A release and B take the lock. A's release arrives when let is called. Then C tries.
 func (s *Stage) releaseLate(ctx context.Context, late <-chan struct{}, let func() error, before ...fault.Fault) error {
 	a, err := s.Take(ctx, s.A)
 	if err != nil {
@@ -120,12 +120,12 @@ func (s *Stage) releaseLate(ctx context.Context, late <-chan struct{}, let func(
 	}()
 	select {
 	case <-late:
-	case <-released: // in one command: nothing is late
+	case <-released: // in one command: nothing is delayed
 	}
 	var b, c *traffic.Held
 	if err == nil {
 		b = s.Try(ctx, s.B, s.Patience())
-		s.Expect(b != nil, "the lock is had by another when the lease is over")
+		s.Expect(b != nil, "another client gets the lock when the lease is over")
 	}
 	err = errors.Join(err, let())
 	<-released

@@ -9,30 +9,30 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
-// networks are those in which servers are well, and cannot be reached as they should be.
+// networks are the scenarios in which servers are healthy but not always reachable.
 func networks() []Scenario {
 	return []Scenario{
 		{
 			Name:   "lost-replies",
-			Proves: "An acquire whose replies are lost, though the nodes have granted it, leaves nothing behind for longer than the TTL.",
+			Proves: "An acquire that the nodes grant but whose replies are lost leaves nothing behind for longer than the TTL.",
 			Faults: []string{"cut-replies from all nodes to A", "the same from a majority of the nodes"},
-			Costs:  "the TTL, where no release gets through",
+			Costs:  "the TTL, if no release gets through",
 			Actors: 2,
 			Play:   lostReplies,
 		},
 		{
 			Name:   "paused-node",
-			Proves: "A node that is paused over an acquire and its release does not bring the lock back when it wakes.",
-			Faults: []string{"pause one of the nodes that two quorums share, while A takes the lock and releases it", "resume"},
+			Proves: "A node that is paused during an acquire and its release does not bring the lock back when it continues.",
+			Faults: []string{"pause one of the nodes that two quorums share, while A acquires and releases the lock", "resume"},
 			Costs:  "the vote of that node while it is paused",
 			Actors: 2,
 			Play:   pausedNode,
 		},
 		{
 			Name:   "partial-views",
-			Proves: "Two clients that see different parts of the fleet, which overlap as little as quorums can, exclude each other.",
-			Faults: []string{"cut A and B off, so that their quorums share as few nodes as can be"},
-			Costs:  "the lock of a client that sees no quorum",
+			Proves: "Two clients that see different parts of the fleet, with as few nodes in common as possible, exclude each other.",
+			Faults: []string{"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible"},
+			Costs:  "the lock, for a client that sees no quorum",
 			Actors: 2,
 			Play: func(ctx context.Context, s *Stage) error {
 				split := s.split()
@@ -50,7 +50,7 @@ func networks() []Scenario {
 		},
 		{
 			Name:   "slow-nodes",
-			Proves: "A slow node slows nobody down who has a quorum without it; a slow quorum costs its delay, and no safety.",
+			Proves: "A slow node slows nobody down who has a quorum without it; a slow quorum costs its delay, but not safety.",
 			Faults: []string{"delay one node by TTL/16", "delay a quorum by TTL/64"},
 			Costs:  "the delay of the quorum",
 			Play:   slowNodes,
@@ -58,17 +58,13 @@ func networks() []Scenario {
 	}
 }
 
-// contend has actors take turns on the lock until stop is called.
+// contend lets actors contend for the lock until stop is called.
 func (s *Stage) contend(ctx context.Context, actors ...*traffic.Actor) (stop func()) {
 	going, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for _, a := range actors {
 		r := s.Fork()
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			a.Work(ctx, going, s.Lock, s.Pace(), r)
-		}()
+		wg.Go(func() { a.Work(ctx, going, s.Lock, s.Pace(), r) })
 	}
 	return func() {
 		cancel()
@@ -76,16 +72,16 @@ func (s *Stage) contend(ctx context.Context, actors ...*traffic.Actor) (stop fun
 	}
 }
 
-// Pace is how workers work here.
+// Pace is the pace of the workers.
 func (s *Stage) Pace() traffic.Pace {
 	return traffic.Pace{Wait: 2 * s.TTL, Work: 2 * time.Millisecond, Pause: 8 * time.Millisecond}
 }
 
 func lostReplies(ctx context.Context, s *Stage) error {
 	all := s.Site.Nodes()
-	for _, deaf := range [][]string{all, all[:Quorum(len(all))]} {
+	for _, mute := range [][]string{all, all[:Quorum(len(all))]} {
 		var lost []fault.Fault
-		for _, f := range each(fault.CutReplies, deaf) {
+		for _, f := range each(fault.CutReplies, mute) {
 			lost = append(lost, f.For(s.A.ID))
 		}
 		if err := s.Begin(ctx, lost...); err != nil {
@@ -97,7 +93,7 @@ func lostReplies(ctx context.Context, s *Stage) error {
 		}
 		s.Done(ctx, a)
 		b := s.Try(ctx, s.B, s.Patience())
-		s.Expect(b != nil, "the lock is had when the replies of %d of %d nodes get through again", len(deaf), len(all))
+		s.Expect(b != nil, "the lock is acquired when the replies of %d of %d nodes get through again", len(mute), len(all))
 		s.Done(ctx, b)
 	}
 	return ctx.Err()
@@ -115,12 +111,12 @@ func pausedNode(ctx context.Context, s *Stage) error {
 		if err := s.Heal(ctx, pause); err != nil {
 			return err
 		}
-		// What the observer sees in this time decides: the key of an owner who is gone, or nothing.
+		// What the observer sees in this time decides: the key of a former owner, or nothing.
 		if err := s.Sleep(ctx, s.TTL/2); err != nil {
 			return err
 		}
 		b := s.Try(ctx, s.B, s.Patience())
-		s.Expect(b != nil, "the lock is had after the node has woken")
+		s.Expect(b != nil, "the lock is acquired after the node continues")
 		s.Done(ctx, b)
 	}
 	return ctx.Err()

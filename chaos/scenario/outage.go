@@ -9,37 +9,37 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
-// oneMaster are the baselines that live on one master.
+// oneMaster are the baselines on one master.
 var oneMaster = []string{"setnx-expire", "getset", "get-del", "single", "watchdog"}
 
-// outages are those in which nodes go, and are gone.
+// outages are the scenarios in which nodes die.
 func outages() []Scenario {
 	return []Scenario{
 		{
 			Name:   "control",
-			Proves: "Without any fault the lock is had by one client at a time, and every check is quiet.",
+			Proves: "Without any fault one client at a time holds the lock, and no check reports anything.",
 			Costs:  "nothing",
 			Play:   func(ctx context.Context, s *Stage) error { return s.Sleep(ctx, s.Length/2) },
 		},
 		{
 			Name:   "kill-minority",
-			Proves: "While a minority of the nodes is dead the lock goes on; with one more dead nothing is granted; when they are back it is granted again.",
+			Proves: "While a minority of the nodes is dead, the lock works. If one more dies, nothing is granted. When they are back, it is granted again.",
 			Faults: []string{"kill ⌊(N−1)/2⌋ nodes", "kill one more", "start all of them, empty"},
-			Costs:  "no grants while a majority is away, and for a quarantine after it",
+			Costs:  "no grants while a majority is down, and for one quarantine after that",
 			Needs:  Needs{Nodes: 3},
 			Play:   killMinority,
 		},
 		{
 			Name:   "killed-while-acquiring",
-			Proves: "A node that dies between its grant and the lease costs no safety: fences stay unique and grow.",
-			Faults: []string{"cut-replies so that the vote is undecided", "kill a node that has granted", "heal", "start it, empty"},
+			Proves: "A node that dies between its grant and the lease does not affect safety: fencing tokens stay unique and grow.",
+			Faults: []string{"cut-replies, so that the vote is undecided", "kill a node that has granted", "heal", "start it, empty"},
 			Costs:  "a refused acquire",
 			Actors: 2, Needs: Needs{Nodes: 3},
 			Play: killedWhileAcquiring,
 		},
 		{
 			Name:   "rolling-restart",
-			Proves: "A lease that is renewed survives the restart of every node, one after another and empty.",
+			Proves: "A lease that is renewed survives the restart of every node, one after another and without its data.",
 			Faults: []string{"restart-empty each node in turn, further apart than a quarantine"},
 			Costs:  "nothing; a lease that is not renewed ends by its TTL",
 			Fails:  oneMaster,
@@ -48,9 +48,9 @@ func outages() []Scenario {
 		},
 		{
 			Name:   "failover",
-			Proves: "When a primary dies before the lock has reached its replica, which is promoted, the lock still has one owner.",
+			Proves: "When a primary dies before the lock has reached its replica, and the replica is promoted, the lock still has one owner.",
 			Faults: []string{"follow(node-1)", "lag(node-1)", "promote(node-1)"},
-			Costs:  "the vote of one node, for a quarantine",
+			Costs:  "the vote of one node, for one quarantine",
 			Fails:  oneMaster,
 			Actors: 2, Needs: Needs{Replica: true},
 			Play: failover,
@@ -69,7 +69,7 @@ func killMinority(ctx context.Context, s *Stage) error {
 	if err := s.Begin(ctx, more); err != nil {
 		return err
 	}
-	// Who was granted before the kill may be told so after it. Nobody can be once a TTL has gone by.
+	// A grant from before the kill may be reported after it. After one TTL there can be none.
 	if err := s.Sleep(ctx, s.TTL); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func killMinority(ctx context.Context, s *Stage) error {
 func killedWhileAcquiring(ctx context.Context, s *Stage) error {
 	all := s.Site.Nodes()
 	for round := range 3 {
-		// A hears one node too few for a quorum, until the replies of the others are let through.
+		// A gets replies from one node too few for a quorum, until the other replies are let through.
 		order := s.Rand.Perm(len(all))
 		var silent []fault.Fault
 		for _, i := range order[Quorum(len(all))-1:] {
@@ -117,7 +117,7 @@ func killedWhileAcquiring(ctx context.Context, s *Stage) error {
 		if err := s.Heal(ctx, dies); err != nil {
 			return err
 		}
-		s.Expect(a != nil || b != nil, "in round %d the lock could be had", round+1)
+		s.Expect(a != nil || b != nil, "in round %d a client got the lock", round+1)
 		if err := s.Sleep(ctx, s.quarantine()); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func killedWhileAcquiring(ctx context.Context, s *Stage) error {
 	return nil
 }
 
-// quarantine is longer than a careful library keeps a node out that forgot.
+// quarantine is longer than the quarantine of a careful library after a node forgot.
 func (s *Stage) quarantine() time.Duration { return 2*s.TTL + s.TTL/4 }
 
 func rollingRestart(ctx context.Context, s *Stage) error {
@@ -152,7 +152,7 @@ func rollingRestart(ctx context.Context, s *Stage) error {
 	default:
 	}
 	if err == nil && s.Renews {
-		s.Expect(survived && a.Valid(), "the lease that was renewed all the while is still valid")
+		s.Expect(survived && a.Valid(), "the lease that was renewed all the time is still valid")
 	}
 	s.Done(ctx, a)
 	if err != nil {
@@ -168,6 +168,6 @@ func failover(ctx context.Context, s *Stage) error {
 	if err := s.Begin(ctx, fault.On(fault.Follow, primary), fault.On(fault.Lag, primary)); err != nil {
 		return err
 	}
-	_, err := s.lose(ctx, 2*s.TTL, fault.On(fault.Promote, primary)) // a lease that is renewed may outlast B's patience
+	_, err := s.lose(ctx, 2*s.TTL, fault.On(fault.Promote, primary)) // a lease that is renewed may last longer than B waits
 	return err
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/quorumlock/redlock/chaos/fault"
 )
 
-// others are those that are none of the above.
+// others are all other scenarios.
 func others() []Scenario {
 	return []Scenario{{
 		Name:   "random",
-		Proves: "Whatever happens to the nodes in whatever order, the lock has one owner at a time.",
-		Faults: []string{"kill, pause, cut, cut-replies, delay, restart-empty and flushall of nodes at random, from the seed"},
-		Costs:  "no grants while a majority is away or in quarantine",
+		Proves: "Whatever happens to the nodes, in any order, the lock has one owner at a time.",
+		Faults: []string{"kill, pause, cut, cut-replies, delay, restart-empty and flushall of random nodes, from the seed"},
+		Costs:  "no grants while a majority is down or in quarantine",
 		Actors: 2,
 		Play:   random,
 	}}
@@ -33,9 +33,9 @@ func random(ctx context.Context, s *Stage) error {
 	if err := s.Site.Run(ctx, schedule); err != nil {
 		return err
 	}
-	s.Expect(s.AwaitGrants(ctx, 20, s.Patience()), "the lock is granted when all is well again")
+	s.Expect(s.AwaitGrants(ctx, 20, s.Patience()), "the lock is granted when all faults have healed")
 	return ctx.Err()
 }
 
-// Fork makes a generator for a goroutine of its own. It is the same in every run of one seed.
+// Fork makes a random generator for another goroutine. It is the same in every run with the same seed.
 func (s *Stage) Fork() *rand.Rand { return rand.New(rand.NewPCG(s.Rand.Uint64(), 0)) }

@@ -9,22 +9,23 @@ import (
 
 	"github.com/quorumlock/redlock/chaos/fault"
 	"github.com/quorumlock/redlock/chaos/traffic"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// A Stage is where a scenario plays: the fleet, and the clients that follow the script.
+// A Stage is everything that a script uses: the fleet, and the clients that follow the script.
 type Stage struct {
 	Site   *fault.Site
 	Log    *traffic.Log
 	TTL    time.Duration
-	Length time.Duration // of the whole run, at the least; the script may take longer
+	Length time.Duration // of the whole run, at least; the script may take longer
 	Rand   *rand.Rand
-	Renews bool // the subject's leases go on until they are released
+	Renews bool // the subject renews leases until they are released
 
-	A, B, C *traffic.Actor   // clients 1, 2 and 3; nil where Scenario.Actors is less
+	A, B, C *traffic.Actor   // clients 1, 2 and 3; nil if Scenario.Actors is less
 	Lock    *traffic.Guarded // what they contend for
-	Gap     *Gap             // where A can be held up
+	Gap     *Gap             // where A can be delayed
 	Child   func() (*traffic.ChildActor, error)
-	// Close closes an actor's client, as a process does that ends in order, and Reopen gives it a new one.
+	// Close closes an actor's client, like a process that exits normally. Reopen gives it a new one.
 	Close  func(*traffic.Actor) error
 	Reopen func(context.Context, *traffic.Actor) error
 
@@ -32,27 +33,27 @@ type Stage struct {
 	unmet []string
 }
 
-// Expect records whether what a scenario is to prove was so.
+// Expect records whether an expectation of the scenario was met.
 func (s *Stage) Expect(ok bool, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if ok {
-		s.Log.Note("as it should be: %s", text)
+		s.Log.Note("as expected: %s", text)
 		return
 	}
-	s.Log.Note("NOT as it should be: %s", text)
+	s.Log.Note("NOT as expected: %s", text)
 	s.mu.Lock()
 	s.unmet = append(s.unmet, text)
 	s.mu.Unlock()
 }
 
-// Unmet returns what was expected and was not so.
+// Unmet returns the expectations that were not met.
 func (s *Stage) Unmet() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string{}, s.unmet...)
 }
 
-// Begin does faults, one after another.
+// Begin applies faults, one after another.
 func (s *Stage) Begin(ctx context.Context, faults ...fault.Fault) error {
 	for _, f := range faults {
 		if err := s.Site.Begin(ctx, f); err != nil {
@@ -72,14 +73,15 @@ func (s *Stage) Heal(ctx context.Context, faults ...fault.Fault) error {
 	return ctx.Err()
 }
 
-// nodes returns the names of the nodes that two quorums share, of the rest of A's quorum, and of B's.
+// nodes returns the names of the nodes that A's and B's quorum share, of the rest of A's quorum, and of the rest of
+// B's.
 func (s *Stage) nodes() (shared, onlyA, onlyB []string) {
 	all := s.Site.Nodes()
 	q, both := Quorum(len(all)), Shared(len(all))
 	return all[:both], all[both:q], all[q:]
 }
 
-// each makes a fault of a verb for each of the nodes.
+// each returns a fault with this verb for each of the nodes.
 func each(verb fault.Verb, nodes []string) (faults []fault.Fault) {
 	for _, n := range nodes {
 		faults = append(faults, fault.On(verb, n))
@@ -87,7 +89,7 @@ func each(verb fault.Verb, nodes []string) (faults []fault.Fault) {
 	return faults
 }
 
-// split is the faults that leave A and B one quorum each, with no more in common than there must be.
+// split returns the faults that leave A and B one quorum each, with as few common nodes as possible.
 func (s *Stage) split() (faults []fault.Fault) {
 	_, onlyA, onlyB := s.nodes()
 	for _, f := range each(fault.Cut, onlyB) {
@@ -99,12 +101,12 @@ func (s *Stage) split() (faults []fault.Fault) {
 	return faults
 }
 
-// Patience is how long a lock may take to be had while somebody else's lease, or what a careful library waits
-// for after a node forgot, has to end first.
+// Patience is how long an acquire may take if the lease of another client, or the quarantine of a careful library, must
+// end first.
 func (s *Stage) Patience() time.Duration { return 4*s.TTL + time.Second }
 
-// Try has an actor try for the lock, no longer than that. What came of it is in the record; nil: it has it
-// not.
+// Try lets an actor try to acquire the lock for at most this long. The result is recorded. nil: it did not get the
+// lock.
 func (s *Stage) Try(ctx context.Context, a *traffic.Actor, patience time.Duration) *traffic.Held {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
@@ -116,7 +118,7 @@ func (s *Stage) Try(ctx context.Context, a *traffic.Actor, patience time.Duratio
 	return held
 }
 
-// Persist tries until the actor has the lock, or ctx ends: also where a library gives up at an error.
+// Persist tries until the actor has the lock or ctx ends, even if the library gives up with an error.
 func (s *Stage) Persist(ctx context.Context, a *traffic.Actor) *traffic.Held {
 	for ctx.Err() == nil {
 		if held := s.Try(ctx, a, s.Patience()); held != nil {
@@ -155,7 +157,7 @@ func (s *Stage) Done(ctx context.Context, h *traffic.Held) {
 	s.Release(ctx, h)
 }
 
-// Release releases. Its error is in the record: a lock that was lost has one, rightly.
+// Release releases. Its error is recorded: for a lost lock an error is correct.
 func (s *Stage) Release(ctx context.Context, h *traffic.Held) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), s.TTL)
 	defer done()
@@ -163,18 +165,9 @@ func (s *Stage) Release(ctx context.Context, h *traffic.Held) {
 }
 
 // Sleep returns early only if ctx ends.
-func (s *Stage) Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
+func (s *Stage) Sleep(ctx context.Context, d time.Duration) error { return sleep.For(ctx, d) }
 
-// AwaitGrants waits until the lock was had n times more by anybody, for any name, and says whether it was.
+// AwaitGrants waits for n more grants, to any client and for any name. It reports whether they came.
 func (s *Stage) AwaitGrants(ctx context.Context, n int, patience time.Duration) bool {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
@@ -192,14 +185,14 @@ func (s *Stage) AwaitGrants(ctx context.Context, n int, patience time.Duration) 
 	}
 }
 
-// A Gap holds a client up between two commands of its lock, as a slow network or a stopped process does.
+// A Gap delays a client between two commands of its lock, as a slow network or a stopped process does.
 type Gap struct {
 	mu      sync.Mutex // guards the rest; nothing waits under it
 	reached chan struct{}
-	open    chan struct{} // nil: nobody is held up
+	open    chan struct{} // nil: nobody is delayed
 }
 
-// Shut holds up whoever comes to the gap next. reached is closed when one has come; open lets it go on.
+// Shut delays the next client that reaches the gap. reached is closed when it has come; open lets it continue.
 func (g *Gap) Shut() (reached <-chan struct{}, open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

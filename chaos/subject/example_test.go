@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/redlock/chaos/subject"
 )
 
-// myLock is a lock to be put to the test: what an application has, behind the methods of a Subject. It is
-// its own client, and its own lease.
+// myLock is a lock under test: the lock of some application, with the methods of a Subject. It is its own client and
+// its own lease.
 type myLock struct {
 	conn  *redis.Pool
 	name  string
@@ -53,7 +53,7 @@ func (myLock) Fence() uint64         { return 0 }
 func (myLock) Token() string         { return "" }
 func (l myLock) Close() error        { return l.conn.Close() }
 
-// To put a lock of one's own to the test, give it the methods of a Subject and run a scenario.
+// To test your own lock, give it the methods of a Subject and run a scenario.
 func Example() {
 	outcome, err := chaos.Run(context.Background(), chaos.Options{
 		Scenario: "flush", Subject: myLock{}, Fleet: "embedded", Nodes: 1, Clients: 2, Length: time.Second,
@@ -63,8 +63,8 @@ func Example() {
 		return
 	}
 	fmt.Println(outcome.Scenario, outcome.Verdict)
-	fmt.Println(outcome.Overlaps, "time two clients believed that they had the lock")
+	fmt.Println(outcome.Overlaps, "time two clients believed that they held the lock")
 	// Output:
 	// flush unsafe
-	// 1 time two clients believed that they had the lock
+	// 1 time two clients believed that they held the lock
 }

@@ -3,98 +3,56 @@ package subject
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 )
 
-// GetSet is the "design pattern: locking with SETNX" of the Redis documentation of SETNX: the lock's value is
-// the wall-clock time at which it ends; who finds that time in the past takes the lock over with GETSET, and
-// has it if GETSET returned a time in the past too.
+// GetSet is the "design pattern: locking with SETNX" from the Redis documentation of SETNX. The value of the lock is
+// the wall-clock time at which it expires. A client that finds an expired time takes the lock over with GETSET. It
+// has the lock if GETSET returned an expired time too.
 //
-// Its weakness: whether a lock has ended is judged by the clock of whoever wants it. A client whose clock is
-// ahead takes a lock that is held.
+// Its weakness: the client that wants the lock decides by its own clock whether it has expired. A client whose clock
+// is ahead takes a lock that is held.
 type GetSet struct{ OneMaster }
 
 // Name returns "getset".
 func (GetSet) Name() string { return "getset" }
 
-// About is for lists.
+// About describes the subject in one line.
 func (GetSet) About() string {
 	return "SETNX and GETSET of the expiry on one master: a client whose clock is ahead takes a held lock"
 }
 
-// Open connects to the first node.
+// Open connects to the first node. The release is as in the pattern: DEL if the lock has not expired. It compares as
+// well, so that only the one weakness shows.
 func (GetSet) Open(_ context.Context, o Options) (Client, error) {
-	node, err := first(o)
-	if err != nil {
-		return nil, err
-	}
-	return getsetClient{newPool(node, o.TTL/2), o}, nil
+	return baseline{try: setnxOrGetset, release: compareAndDelete}.open(o)
 }
 
-type getsetClient struct {
-	pool *redis.Pool
-	o    Options
-}
-
-// now is what this client takes for the time.
-func (c getsetClient) now() time.Time {
-	if c.o.Clock == nil {
-		return time.Now()
-	}
-	return time.Now().Add(c.o.Clock())
-}
-
-func (c getsetClient) Acquire(ctx context.Context, name string) (Lease, error) {
-	var began time.Time
-	var value string
-	err := retry(ctx, pollEvery, func() (bool, error) {
-		began = time.Now()
-		// In microseconds: the documentation's seconds would make two owners of one second look the same.
-		value = strconv.FormatInt(c.now().Add(c.o.TTL).UnixMicro(), 10)
-		return c.try(name, value)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return getsetLease{timed{value, began.Add(c.o.TTL)}, c, name}, nil
-}
-
-func (c getsetClient) try(name, value string) (bool, error) {
-	set, err := redis.Int(do(c.pool, "SETNX", name, value))
+func setnxOrGetset(m master, name string) (expiry string, taken bool, err error) {
+	// In microseconds. The documentation uses seconds: two owners in the same second would look the same.
+	expiry = strconv.FormatInt(m.now().Add(m.TTL).UnixMicro(), 10)
+	set, err := redis.Int(m.do("SETNX", name, expiry))
 	if set == 1 || err != nil {
-		return set == 1, err
+		return expiry, set == 1, err
 	}
-	reply, err := do(c.pool, "GET", name)
-	if reply == nil || err != nil {
-		return false, err // nil: it was released just now, so SETNX again
+	reply, err := m.do("GET", name)
+	if reply == nil || err != nil { // nil: it was released just now; the next try begins with SETNX again
+		return expiry, false, err
 	}
-	if past, err := c.past(reply, nil); !past || err != nil {
-		return false, err
+	if over, err := expired(m, reply, nil); !over || err != nil {
+		return expiry, false, err
 	}
-	return c.past(do(c.pool, "GETSET", name, value))
+	reply, err = m.do("GETSET", name, expiry)
+	taken, err = expired(m, reply, err)
+	return expiry, taken, err
 }
 
-// past says whether the time that a reply holds is over. No value: it was deleted, and was free.
-func (c getsetClient) past(reply any, err error) (bool, error) {
+// expired reports whether the time in a reply is over. A reply without a value means that the lock was deleted.
+func expired(m master, reply any, err error) (bool, error) {
 	ends, err := redis.Int64(reply, err)
 	if err == redis.ErrNil {
 		return true, nil
 	}
-	return err == nil && ends <= c.now().UnixMicro(), err
-}
-
-func (c getsetClient) Close() error { return c.pool.Close() }
-
-type getsetLease struct {
-	timed
-	client getsetClient
-	name   string
-}
-
-// Release deletes the lock, as the pattern says, if its time is not over. It compares too, so that nothing
-// but the one weakness shows.
-func (l getsetLease) Release(context.Context) error {
-	return compareAndDelete(l.client.pool, l.name, l.token)
+	return err == nil && ends <= m.now().UnixMicro(), err
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// PlainRedlock is the Redlock algorithm as the Redis documentation describes it ("Distributed Locks with
-// Redis"), and no more: SET NX PX with one random value on all N masters, each with a small timeout; it is
-// had if a majority set it and time is left; else it is unlocked on all of them and tried again after a
-// random pause. It keeps no marker, no fence, and does not renew.
+// PlainRedlock is the Redlock algorithm exactly as the Redis documentation describes it ("Distributed Locks with
+// Redis"). It sends SET NX PX with one random value to all N masters, each with a short timeout. It has the lock if a
+// majority granted it and time is left. Otherwise it unlocks all masters and tries again after a random pause. It has
+// no marker and no fencing token, and it does not renew.
 //
-// Its weaknesses are those that the page leaves to the operator: a master that restarts without its data, is
-// flushed, or whose clock steps, gives its vote a second time.
+// Its weaknesses are what the page leaves to the operator: a master that restarts without its data, is flushed, or
+// whose clock steps, gives its vote a second time.
 type PlainRedlock struct{}
 
 // Name returns "plain-redlock".
 func (PlainRedlock) Name() string { return "plain-redlock" }
 
-// About is for lists.
+// About describes the subject in one line.
 func (PlainRedlock) About() string {
-	return "the quorum algorithm of the Redis documentation and no more: two owners after a restart, a flush, a clock step"
+	return "the quorum algorithm of the Redis documentation, nothing added: two owners after a restart, a flush or a clock step"
 }
 
 const (
@@ -67,7 +67,7 @@ func (c plainClient) Acquire(ctx context.Context, name string) (Lease, error) {
 	}
 }
 
-// try is the page's steps 1 to 5.
+// try is steps 1 to 5 of the page.
 func (c plainClient) try(name string) (lease Lease, answered int, err error) {
 	began := time.Now()
 	token := newToken()
@@ -75,20 +75,19 @@ func (c plainClient) try(name string) (lease Lease, answered int, err error) {
 	for _, a := range c.all(func(pool *redis.Pool) (any, error) {
 		return do(pool, "SET", name, token, "NX", "PX", millis(c.ttl))
 	}) {
-		switch {
-		case a.err != nil:
+		if a.err != nil {
 			err = a.err
-		default:
-			answered++
-			if a.reply != nil {
-				granted++
-			}
+			continue
+		}
+		answered++
+		if a.reply != nil {
+			granted++
 		}
 	}
 	drift := c.ttl/100 + 2*time.Millisecond
 	until := began.Add(c.ttl - drift)
 	if granted > len(c.pools)/2 && time.Now().Before(until) {
-		return plainLease{timed{token, until}, c, name}, answered, nil
+		return plainLease{timedLease{basicLease{name, token}, until}, c}, answered, nil
 	}
 	_ = c.unlock(name, token)
 	return nil, answered, err
@@ -99,22 +98,18 @@ type plainAnswer struct {
 	err   error
 }
 
-// all does the same at every node at once, and waits for all of them.
+// all sends the same to every node at once and waits for all answers.
 func (c plainClient) all(ask func(*redis.Pool) (any, error)) []plainAnswer {
 	answers := make([]plainAnswer, len(c.pools))
 	var wg sync.WaitGroup
 	for i, pool := range c.pools {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			answers[i].reply, answers[i].err = ask(pool)
-		}()
+		wg.Go(func() { answers[i].reply, answers[i].err = ask(pool) })
 	}
 	wg.Wait()
 	return answers
 }
 
-// unlock tells every master, "even the instances it believed it was not able to lock".
+// unlock sends the script to every master, "even the instances it believed it was not able to lock".
 func (c plainClient) unlock(name, token string) error {
 	deleted := 0
 	for _, a := range c.all(func(pool *redis.Pool) (any, error) { return run(pool, unlockScript, name, token) }) {
@@ -137,9 +132,8 @@ func (c plainClient) Close() error {
 }
 
 type plainLease struct {
-	timed
+	timedLease
 	client plainClient
-	name   string
 }
 
 func (l plainLease) Release(context.Context) error { return l.client.unlock(l.name, l.token) }

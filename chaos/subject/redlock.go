@@ -8,30 +8,30 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// Redlock is this library, by its public API and nothing else.
+// Redlock is this library. It uses nothing but the public API.
 type Redlock struct {
-	// Configure, where it is not nil, changes the configuration of every client: to switch a defence off and
-	// see what it was good for.
+	// Configure, if it is not nil, changes the configuration of every client. A test can switch a defence off and show
+	// what it prevents.
 	Configure func(*redlock.Config)
 }
 
 // Name returns "redlock".
 func (Redlock) Name() string { return "redlock" }
 
-// Renews says that a lease goes on for as long as its holder wants it.
+// Renews returns true: a lease is renewed until it is released.
 func (Redlock) Renews() bool { return true }
 
-// About is for lists.
-func (Redlock) About() string { return "this library: quorum, quarantine, fences" }
+// About describes the subject in one line.
+func (Redlock) About() string { return "this library: quorum, quarantine, fencing tokens" }
 
 const (
 	enrollPatience = 10 * time.Second // for all nodes of a new fleet
 	maxSkew        = 500 * time.Millisecond
 )
 
-// Open makes a client. Where o.Fresh says that no lease can be out, it says so to the nodes.
+// Open makes a client. If o.Fresh says that no lease can exist, Open enrolls the nodes.
 func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
-	// The servers of a fleet share one machine's clock, so a quarantine need not wait long for skew.
+	// All servers of a fleet share the clock of one machine, so a quarantine needs little time for clock skew.
 	cfg := redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, MaxTTL: o.TTL, MaxClockSkew: min(maxSkew, o.TTL/2), Durable: o.Durable}
 	if s.Configure != nil {
 		s.Configure(&cfg)
@@ -45,7 +45,7 @@ func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, enrollPatience)
 	defer cancel()
-	for { // a node whose connection is still being opened is not reached
+	for { // again while a node is still connecting
 		err := client.Enroll(ctx)
 		if err == nil {
 			return redlockClient{client}, nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// All lists the subjects that the harness brings along: this library first, then the baselines.
+// All lists the subjects of the harness: this library first, then the baselines.
 func All() []Subject {
 	return []Subject{Redlock{}, SetnxExpire{}, GetSet{}, GetDel{}, Single{}, Watchdog{}, PlainRedlock{}}
 }
@@ -22,7 +22,8 @@ func ByName(name string) (Subject, error) {
 	return nil, fmt.Errorf("there is no subject %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// Describe returns a subject's one line about itself: what document it follows, or what it is.
+// Describe returns what a subject says about itself in one line: the result of its method About() string, if it has
+// one.
 func Describe(s Subject) string {
 	if d, ok := s.(interface{ About() string }); ok {
 		return d.About()
@@ -30,8 +31,8 @@ func Describe(s Subject) string {
 	return ""
 }
 
-// Quorum is on how many of a run's nodes a subject's token owns the lock: on most of them, unless the subject
-// has a method Quorum(nodes int) int that says otherwise, as those of one master do.
+// Quorum returns on how many of the nodes a subject's token must be for it to own the lock. This is a majority, unless
+// the subject has a method Quorum(nodes int) int, as the subjects on one master have.
 func Quorum(s Subject, nodes int) int {
 	if q, ok := s.(interface{ Quorum(nodes int) int }); ok {
 		return q.Quorum(nodes)
@@ -39,14 +40,8 @@ func Quorum(s Subject, nodes int) int {
 	return nodes/2 + 1
 }
 
-// OneMaster is embedded by subjects that use the first node alone.
-type OneMaster struct{}
-
-// Quorum returns 1.
-func (OneMaster) Quorum(int) int { return 1 }
-
-// Renews says whether a lease goes on by itself until it is released: if the subject has a method Renews()
-// bool that says so.
+// Renews reports whether the subject renews a lease until it is released. It asks the subject's method Renews() bool;
+// without one the answer is no.
 func Renews(s Subject) bool {
 	r, ok := s.(interface{ Renews() bool })
 	return ok && r.Renews()

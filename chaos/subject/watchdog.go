@@ -4,47 +4,44 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 )
 
-// Watchdog is a lock as Redisson's RLock is documented ("Locks and synchronizers", and the scripts of
-// RedissonLock): a hash of one field, the owner's id, with a count for re-entrance, and a watchdog that renews
-// it every third of its time. Waiting is by polling here, not by messages.
+// Watchdog is a lock as Redisson documents its RLock ("Locks and synchronizers", and the scripts of RedissonLock). The
+// key is a hash with one field: the owner's id, and how often it entered. A watchdog renews it every third of its TTL.
+// Unlike Redisson, its waiters poll.
 //
-// Its weaknesses: it lives on one master, so it is lost with it; and its holder is never told. The holder
-// believes until it unlocks.
+// Its weaknesses: the lock is on one master and is lost with it. And its holder is never notified: it believes that it
+// holds the lock until it unlocks it.
 type Watchdog struct{ OneMaster }
 
 // Name returns "watchdog".
 func (Watchdog) Name() string { return "watchdog" }
 
-// Renews says that a lease goes on for as long as its holder wants it.
+// Renews returns true: a lease is renewed until it is released.
 func (Watchdog) Renews() bool { return true }
 
-// About is for lists.
+// About describes the subject in one line.
 func (Watchdog) About() string {
-	return "a reentrant hash lock with renewal on one master: two owners after a failover, and its loss is silent"
+	return "a reentrant hash lock with renewal on one master: two owners after a failover, and its holder is not notified"
 }
 
 // Open connects to the first node.
 func (Watchdog) Open(_ context.Context, o Options) (Client, error) {
-	node, err := first(o)
+	m, err := openMaster(o)
 	if err != nil {
 		return nil, err
 	}
-	return &watchdogClient{pool: newPool(node, o.TTL/2), ttl: o.TTL, id: newToken()}, nil
+	return &watchdogClient{master: m, id: newToken()}, nil
 }
 
 type watchdogClient struct {
-	pool *redis.Pool
-	ttl  time.Duration
-	id   string
-
-	mu      sync.Mutex // guards threads; nothing waits under it
-	threads int
-
+	master
+	id       string
+	threads  atomic.Int64
 	renewals sync.WaitGroup
 }
 
@@ -69,49 +66,48 @@ redis.call('del', KEYS[1])
 return 1`)
 )
 
-// Acquire locks as a thread of its own would: a thread that has the lock may enter again.
+// Acquire gives every lease a thread number of its own, because a thread that holds the lock may enter it again.
 func (c *watchdogClient) Acquire(ctx context.Context, name string) (Lease, error) {
-	c.mu.Lock()
-	c.threads++
-	owner := fmt.Sprintf("%s:%d", c.id, c.threads)
-	c.mu.Unlock()
-	err := retry(ctx, pollEvery, func() (bool, error) {
-		reply, err := run(c.pool, watchdogLock, name, millis(c.ttl), owner)
+	owner := fmt.Sprintf("%s:%d", c.id, c.threads.Add(1))
+	err := poll(ctx, func() (bool, error) {
+		reply, err := c.run(watchdogLock, name, millis(c.TTL), owner)
 		return reply == nil, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	l := &watchdogLease{client: c, name: name, owner: owner, unlocked: make(chan struct{})}
-	c.renewals.Add(1)
-	go l.watch()
+	l := &watchdogLease{basicLease: basicLease{name, owner}, client: c, unlocked: make(chan struct{})}
+	c.renewals.Go(l.renew)
 	return l, nil
 }
 
 func (c *watchdogClient) Close() error {
 	c.renewals.Wait()
-	return c.pool.Close()
+	return c.master.Close()
 }
 
 type watchdogLease struct {
-	client      *watchdogClient
-	name, owner string
-	once        sync.Once
-	unlocked    chan struct{}
+	basicLease
+	client   *watchdogClient
+	once     sync.Once
+	unlocked chan struct{}
 }
 
-// watch renews until the lock is unlocked, or is found gone: then it stops, and tells nobody.
-func (l *watchdogLease) watch() {
-	defer l.client.renewals.Done()
-	ticker := time.NewTicker(l.client.ttl / 3)
+// run runs a script for this owner.
+func (l *watchdogLease) run(script *redis.Script) (int, error) {
+	return redis.Int(l.client.run(script, l.name, millis(l.client.TTL), l.token))
+}
+
+// renew runs until the lock is unlocked or is found gone. In the second case it stops and notifies nobody.
+func (l *watchdogLease) renew() {
+	ticker := time.NewTicker(l.client.TTL / 3)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-l.unlocked:
 			return
 		case <-ticker.C:
-			renewed, err := redis.Int(run(l.client.pool, watchdogRenew, l.name, millis(l.client.ttl), l.owner))
-			if err == nil && renewed == 0 {
+			if renewed, err := l.run(watchdogRenew); err == nil && renewed == 0 {
 				return
 			}
 		}
@@ -127,13 +123,9 @@ func (l *watchdogLease) Valid() bool {
 	}
 }
 
-func (l *watchdogLease) Lost() <-chan struct{} { return nil }
-func (l *watchdogLease) Fence() uint64         { return 0 }
-func (l *watchdogLease) Token() string         { return l.owner }
-
 func (l *watchdogLease) Release(context.Context) error {
 	l.once.Do(func() { close(l.unlocked) })
-	_, err := redis.Int(run(l.client.pool, watchdogUnlock, l.name, millis(l.client.ttl), l.owner))
+	_, err := l.run(watchdogUnlock)
 	if err == redis.ErrNil {
 		return errNotOurs
 	}

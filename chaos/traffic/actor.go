@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // An Actor is one client of a run. Its methods may be called concurrently.
@@ -21,13 +22,13 @@ type Actor struct {
 	client subject.Client
 }
 
-// NewActor makes a client's deeds recorded ones.
+// NewActor returns an actor that records what the client does.
 func NewActor(id int, client subject.Client, log *Log) *Actor {
 	return &Actor{ID: id, client: client, log: log, grace: grace}
 }
 
-// Replace makes another client the actor's, as a process that is deployed anew has. What the former one is
-// still at goes on. The caller closes it.
+// Replace gives the actor another client, as in a process that is deployed again. Calls of the former client continue.
+// The caller closes it.
 func (a *Actor) Replace(client subject.Client) (former subject.Client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +42,7 @@ func (a *Actor) current() subject.Client {
 	return a.client
 }
 
-// guard calls the subject, and takes a panic for an error.
+// guard calls the subject and turns a panic into an error.
 func (a *Actor) guard(doing string, call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -51,10 +52,10 @@ func (a *Actor) guard(doing string, call func() error) (err error) {
 	return call()
 }
 
-// grace is how long a call may go on after its context has ended, before it is given up for good.
+// grace is how long a call may continue after its context has ended, before it is abandoned.
 const grace = 5 * time.Second
 
-// call is guard for what is to end with ctx. A subject that does not heed its context is left behind.
+// call is guard for calls that must end with ctx. A subject that ignores its context is abandoned.
 func (a *Actor) call(ctx context.Context, doing string, call func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- a.guard(doing, call) }() // ends with the subject
@@ -69,24 +70,23 @@ func (a *Actor) call(ctx context.Context, doing string, call func() error) error
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("the subject did not return within %v of the end of its context", a.grace)
+		return fmt.Errorf("the subject did not return within %v after the end of its context", a.grace)
 	}
 }
 
-// Warm takes and releases a lock of the client's own without a record, so that its connections stand. It
-// tries until ctx ends, as a machine with much to do may let the first tries time out. What its release says
-// is of no interest: nobody else wants that lock.
+// Warm acquires and releases a lock that no other client uses, without a record, so that all connections are open. It
+// tries until ctx ends, because on a busy machine the first tries may time out. The error of the release does not
+// matter.
 func (a *Actor) Warm(ctx context.Context, name string) error {
 	client := a.current()
-	return a.call(ctx, "take its first lock", func() error {
+	return a.call(ctx, "the first acquire", func() error {
 		for {
 			lease, err := client.Acquire(ctx, name)
 			if err == nil {
 				_ = lease.Release(ctx)
 				return nil
 			}
-			nap(ctx, 10*time.Millisecond)
-			if ctx.Err() != nil {
+			if sleep.For(ctx, 10*time.Millisecond) != nil {
 				return err
 			}
 		}
@@ -96,7 +96,7 @@ func (a *Actor) Warm(ctx context.Context, name string) error {
 // Close closes the client.
 func (a *Actor) Close() error { return a.guard("close", a.current().Close) }
 
-// A Held is a lock that was had, until it is lost or released.
+// A Held is an acquired lock, until it is lost or released.
 type Held struct {
 	Op      uint64
 	actor   *Actor
@@ -104,8 +104,8 @@ type Held struct {
 	guarded *Guarded
 	fence   uint64
 	token   string
-	seen    [2]int64        // what was read: of the fenced counter, and of the other
-	told    <-chan struct{} // closed when the library says that the lease is over; nil where it never does
+	seen    [2]int64        // the values that were read: of the fenced counter, and of the other
+	told    <-chan struct{} // closed when the library says that the lease is over; nil if it never does
 
 	lost    chan struct{} // closed when the holder has noticed
 	stop    chan struct{} // ends the watch
@@ -115,10 +115,10 @@ type Held struct {
 	until int64      // when the lease was last seen valid
 }
 
-// watchEvery is how often a holder looks whether its lease is valid.
+// watchEvery is how often a holder checks whether its lease is valid.
 const watchEvery = time.Millisecond
 
-// Acquire waits for the lock until ctx ends, and then watches over it.
+// Acquire waits for the lock until ctx ends. Then it watches the lease in the background.
 func (a *Actor) Acquire(ctx context.Context, g *Guarded) (*Held, error) {
 	op := a.log.ops.Add(1)
 	event := history.Event{Kind: history.Acquire, Client: a.ID, Op: op, Resource: g.Name}
@@ -153,11 +153,11 @@ func (a *Actor) Acquire(ctx context.Context, g *Guarded) (*Held, error) {
 	return h, nil
 }
 
-// Valid asks the lease, and notes when it was valid.
+// Valid asks the lease whether it is valid, and notes when it was.
 func (h *Held) Valid() bool {
-	at := h.actor.log.at() // before the question, so that it is not later than the answer was true
+	at := h.actor.log.at() // read before the question, so that it is not later than the moment at which the answer was true
 	valid := false
-	_ = h.actor.guard("tell whether a lease is valid", func() error {
+	_ = h.actor.guard("valid", func() error {
 		valid = h.lease.Valid()
 		return nil
 	})
@@ -175,7 +175,7 @@ func (h *Held) lastValid() int64 {
 	return h.until
 }
 
-// watch ends when the lease is lost, or is released.
+// watch ends when the lease is lost or released.
 func (h *Held) watch() {
 	defer close(h.watched)
 	ticker := time.NewTicker(watchEvery)
@@ -196,7 +196,7 @@ func (h *Held) watch() {
 	}
 }
 
-// event is one of this op. The end of a belief is told with it.
+// event returns an event of this op. If it ends the belief, it has the time of that end.
 func (h *Held) event(kind history.Kind) history.Event {
 	e := history.Event{Kind: kind, Client: h.actor.ID, Op: h.Op, Resource: h.guarded.Name, Fence: h.fence, Token: h.token}
 	if kind == history.Lost || kind == history.Release {
@@ -208,15 +208,15 @@ func (h *Held) event(kind history.Kind) history.Event {
 // Lost is closed when the holder has noticed that its lease is over.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// Read reads what the lock guards.
+// Read reads the counters that the lock protects.
 func (h *Held) Read() {
 	e := h.event(history.Read)
 	h.seen[0] = h.guarded.fenced.read(h.actor.log, e)
 	h.seen[1] = h.guarded.unfenced.read(h.actor.log, e)
 }
 
-// Write writes one more than was read, if the lease is valid, and says whether it was. Between the look and
-// the deed the process may be stopped: then the write is a stale one.
+// Write writes one more than was read if the lease is valid, and reports whether it was. The process may be stopped
+// between the check and the write; then the write is stale.
 func (h *Held) Write() bool {
 	if !h.Valid() {
 		return false
@@ -227,13 +227,13 @@ func (h *Held) Write() bool {
 
 func (h *Held) write() {
 	e := h.event(history.Write)
-	if h.fence != 0 { // without fences there is nothing to compare
+	if h.fence != 0 { // without a fencing token there is nothing to compare
 		h.guarded.fenced.write(h.actor.log, e, h.seen[0]+1)
 	}
 	h.guarded.unfenced.write(h.actor.log, e, h.seen[1]+1)
 }
 
-// Release lets go. Its error is what the subject said.
+// Release releases the lock and returns the error of the subject.
 func (h *Held) Release(ctx context.Context) error {
 	close(h.stop)
 	<-h.watched

@@ -11,11 +11,11 @@ import (
 	"github.com/quorumlock/redlock/chaos/subject"
 )
 
-// A client that is to be stopped, or to die, has to be a process of its own. It is told what to do, and tells
-// what it saw, in lines of JSON. Its times are those of the machine's monotonic clock, which both read.
+// A client that a scenario stops or kills must be a separate process. It gets requests and sends replies, as lines of
+// JSON. Its times are those of the machine's monotonic clock, which both processes can read.
 
-// An order is what a child is told.
-type order struct {
+// A request is what a child is to do.
+type request struct {
 	Do string `json:"do"` // open, acquire, write, release
 
 	Subject string   `json:"subject,omitempty"` // open
@@ -26,33 +26,33 @@ type order struct {
 
 	Name     string `json:"name,omitempty"`     // acquire
 	Patience int64  `json:"patience,omitempty"` // nanoseconds
-	Die      bool   `json:"die,omitempty"`      // in the first gap between two commands; else once it is granted
+	Die      bool   `json:"die,omitempty"`      // die in the first gap between two commands, or else when the lock is granted
 }
 
-// A word is what a child tells.
-type word struct {
+// A reply is what a child did or saw.
+type reply struct {
 	Told  string `json:"told"`            // opened, granted, refused, failed, looked, wrote, released
 	At    int64  `json:"at,omitempty"`    // when, by the machine's monotonic clock
 	Until int64  `json:"until,omitempty"` // when it last saw its lease valid
-	Valid bool   `json:"valid,omitempty"` // looked: what it saw
+	Valid bool   `json:"valid,omitempty"` // looked: whether the lease was valid
 	Fence uint64 `json:"fence,omitempty"`
 	Token string `json:"token,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// ServeChild is what the process of a child does: it obeys the orders in in until that ends. find turns the
-// name of a subject into the subject.
+// ServeChild is the main loop of a child process: it executes the requests of in until in ends. find returns the
+// subject with a name.
 func ServeChild(ctx context.Context, in io.Reader, out io.Writer, find func(name string) (subject.Subject, error)) error {
 	c := &child{find: find, in: json.NewDecoder(in), out: json.NewEncoder(out)}
 	defer c.close()
 	for {
-		var o order
-		if err := c.in.Decode(&o); errors.Is(err, io.EOF) {
+		var r request
+		if err := c.in.Decode(&r); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("an order: %w", err)
+			return fmt.Errorf("read a request: %w", err)
 		}
-		if err := c.obey(ctx, o); err != nil {
+		if err := c.do(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -70,42 +70,42 @@ type child struct {
 
 func (c *child) close() {
 	if c.client != nil {
-		_ = c.client.Close() // whoever ordered has gone
+		_ = c.client.Close() // nobody reads the error any more
 	}
 }
 
-func (c *child) obey(ctx context.Context, o order) error {
+func (c *child) do(ctx context.Context, r request) error {
 	switch {
-	case o.Do == "open":
-		return c.open(ctx, o)
+	case r.Do == "open":
+		return c.open(ctx, r)
 	case c.client == nil:
-		return errors.New("it was not opened")
-	case o.Do == "acquire":
-		return c.acquire(ctx, o)
+		return errors.New("the client is not open")
+	case r.Do == "acquire":
+		return c.acquire(ctx, r)
 	case c.lease == nil:
-		return errors.New("it has no lease")
-	case o.Do == "write":
+		return errors.New("the client has no lease")
+	case r.Do == "write":
 		return c.stopAndWrite()
-	case o.Do == "release":
-		ctx, done := context.WithTimeout(ctx, time.Duration(o.Patience))
+	case r.Do == "release":
+		ctx, done := context.WithTimeout(ctx, time.Duration(r.Patience))
 		defer done()
 		c.look()
-		w := word{Told: "released", Until: c.until}
+		w := reply{Told: "released", Until: c.until}
 		if err := c.lease.Release(ctx); err != nil {
 			w.Error = err.Error()
 		}
-		return c.tell(w)
+		return c.send(w)
 	}
-	return fmt.Errorf("there is no order %q", o.Do)
+	return fmt.Errorf("unknown request %q", r.Do)
 }
 
-func (c *child) open(ctx context.Context, o order) error {
-	s, err := c.find(o.Subject)
+func (c *child) open(ctx context.Context, r request) error {
+	s, err := c.find(r.Subject)
 	if err != nil {
 		return err
 	}
 	c.client, err = s.Open(ctx, subject.Options{
-		Client: o.Client, URLs: o.URLs, TTL: time.Duration(o.TTL), Durable: o.Durable,
+		Client: r.Client, URLs: r.URLs, TTL: time.Duration(r.TTL), Durable: r.Durable,
 		Step: func(string) error {
 			if c.dying {
 				die()
@@ -116,26 +116,26 @@ func (c *child) open(ctx context.Context, o order) error {
 	if err != nil {
 		return err
 	}
-	return c.tell(word{Told: "opened"})
+	return c.send(reply{Told: "opened"})
 }
 
-func (c *child) acquire(ctx context.Context, o order) error {
-	ctx, done := context.WithTimeout(ctx, time.Duration(o.Patience))
+func (c *child) acquire(ctx context.Context, r request) error {
+	ctx, done := context.WithTimeout(ctx, time.Duration(r.Patience))
 	defer done()
-	c.dying = o.Die
-	lease, err := c.client.Acquire(ctx, o.Name)
+	c.dying = r.Die
+	lease, err := c.client.Acquire(ctx, r.Name)
 	if errors.Is(err, subject.ErrRefused) {
-		return c.tell(word{Told: "refused", Error: err.Error()})
+		return c.send(reply{Told: "refused", Error: err.Error()})
 	}
 	if err != nil {
-		return c.tell(word{Told: "failed", Error: err.Error()})
+		return c.send(reply{Told: "failed", Error: err.Error()})
 	}
 	c.lease = lease
 	c.look()
-	return c.tell(word{Told: "granted", Until: c.until, Fence: lease.Fence(), Token: lease.Token()})
+	return c.send(reply{Told: "granted", Until: c.until, Fence: lease.Fence(), Token: lease.Token()})
 }
 
-// look asks the lease.
+// look asks whether the lease is valid.
 func (c *child) look() bool {
 	at := monotonic()
 	valid := c.lease.Valid()
@@ -145,22 +145,22 @@ func (c *child) look() bool {
 	return valid
 }
 
-// stopAndWrite is stopped between its look and its deed, the worst moment there is. What it does next it does
-// without another look, as it had looked just before.
+// stopAndWrite is stopped between its look at the lease and its write, which is the worst moment. Then it writes
+// without another look.
 func (c *child) stopAndWrite() error {
 	valid := c.look()
-	if err := c.tell(word{Told: "looked", Valid: valid, Until: c.until}); err != nil || !valid {
+	if err := c.send(reply{Told: "looked", Valid: valid, Until: c.until}); err != nil || !valid {
 		return err
 	}
 	stop()
-	if err := c.tell(word{Told: "wrote"}); err != nil {
+	if err := c.send(reply{Told: "wrote"}); err != nil {
 		return err
 	}
 	valid = c.look()
-	return c.tell(word{Told: "looked", Valid: valid, Until: c.until})
+	return c.send(reply{Told: "looked", Valid: valid, Until: c.until})
 }
 
-func (c *child) tell(w word) error {
+func (c *child) send(w reply) error {
 	w.At = monotonic()
 	return c.out.Encode(w)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A ChildActor is a client in a process of its own, which can be stopped and killed.
+// A ChildActor is a client in a separate process, which can be stopped and killed.
 type ChildActor struct {
 	ID  int
 	log *Log
@@ -21,9 +21,9 @@ type ChildActor struct {
 	in  io.WriteCloser
 	out *os.File
 
-	words  *json.Decoder
-	exited chan struct{} // closed when the process was waited for
-	zero   int64         // the machine's monotonic clock when the log began
+	replies *json.Decoder
+	exited  chan struct{} // closed when the process has ended and was waited for
+	zero    int64         // the machine's monotonic clock when the log began
 
 	op      uint64
 	guarded *Guarded
@@ -33,19 +33,19 @@ type ChildActor struct {
 	seen    [2]int64
 }
 
-// ChildAvailable says whether this system can stop a process and know that it has stopped.
+// ChildAvailable returns an error if this system cannot stop a process and notice that it has stopped.
 func ChildAvailable() error { return childAvailable() }
 
-// A ChildSpec is what a child is to be.
+// A ChildSpec describes a child.
 type ChildSpec struct {
-	Command []string // that calls ServeChild
+	Command []string // it calls ServeChild
 	Subject string
 	URLs    []string
 	TTL     time.Duration
 	Durable bool
 }
 
-// childPatience bounds what a child does at once.
+// childPatience bounds what a child does without waiting.
 const childPatience = 10 * time.Second
 
 // StartChild starts the process and opens its client. It ends with Close.
@@ -54,7 +54,7 @@ func StartChild(id int, log *Log, spec ChildSpec) (*ChildActor, error) {
 		return nil, err
 	}
 	if len(spec.Command) == 0 {
-		return nil, errors.New("no command for a child was given")
+		return nil, errors.New("no command for a child process was given")
 	}
 	c := &ChildActor{ID: id, log: log, exited: make(chan struct{}), zero: monotonic() - int64(log.Since())}
 	c.cmd = exec.Command(spec.Command[0], spec.Command[1:]...)
@@ -67,14 +67,14 @@ func StartChild(id int, log *Log, spec ChildSpec) (*ChildActor, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.out = out.(*os.File) // which knows deadlines
-	c.words = json.NewDecoder(c.out)
+	c.out = out.(*os.File) // it supports deadlines
+	c.replies = json.NewDecoder(c.out)
 	if err := c.start(); err != nil {
-		return nil, fmt.Errorf("start of a child, %v: %w", spec.Command, err)
+		return nil, fmt.Errorf("start of the child process %v: %w", spec.Command, err)
 	}
-	err = c.order(order{Do: "open", Subject: spec.Subject, URLs: spec.URLs, TTL: int64(spec.TTL), Durable: spec.Durable, Client: id})
+	err = c.send(request{Do: "open", Subject: spec.Subject, URLs: spec.URLs, TTL: int64(spec.TTL), Durable: spec.Durable, Client: id})
 	if err == nil {
-		_, err = c.hear("opened", childPatience)
+		_, err = c.receive("opened", childPatience)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -82,7 +82,7 @@ func StartChild(id int, log *Log, spec ChildSpec) (*ChildActor, error) {
 	return c, nil
 }
 
-// start runs the process from a thread that lives as long as it does, as it is to die with that thread.
+// start runs the process from a thread that lives as long as the process: when the thread ends, the process is killed.
 func (c *ChildActor) start() error {
 	tieToUs(c.cmd)
 	started := make(chan error, 1)
@@ -92,20 +92,20 @@ func (c *ChildActor) start() error {
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
-			_, _ = c.cmd.Process.Wait() // and not cmd.Wait, which would close the pipe under its reader
+			_, _ = c.cmd.Process.Wait() // not cmd.Wait, which would close the pipe while it is read
 		}
 	}()
 	return <-started
 }
 
-func (c *ChildActor) order(o order) error { return json.NewEncoder(c.in).Encode(o) }
+func (c *ChildActor) send(r request) error { return json.NewEncoder(c.in).Encode(r) }
 
-// hear waits for a word.
-func (c *ChildActor) hear(want string, patience time.Duration) (word, error) {
+// receive waits for a reply.
+func (c *ChildActor) receive(want string, patience time.Duration) (reply, error) {
 	_ = c.out.SetReadDeadline(time.Now().Add(patience + childPatience))
-	var w word
-	if err := c.words.Decode(&w); err != nil {
-		return w, fmt.Errorf("the child was to tell %q: %w", want, err)
+	var w reply
+	if err := c.replies.Decode(&w); err != nil {
+		return w, fmt.Errorf("no reply %q of the child process: %w", want, err)
 	}
 	w.At -= c.zero
 	if w.Until != 0 {
@@ -119,21 +119,21 @@ func (c *ChildActor) event(kind history.Kind) history.Event {
 	return history.Event{Kind: kind, Client: c.ID, Op: c.op, Resource: c.guarded.Name, Fence: c.fence, Token: c.token}
 }
 
-// ErrDied says that the child died as it was told to.
+// ErrDied means that the child died as requested.
 var ErrDied = errors.New("the child died")
 
-// Acquire has the child take the lock. If it is to die, it does between two commands that the lock needs
-// both of, or else as soon as it has the lock; Acquire returns ErrDied then.
+// Acquire makes the child take the lock. With die, the child dies between two commands that the lock needs, or else as
+// soon as it has the lock; Acquire then returns ErrDied.
 func (c *ChildActor) Acquire(g *Guarded, patience time.Duration, die bool) error {
 	c.op, c.guarded, c.fence, c.token = c.log.ops.Add(1), g, 0, ""
 	c.log.Add(c.event(history.Acquire))
-	if err := c.order(order{Do: "acquire", Name: g.Name, Patience: int64(patience), Die: die}); err != nil {
+	if err := c.send(request{Do: "acquire", Name: g.Name, Patience: int64(patience), Die: die}); err != nil {
 		return err
 	}
-	w, err := c.hear("granted", patience)
+	w, err := c.receive("granted", patience)
 	switch {
-	case die && errors.Is(err, io.EOF): // in a gap: nobody was told
-		return c.mourn()
+	case die && errors.Is(err, io.EOF): // it died in a gap, without a reply
+		return c.died()
 	case err != nil:
 		return err
 	case w.Told != "granted":
@@ -148,27 +148,27 @@ func (c *ChildActor) Acquire(g *Guarded, patience time.Duration, die bool) error
 	c.fence, c.token = w.Fence, w.Token
 	c.log.Add(c.event(history.Granted))
 	if die {
-		return errors.Join(c.cmd.Process.Kill(), c.mourn())
+		return errors.Join(c.cmd.Process.Kill(), c.died())
 	}
 	c.seen[0] = g.fenced.read(c.log, c.event(history.Read))
 	c.seen[1] = g.unfenced.read(c.log, c.event(history.Read))
 	return nil
 }
 
-// mourn records the death.
-func (c *ChildActor) mourn() error {
+// died waits for the death of the process and records it.
+func (c *ChildActor) died() error {
 	<-c.exited
 	c.log.Add(history.Event{Kind: history.Fault, Client: c.ID, Fault: "kill", Begin: true})
 	return ErrDied
 }
 
-// StopBeforeWrite has the child look at its lease and then stop, just before it would write. It returns when
-// the child has stopped.
+// StopBeforeWrite makes the child look at its lease and then stop, just before its write. It returns when the child has
+// stopped.
 func (c *ChildActor) StopBeforeWrite() error {
-	if err := c.order(order{Do: "write"}); err != nil {
+	if err := c.send(request{Do: "write"}); err != nil {
 		return err
 	}
-	w, err := c.hear("looked", 0)
+	w, err := c.receive("looked", 0)
 	if err != nil {
 		return err
 	}
@@ -182,13 +182,13 @@ func (c *ChildActor) StopBeforeWrite() error {
 	return nil
 }
 
-// Continue wakes the child. It writes, and looks at its lease after that.
+// Continue wakes the child. It writes, and then looks at its lease.
 func (c *ChildActor) Continue() (valid bool, err error) {
 	if err := wake(c.cmd.Process); err != nil {
 		return false, err
 	}
 	c.log.Add(history.Event{Kind: history.Fault, Client: c.ID, Fault: "stop"})
-	if _, err := c.hear("wrote", 0); err != nil {
+	if _, err := c.receive("wrote", 0); err != nil {
 		return false, err
 	}
 	e := c.event(history.Write)
@@ -196,7 +196,7 @@ func (c *ChildActor) Continue() (valid bool, err error) {
 		c.guarded.fenced.write(c.log, e, c.seen[0]+1)
 	}
 	c.guarded.unfenced.write(c.log, e, c.seen[1]+1)
-	w, err := c.hear("looked", 0)
+	w, err := c.receive("looked", 0)
 	if err != nil {
 		return false, err
 	}
@@ -208,16 +208,16 @@ func (c *ChildActor) Continue() (valid bool, err error) {
 	return w.Valid, nil
 }
 
-// Release has the child let go.
+// Release makes the child release the lock.
 func (c *ChildActor) Release(patience time.Duration) error {
-	if err := c.order(order{Do: "release", Patience: int64(patience)}); err != nil {
+	if err := c.send(request{Do: "release", Patience: int64(patience)}); err != nil {
 		return err
 	}
-	w, err := c.hear("released", patience)
+	w, err := c.receive("released", patience)
 	if err != nil {
 		return err
 	}
-	// That it began to release is known only now; it stopped believing no later than it last looked.
+	// The beginning of the release is known only now. The child stopped believing no later than at its last look.
 	e := c.event(history.Release)
 	e.Until = c.until
 	c.log.Add(e)
@@ -227,7 +227,7 @@ func (c *ChildActor) Release(patience time.Duration) error {
 	return nil
 }
 
-// Close ends the process, whether or not it is stopped.
+// Close kills the process, even if it is stopped.
 func (c *ChildActor) Close() error {
 	_ = c.cmd.Process.Kill() // it may have died already
 	<-c.exited

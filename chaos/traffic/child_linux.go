@@ -12,28 +12,28 @@ import (
 
 func childAvailable() error { return nil }
 
-// monotonic is the machine's clock that processes have in common, in nanoseconds.
+// monotonic returns the time of the machine's monotonic clock in nanoseconds. All processes share it.
 func monotonic() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // Linux has it
+		panic(err) // cannot happen on Linux
 	}
 	return t.Nano()
 }
 
-// tieToUs has the kernel kill the child when the thread that started it ends, and keeps a Ctrl-C at the
-// terminal from it: that one is for us.
+// tieToUs makes the kernel kill the child when the thread that started it ends. It also gives the child its own process
+// group, so that a Ctrl-C at the terminal reaches only this process.
 func tieToUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// stop halts this process, all threads of it, until somebody wakes it.
+// stop stops all threads of this process until SIGCONT.
 func stop() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
 
-// die ends this process without a chance to clean up.
+// die kills this process, without a chance to clean up.
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way
+	select {} // until the signal arrives
 }
 
 func wake(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

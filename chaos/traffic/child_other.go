@@ -13,7 +13,7 @@ import (
 var origin = time.Now()
 
 func childAvailable() error {
-	return fmt.Errorf("a client that is stopped or killed is a process of its own, and is had on Linux alone, not on %s", runtime.GOOS)
+	return fmt.Errorf("stopping or killing a client needs a separate process, which works on Linux only, not on %s", runtime.GOOS)
 }
 
 func monotonic() int64            { return int64(time.Since(origin)) }

@@ -2,5 +2,5 @@ package traffic
 
 import "time"
 
-// SetGrace makes the wait for a subject that is stuck one that a test can wait for.
+// SetGrace shortens the wait for a subject that does not return.
 func (a *Actor) SetGrace(d time.Duration) { a.grace = d }

@@ -6,15 +6,15 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// A Guarded is a name that is locked, and two counters that nothing but the lock guards. One of them compares
-// fences: it refuses what has a smaller one than it has seen. The other takes everything.
+// A Guarded is a lock name and two counters that only the lock protects. One of them compares fencing tokens: it
+// refuses a write with a smaller token than it has seen. The other accepts every write.
 type Guarded struct {
 	Name     string
 	fenced   counter
 	unfenced counter
 }
 
-// NewGuarded makes one; both counters are 0.
+// NewGuarded returns a Guarded whose counters are 0.
 func NewGuarded(name string) *Guarded {
 	return &Guarded{Name: name, fenced: counter{fenced: true}}
 }
@@ -22,12 +22,13 @@ func NewGuarded(name string) *Guarded {
 type counter struct {
 	fenced bool
 
-	mu      sync.Mutex // guards the rest, and that what is recorded is in the order in which it happened
+	mu      sync.Mutex // guards the rest, and that events are recorded in the order in which they happen
 	value   int64
-	highest uint64
+	highest uint64 // the largest fencing token seen
 }
 
-// read notes the fence too: else a stale write could come between another's read and write.
+// read notes the fencing token too. Otherwise a stale write could come between the read and the write of another
+// holder.
 func (c *counter) read(l *Log, e history.Event) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +38,7 @@ func (c *counter) read(l *Log, e history.Event) int64 {
 	return c.value
 }
 
-// write sends a value and says whether it was taken.
+// write sends a value and reports whether it was accepted.
 func (c *counter) write(l *Log, e history.Event, value int64) bool {
 	e.Kind, e.Fenced, e.Value = history.Write, c.fenced, value
 	l.Add(e)

@@ -1,6 +1,5 @@
-// Package traffic is what goes on while a fleet is hurt: clients that take the lock, work under it on
-// something that only the lock guards, and let go; and observers that look whose lock it is on each node.
-// All of it is recorded.
+// Package traffic is the load during the faults. Clients acquire the lock, work on a resource that only the lock
+// protects, and release it. Observers look on each node which token holds the lock. Everything is recorded.
 package traffic
 
 import (
@@ -25,7 +24,7 @@ type Log struct {
 	panics  []string
 }
 
-// NewLog begins the run: with its first line, and with its time.
+// NewLog begins the run: it writes the first line and starts the clock.
 func NewLog(w io.Writer, run history.Run) *Log {
 	l := &Log{began: time.Now(), changed: make(chan struct{})}
 	l.writer = history.NewWriter(w, l.Since)
@@ -34,10 +33,10 @@ func NewLog(w io.Writer, run history.Run) *Log {
 	return l
 }
 
-// Since is how long the run has lasted.
+// Since returns how long the run has lasted.
 func (l *Log) Since() time.Duration { return time.Since(l.began) }
 
-// at is now, as a history tells it. A time of 0 would mean none.
+// at returns the current time for the history. It is never 0, which would mean no time.
 func (l *Log) at() int64 { return max(1, int64(l.Since())) }
 
 // Add records an event.
@@ -53,19 +52,19 @@ func (l *Log) Add(e history.Event) {
 	l.mu.Unlock()
 }
 
-// Note records a line for people.
+// Note records a text for people.
 func (l *Log) Note(format string, args ...any) {
 	l.Add(history.Event{Kind: history.Note, Text: fmt.Sprintf(format, args...)})
 }
 
-// Granted returns how often a lock was had so far, and a channel that is closed at the next time.
+// Granted returns the number of grants so far, and a channel that is closed at the next grant.
 func (l *Log) Granted() (count int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.granted, l.changed
 }
 
-// Close records the end.
+// Close records the end of the run.
 func (l *Log) Close() error {
 	l.Add(history.Event{Kind: history.End})
 	return l.writer.Close()
@@ -73,7 +72,7 @@ func (l *Log) Close() error {
 
 // panicked records that the subject panicked.
 func (l *Log) panicked(client int, doing string, value any) error {
-	err := fmt.Errorf("the subject panicked while it was to %s: %v", doing, value)
+	err := fmt.Errorf("the subject panicked in %s: %v", doing, value)
 	l.Add(history.Event{Kind: history.Note, Client: client, Text: err.Error(), Error: err.Error()})
 	l.mu.Lock()
 	l.panics = append(l.panics, err.Error())
@@ -81,7 +80,7 @@ func (l *Log) panicked(client int, doing string, value any) error {
 	return err
 }
 
-// Panics returns what the subject's panics said.
+// Panics returns the panics of the subject.
 func (l *Log) Panics() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fake is a lock within this process, made to misbehave.
+// A fake is a lock in this process that can misbehave.
 type fake struct {
 	held   chan struct{} // holds one while the lock is free
 	fence  atomic.Uint64
@@ -89,7 +89,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// events ends the log. That they can be read says that their order is a history's.
+// events ends the log and reads it, which checks that the order of the events is valid.
 func (b *bench) events() []history.Event {
 	require.NoError(b.t, b.log.Close())
 	events, err := history.ReadAll(&b.text)
@@ -119,7 +119,7 @@ func TestALeaseIsRecordedFromTheAskingToItsEnd(t *testing.T) {
 	release := events[9]
 	assert.Equal(t, "not sure", events[10].Error)
 	assert.Positive(t, release.Until)
-	assert.GreaterOrEqual(t, release.At, release.Until, "a belief ends no later than it was last seen to be right")
+	assert.GreaterOrEqual(t, release.At, release.Until, "a belief ends no later than the lease was last seen valid")
 	assert.EqualValues(t, 1, release.Fence)
 	assert.True(t, events[6].OK)
 	assert.EqualValues(t, 1, events[6].Value)
@@ -133,7 +133,7 @@ func TestTheFencedCounterRefusesASmallerFenceAndTheOtherDoesNot(t *testing.T) {
 	b.fake.held <- struct{}{} // as if it had expired
 	next, err := b.Acquire(t.Context(), g)
 	require.NoError(t, err)
-	next.Read() // and has not written yet
+	next.Read() // and has not written so far
 	require.True(t, old.Write())
 	_ = next.Release(t.Context())
 	<-b.fake.held
@@ -164,7 +164,7 @@ func TestALossIsNoticedWhetherItIsToldOrOnlySeen(t *testing.T) {
 			select {
 			case <-h.Lost():
 			case <-time.After(5 * time.Second):
-				t.Fatal("nobody noticed")
+				t.Fatal("the loss was not noticed")
 			}
 			_ = h.Release(t.Context())
 			assert.Equal(t, []history.Kind{

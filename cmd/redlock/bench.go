@@ -19,12 +19,12 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-const benchHelp = `Measures, on the nodes given, how long it takes to acquire and to release a lock that nobody else wants; how many
-times a second that can be done by several at once; and how long a lock takes to go from one client to another that
-waits for it, from when Release was called to when the other has it.
+const benchHelp = `Measures on the given nodes
+  - how long it takes to acquire and to release a lock without contention;
+  - how many such cycles per second several goroutines reach;
+  - how long a hand-over takes, from the call of Release to the acquisition by a waiter in another client.
 
-It uses keys of its own, bench/RANDOM/…, and leaves none of them. While it runs it loads the nodes as much as they
-can bear.
+The keys are bench/RANDOM/…. bench removes them at the end. While it runs, it loads the nodes as much as it can.
 
 Exit code: 0 measured, 69 no quorum, 130 interrupted, 64 usage.`
 
@@ -42,7 +42,7 @@ func newBench() *cobra.Command {
 	b := &bench{}
 	cmd := &cobra.Command{
 		Use:     "bench",
-		Short:   "Measure cycles a second, latency and hand-over on these nodes",
+		Short:   "Measure cycles per second, latency and hand-over on these nodes",
 		Long:    benchHelp,
 		Example: "  redlock bench --nodes a:6379,b:6379,c:6379\n  redlock bench --nodes embedded --seconds 1 --json",
 		Args:    noArgs,
@@ -63,8 +63,8 @@ func newBench() *cobra.Command {
 		},
 	}
 	b.flags(cmd)
-	cmd.Flags().Float64Var(&b.seconds, "seconds", 2, "how long each of the three is measured")
-	cmd.Flags().IntVar(&b.goroutines, "goroutines", 16, "how many acquire at once")
+	cmd.Flags().Float64Var(&b.seconds, "seconds", 2, "length of each of the three measurements")
+	cmd.Flags().IntVar(&b.goroutines, "goroutines", 16, "how many goroutines acquire locks at once")
 	return cmd
 }
 
@@ -115,7 +115,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		defer b.clients[i].Close()
 	}
 	b.prefix, b.length = "bench/"+rand.Text(), time.Duration(b.seconds*float64(time.Second))
-	first, err := b.clients[0].Mutex(b.prefix).TryAcquire(ctx) // nodes that do not grant say so at once
+	first, err := b.clients[0].Mutex(b.prefix).TryAcquire(ctx) // so that nodes that do not grant are reported at once
 	if err != nil {
 		return failure(err)
 	}
@@ -128,15 +128,15 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		}
 	}
 	r := benchReport{Nodes: len(nodes)}
-	tell("one goroutine, one lock after another")
+	tell("one goroutine")
 	if r.Alone, err = b.load(ctx, 1); err != nil {
 		return failure(err)
 	}
-	tell(plural(b.goroutines, "goroutine") + ", each with locks of its own")
+	tell(plural(b.goroutines, "goroutine") + ", each with its own lock")
 	if r.Together, err = b.load(ctx, b.goroutines); err != nil {
 		return failure(err)
 	}
-	tell("two clients that hand one lock to and fro")
+	tell("two clients that hand one lock back and forth")
 	if r.HandOver, err = b.handOver(ctx); err != nil {
 		return failure(err)
 	}
@@ -146,7 +146,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 	return r.print(out)
 }
 
-// load has goroutines acquire and release, each a name of its own, for the time given.
+// load lets goroutines acquire and release for the given time, each with its own name.
 func (b *bench) load(ctx context.Context, goroutines int) (loadStats, error) {
 	type worker struct {
 		acquire, release []time.Duration
@@ -195,7 +195,7 @@ func cycle(ctx context.Context, lock redlock.Lock) (acquired, released time.Dura
 	return held.Sub(began), time.Since(held), err
 }
 
-// handOver has two clients hand one lock to and fro: each releases it when the other waits.
+// handOver lets two clients hand one lock back and forth: each releases it while the other waits.
 func (b *bench) handOver(ctx context.Context) (latency, error) {
 	type grant struct {
 		lease *redlock.Lease
@@ -216,16 +216,16 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 			granted <- grant{lease, time.Now(), err}
 		}()
 		select {
-		case <-time.After(waitBeforeHandOver): // it has been refused by now, and waits
+		case <-time.After(waitBeforeHandOver): // by now it was refused, and is a waiter
 		case <-ctx.Done():
 		}
-		let := time.Now()
+		releasing := time.Now()
 		released := holder.Release(ctx)
 		g := <-granted
 		if err := errors.Join(released, g.err); err != nil {
 			return latency{}, err
 		}
-		all = append(all, g.at.Sub(let))
+		all = append(all, g.at.Sub(releasing))
 		holder = g.lease
 	}
 	err = holder.Release(ctx)
@@ -235,7 +235,7 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 
 const (
 	waitBeforeHandOver = 20 * time.Millisecond
-	patience           = 15 * time.Second // for one lock; longer than a lease
+	patience           = 15 * time.Second // to acquire one lock; longer than a lease
 )
 
 func (r benchReport) print(out io.Writer) error {

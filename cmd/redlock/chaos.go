@@ -19,22 +19,22 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// exitUnable is for all chaos commands: it could not run.
+// exitUnable is the exit code of the chaos commands if they could not run.
 const exitUnable = 2
 
 func unable(format string, args ...any) error {
 	return &exitError{exitUnable, fmt.Errorf(format, args...)}
 }
 
-const chaosHelp = `Puts a lock to the test: starts Redis nodes, has clients contend for a lock, hurts the nodes as a scenario
-says, records what happened, and judges the record.
+const chaosHelp = `Tests a lock under faults. It starts Redis nodes, lets clients contend for a lock, injects the faults of a scenario,
+records what happens, and judges the record.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or not judge all, 64 usage, 130 interrupted.`
+Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 130 interrupted.`
 
 func newChaos() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "chaos",
-		Short:   "See how a lock stands failing nodes",
+		Short:   "Test a lock while nodes fail",
 		Long:    chaosHelp,
 		Example: "  redlock chaos list\n  redlock chaos run --scenario failover --subject single\n  redlock chaos run --out report",
 		Args:    cobra.NoArgs,
@@ -44,7 +44,7 @@ func newChaos() *cobra.Command {
 	return cmd
 }
 
-// arguments makes a wrong number of arguments our kind of error.
+// arguments reports a wrong number of arguments as wrong usage.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -54,7 +54,7 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// newChaosClient is what a scenario runs that stops or kills a client.
+// newChaosClient is the client process for scenarios that stop or kill a client.
 func newChaosClient() *cobra.Command {
 	return &cobra.Command{
 		Use: "client", Hidden: true, Args: cobra.NoArgs,
@@ -68,21 +68,21 @@ func newChaosClient() *cobra.Command {
 	}
 }
 
-// childCommand is how to run newChaosClient.
+// childCommand returns the command that runs newChaosClient.
 func childCommand() []string {
 	self, err := os.Executable()
 	if err != nil {
-		return nil // the scenarios that need it are then left out, by name
+		return nil // scenarios that need it are then left out by name
 	}
 	return []string{self, "chaos", "client"}
 }
 
-// interruptible ends the context at Ctrl-C, so that all that was started is removed.
+// interruptible ends the context at Ctrl-C, so that everything that was started is cleaned up.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// A listed scenario is one with the fleets that can do it.
+// A listed is a scenario with the fleets that can run it.
 type listed struct {
 	scenario.Scenario
 	Fleets []fleet.Kind `json:"fleets"`
@@ -133,7 +133,7 @@ func printList(w io.Writer, scenarios []listed, subjects []listedSubject) error 
 		}
 		print("    may cost: %s\n", s.Costs)
 		if len(s.Fails) > 0 {
-			print("    seen unsafe in it: %s\n", strings.Join(s.Fails, ", "))
+			print("    unsafe in it: %s\n", strings.Join(s.Fails, ", "))
 		}
 		kinds := make([]string, len(s.Fleets))
 		for i, kind := range s.Fleets {

@@ -17,19 +17,19 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// newChaosMatrix is redlock chaos matrix: the table of docs/failover.md.
+// newChaosMatrix is redlock chaos matrix, which makes the table in docs/failover.md.
 func newChaosMatrix() *cobra.Command {
 	var kind, which string
 	var seed uint64
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "matrix",
-		Short: "Run every subject that a scenario is hard on, and print a table in Markdown",
-		Long: `Runs each scenario with this library and with each baseline that it is known to be unsafe in, as shortly as
-the scenario allows, and prints a row for each, in Markdown. It takes some minutes.
+		Short: "Run every scenario with this library and the locks that fail it, and print a Markdown table",
+		Long: `Runs each scenario with this library, and with each baseline that is known to be unsafe in it. Each run is as short
+as the scenario allows. Prints one row per run, as a Markdown table. This takes several minutes.
 
-Exit code: 0 this library was safe in all and each baseline unsafe in its own, 1 not so, 2 it could not run,
-64 usage.`,
+Exit code: 0 this library was always safe and each baseline unsafe where it should be, 1 otherwise, 2 it could not run,
+64 usage, 130 interrupted.`,
 		Example: "  redlock chaos matrix --fleet process > table.md",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,8 +55,8 @@ Exit code: 0 this library was safe in all and each baseline unsafe in its own, 1
 	}
 	cmd.Flags().StringVar(&which, "scenario", allScenarios, "names, separated by commas, or all")
 	cmd.Flags().StringVar(&kind, "fleet", "process", "embedded, process or docker")
-	cmd.Flags().Uint64Var(&seed, "seed", 1, "of what is done at random")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object at the end, as in report.json, in place of the table")
+	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of everything that is random")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object at the end, as in report.json, instead of the table")
 	return cmd
 }
 
@@ -70,7 +70,7 @@ type matrixResult struct {
 	LeftOut  []leftOut    `json:"left_out,omitempty"`
 }
 
-// matrix writes a row as soon as it is known; without row, all of it in the end, as JSON.
+// matrix writes each row as soon as its run has ended. If row is nil, it writes everything at the end, as JSON.
 func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row func(*chaos.Outcome) string, out, progress io.Writer) error {
 	o.Length, o.Child = time.Second, childCommand()
 	if row != nil {

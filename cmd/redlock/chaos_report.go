@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/report"
 )
 
-// document is what --json prints and report.json holds: one run, or a list of them.
+// document returns what --json prints and report.json contains: one run, or a list of runs.
 func (o *chaosOptions) document(r *chaosResult) any {
 	if len(o.plays) == 1 && len(r.Runs) == 1 {
 		return r.Runs[0]
@@ -24,7 +24,7 @@ func (o *chaosOptions) document(r *chaosResult) any {
 	return r
 }
 
-// report prints what came of it, and writes the files of --out.
+// report prints the result and writes the files of --out.
 func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 	var err error
 	if o.json {
@@ -56,7 +56,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// coloured reports whether w is a terminal whose user has not asked for no colours.
+// coloured reports whether w is a terminal and NO_COLOR is not set.
 func coloured(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(file.Fd()))
@@ -85,7 +85,7 @@ func newChaosCheck() *cobra.Command {
 		Short: "Judge a history",
 		Long: `Judges a history that redlock chaos run has recorded.
 
-Exit code: 0 no violation, 1 violations, 2 it could not be read or not judged to its end, 64 usage.`,
+Exit code: 0 no violation, 1 violations, 2 it could not be read or not be judged completely, 64 usage.`,
 		Example: "  redlock chaos check report/history.jsonl",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -112,15 +112,15 @@ func newChaosReport() *cobra.Command {
 	out, asJSON := "", false
 	cmd := &cobra.Command{
 		Use:   "report HISTORY.jsonl -o FILE.html",
-		Short: "Make a page of a history",
-		Long: `Judges a history and makes a page of it, or prints it as JSON, or both.
+		Short: "Make an HTML page from a history",
+		Long: `Judges a history and writes the report as an HTML page, or prints it as JSON, or both.
 
-Exit code: 0 the report was made, whatever it says; 2 it could not be made; 64 usage.`,
+Exit code: 0 the report was made, whatever its verdict; 2 it could not be made; 64 usage.`,
 		Example: "  redlock chaos report report/history.jsonl -o report.html\n  redlock chaos report report/history.jsonl --json",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out == "" && !asJSON {
-				return usage("where to? Give -o FILE.html, or --json")
+				return usage("no output: give -o FILE.html or --json")
 			}
 			run, err := judgeFile(args[0])
 			if err != nil {
@@ -138,7 +138,7 @@ Exit code: 0 the report was made, whatever it says; 2 it could not be made; 64 u
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "the page to write")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "HTML page to write")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, as in report.json")
 	return cmd
 }

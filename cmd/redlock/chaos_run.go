@@ -41,7 +41,7 @@ type chaosOptions struct {
 
 const allScenarios = "all"
 
-// severalSeconds is the length of each of several scenarios, so that all are done within ten minutes.
+// severalSeconds is the length of a scenario if several are run, so that all scenarios end within ten minutes.
 const severalSeconds = 10
 
 func newChaosRun() *cobra.Command {
@@ -49,15 +49,15 @@ func newChaosRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run scenarios",
-		Long: `Runs one scenario, several, or all, each on nodes of its own. What goes on is told on standard error.
+		Long: `Runs one scenario, several, or all. Each has its own nodes. Progress is printed on standard error.
 
-A scenario that these nodes cannot do is left out and named. Beside each scenario a baseline is run that is
-known to be unsafe in it, so that a zero means something.
+Scenarios that the nodes do not support are left out and named. Each scenario is also run with a baseline that is known
+to be unsafe in it. It shows that the scenario detects violations, so that zero violations mean something.
 
---out gets history.jsonl, report.json and report.html; with several scenarios each history is in a folder of
-its scenario's name.
+--out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
+after its scenario.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or not judge all, 64 usage, 130 interrupted.`,
+Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 130 interrupted.`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
 		Args: arguments(cobra.NoArgs),
@@ -65,7 +65,7 @@ Exit code: 0 no violation, 1 violations, 2 it could not run or not judge all, 64
 			if err := o.validate(cmd.Flags().Changed("seconds")); err != nil {
 				return &exitError{exitUsage, err}
 			}
-			// Said once, and not for each scenario.
+			// Reported once, not once per scenario.
 			if err := fleet.Available(fleet.Kind(o.fleet)); err != nil {
 				return &exitError{exitUnable, err}
 			}
@@ -74,21 +74,21 @@ Exit code: 0 no violation, 1 violations, 2 it could not run or not judge all, 64
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", allScenarios, "names, separated by commas, or all")
-	f.StringVar(&o.subject, "subject", "redlock", "the lock; see redlock chaos list")
+	f.StringVar(&o.subject, "subject", "redlock", "the lock under test; see redlock chaos list")
 	f.StringVar(&o.fleet, "fleet", "process", "embedded, process or docker")
-	f.StringVar(&o.image, "image", "", "of the containers (default redis:7, or what can be made of this machine's redis-server)")
-	f.StringVar(&o.beside, "beside", "auto", "the subject to compare with, auto or none")
-	f.IntVar(&o.nodes, "nodes", 5, "how many nodes")
-	f.IntVar(&o.clients, "clients", 8, "how many clients")
-	f.Float64Var(&o.seconds, "seconds", 20, "how long a scenario runs; its script may take longer. 10 each where several are run")
-	f.DurationVar(&o.ttl, "ttl", time.Second, "of the leases")
-	f.Uint64Var(&o.seed, "seed", 1, "of what is done at random")
-	f.StringVar(&o.out, "out", "", "a folder for the history and the report")
+	f.StringVar(&o.image, "image", "", "image of the containers (default redis:7, or one made from this machine's redis-server)")
+	f.StringVar(&o.beside, "beside", "auto", "a subject to compare with, auto, or none")
+	f.IntVar(&o.nodes, "nodes", 5, "number of nodes")
+	f.IntVar(&o.clients, "clients", 8, "number of clients")
+	f.Float64Var(&o.seconds, "seconds", 20, "how long a scenario runs; its script may take longer (10 if several are run)")
+	f.DurationVar(&o.ttl, "ttl", time.Second, "TTL of the leases")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of everything that is random")
+	f.StringVar(&o.out, "out", "", "folder for the history and the report")
 	f.BoolVar(&o.json, "json", false, "print one JSON object at the end, as in report.json")
 	return cmd
 }
 
-// validate finds what is wrong before anything is started.
+// validate checks the flags before anything is started.
 func (o *chaosOptions) validate(secondsGiven bool) error {
 	var err error
 	if o.locks, err = subject.ByName(o.subject); err != nil {
@@ -111,7 +111,7 @@ func (o *chaosOptions) validate(secondsGiven bool) error {
 	return o.options(o.plays[0]).Validate()
 }
 
-// playsOf reads a list of names.
+// playsOf parses a list of scenario names.
 func playsOf(list string) ([]scenario.Scenario, error) {
 	if list == allScenarios {
 		return scenario.All(), nil
@@ -167,7 +167,7 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 	return result.exit()
 }
 
-// one runs a scenario, and a baseline beside it.
+// one runs a scenario, and then a baseline to compare with.
 func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress io.Writer, result *chaosResult) (err error) {
 	options := o.options(play)
 	options.Log = progress
@@ -202,37 +202,37 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 	if name == "" {
 		return nil
 	}
-	// As short as it can be: the script, which decides, takes its time anyhow.
+	// As short as possible: the script decides, and it takes the time it needs.
 	options.Length, options.History, options.Replay, options.Log = time.Second, nil, "", nil
 	if options.Subject, err = subject.ByName(name); err != nil {
 		return err
 	}
 	beside, err := chaos.Run(ctx, options)
 	if err != nil {
-		return fmt.Errorf("beside it, %s: %w", name, err)
+		return fmt.Errorf("to compare with, %s: %w", name, err)
 	}
 	run.Compare = []chaoscheck.Result{beside.Result}
 	return nil
 }
 
-// complain tells at once, and not only at the end, what was wrong.
+// complain prints problems at once, not only at the end.
 func (o *chaosOptions) complain(w io.Writer, outcome *chaos.Outcome) {
 	for _, v := range outcome.Violations[:min(3, len(outcome.Violations))] {
 		fmt.Fprintf(w, "  VIOLATION %s\n", oneLine(v.Text))
 	}
 	for _, text := range slices.Concat(outcome.Unmet, outcome.Panics) {
-		fmt.Fprintf(w, "  NOT SO: %s\n", oneLine(text))
+		fmt.Fprintf(w, "  NOT AS EXPECTED: %s\n", oneLine(text))
 	}
 	for _, l := range outcome.LeftOut {
 		fmt.Fprintf(w, "  NOT CHECKED: %s\n", oneLine(l.String()))
 	}
 	if outcome.Error != "" {
-		fmt.Fprintf(w, "  BROKEN OFF: %s\n", oneLine(outcome.Error))
+		fmt.Fprintf(w, "  ABORTED: %s\n", oneLine(outcome.Error))
 	}
 }
 
-// other is the subject to run beside the one under test: one that is unsafe in the scenario, of those the
-// most like a good lock.
+// other returns the subject to compare with: of those that are unsafe in the scenario, the one that is closest to a
+// safe lock.
 func (o *chaosOptions) other(play scenario.Scenario) string {
 	name := o.beside
 	switch {
@@ -247,7 +247,7 @@ func (o *chaosOptions) other(play scenario.Scenario) string {
 	return name
 }
 
-// historyPath is where the history of a scenario goes.
+// historyPath returns the file for the history of a scenario.
 func (o *chaosOptions) historyPath(scenario string) string {
 	if len(o.plays) == 1 {
 		return filepath.Join(o.out, "history.jsonl")
@@ -265,13 +265,13 @@ type leftOut struct {
 	Why      string `json:"why"`
 }
 
-// A chaosResult is what came of all of it.
+// A chaosResult is the result of all scenarios.
 type chaosResult struct {
 	Runs        []report.Run `json:"runs"`
 	LeftOut     []leftOut    `json:"left_out,omitempty"`
 	Interrupted bool         `json:"interrupted,omitempty"`
 
-	failed bool // something could not be run that should have been
+	failed bool // a scenario failed to run that should have run
 }
 
 func (r *chaosResult) exit() error {

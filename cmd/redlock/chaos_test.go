@@ -43,7 +43,7 @@ func TestChaosListNamesScenariosAndSubjects(t *testing.T) {
 	}
 }
 
-// report is what of report.json the tests look at.
+// report is the part of report.json that the tests read.
 type report struct {
 	Scenario, Subject, Fleet, Verdict string
 	Nodes, Clients, Acquired          int
@@ -156,7 +156,7 @@ func TestAHistoryThatCannotBeJudgedToItsEndIsNotSafeWithoutAWord(t *testing.T) {
 		at++
 	}
 	line(`"kind":"start","run":{"version":1,"scenario":"crowd","subject":"made by hand","nodes":["n1"],"ttl":1000000000}`)
-	const crowd = 70 // that all read at once
+	const crowd = 70 // concurrent reads
 	for op := 1; op <= crowd; op++ {
 		line(`"kind":"acquire","client":%d,"op":%d,"resource":"stock"`, op, op)
 		line(`"kind":"granted","client":%d,"op":%d`, op, op)
@@ -230,8 +230,8 @@ func TestWrongUsageOfChaosIsOneLineAndExits64(t *testing.T) {
 	}
 }
 
-// saysWhy reports whether a failure is said in one line: on standard error, or with --json as an object on standard
-// output.
+// saysWhy reports whether a failure is explained in one line: on standard error, or with --json as an object on
+// standard output.
 func saysWhy(args []string, stdout, stderr string) bool {
 	if !slices.Contains(args, "--json") {
 		return stdout == "" && strings.Count(stderr, "\n") == 1

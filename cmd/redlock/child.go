@@ -13,22 +13,22 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// longestSleep bounds the time between two looks at the lease: timers stand still while the machine is
-// suspended, and a lease does not.
+// longestSleep bounds the time between two looks at the lease. Timers stop while the machine is suspended, but a lease
+// continues to expire.
 const longestSleep = time.Second
 
 // A child is the command that runs under the lock.
 type child struct {
 	cmd       *exec.Cmd
-	group     bool          // it leads a process group of its own
-	guard     *guard        // kills it if we are killed
+	group     bool          // it has its own process group
+	guard     *guard        // kills it if redlock is killed
 	unguarded error         // why it has no guard
-	began     chan error    // how its start went
-	ended     chan struct{} // closed when it was waited for
+	began     chan error    // the result of its start
+	ended     chan struct{} // closed when it has ended and was waited for
 }
 
-// startChild starts the command on an OS thread that lives until the command ended: on Linux the kernel
-// kills the command when that thread ends (see prctl(2), PR_SET_PDEATHSIG), and Go ends threads as it likes.
+// startChild starts the command on an OS thread that lives until the command has ended. On Linux the kernel kills the
+// command when that thread ends (see prctl(2), PR_SET_PDEATHSIG), and the Go runtime may end a thread at any time.
 func startChild(path string, argv, env []string) (*child, error) {
 	cmd := exec.Command(path)
 	cmd.Args = argv
@@ -46,7 +46,7 @@ func startChild(path string, argv, env []string) (*child, error) {
 		}
 		c.began <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in cmd.ProcessState
+			_ = cmd.Wait() // cmd.ProcessState has the result
 		}
 	}()
 	if err := <-c.began; err != nil {
@@ -65,12 +65,12 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 	}
 	defer c.guard.stop()
 	if c.unguarded != nil && !o.json {
-		say(o.stderr, "what the command starts will go on if redlock is killed: %v", c.unguarded)
+		say(o.stderr, "if redlock is killed, processes that the command started continue to run: %v", c.unguarded)
 	}
 	lost := lease.Context()
-	keep := o.killAfter + margin(ttl) // the command is told to end when this much is left
-	clock := redlock.SystemClock()    // as the lease's, it goes on while the machine is suspended
-	until := clock.Now()              // when the lease would end by itself, as last known
+	keep := o.killAfter + margin(ttl) // the command gets TERM when this much is left
+	clock := redlock.SystemClock()    // like that of the lease, it counts suspended time
+	until := clock.Now()              // when the lease would end without a renewal, as last known
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -80,7 +80,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 		select {
 		case <-c.ended:
 			if !lease.Valid() {
-				// As after a suspend: it ended, but perhaps not in time.
+				// For example after a suspend: the command ended, but perhaps too late.
 				if c.groupAlive() {
 					c.kill()
 				}
@@ -108,13 +108,13 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 	}
 }
 
-// isTaken reports whether the nodes said that the lock is no longer ours: it was not that nobody could be asked.
+// isTaken reports whether nodes said that the lock is no longer ours. Otherwise too few nodes answered.
 func isTaken(lost error) bool {
 	var round *redlock.RoundError
 	return errors.As(lost, &round) && errors.Is(round, redlock.ErrLost) && round.Denied > 0
 }
 
-// takenAway says why a lease was lost.
+// takenAway describes why a lease was lost.
 func takenAway(lost error) string {
 	var round *redlock.RoundError
 	if !isTaken(lost) || !errors.As(lost, &round) {
@@ -124,17 +124,17 @@ func takenAway(lost error) string {
 		round.Denied, plural(round.Granted+round.Denied+round.Unknown, "node"))
 }
 
-// end ends the command: TERM, and KILL after grace, or when no more is left, or when the lease ends. There is no way
-// back: a renewal that succeeds now comes too late. It says how the command ended.
+// end ends the command: TERM, then KILL after grace, or when no time is left, or when the lease ends. A renewal that
+// succeeds meanwhile changes nothing. end returns how the command ended.
 func (c *child) end(lost <-chan struct{}, left, grace time.Duration) string {
-	told := time.Now()
+	began := time.Now()
 	if left > 0 {
 		c.terminate()
 	}
 	timer := time.NewTimer(min(grace, left))
 	defer timer.Stop()
 	ended := c.ended
-	var poll <-chan time.Time // the command ended; what it left in its group may still run
+	var poll <-chan time.Time // after the command has ended, other processes of its group may still run
 	how := ""
 wait:
 	for {
@@ -164,5 +164,5 @@ wait:
 		<-ended
 		how = "killed"
 	}
-	return fmt.Sprintf("was told to end, and ended %v later (%s, %s)", time.Since(told).Round(time.Millisecond), how, describe(c.cmd.ProcessState))
+	return fmt.Sprintf("was told to end, and ended %v later (%s, %s)", time.Since(began).Round(time.Millisecond), how, describe(c.cmd.ProcessState))
 }

@@ -2,6 +2,6 @@ package main
 
 import "syscall"
 
-// dieWithUs has the kernel kill the command when the thread that started it ends. What the command itself
-// starts is not included, nor is a command that is set-user-ID.
+// dieWithUs makes the kernel kill the command when the thread that started it ends. This does not cover processes that
+// the command starts, nor a set-user-ID command.
 func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

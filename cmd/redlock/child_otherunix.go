@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// dieWithUs does nothing: only Linux can.
+// dieWithUs does nothing: only Linux can do this.
 func dieWithUs(*syscall.SysProcAttr) {}

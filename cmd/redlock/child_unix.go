@@ -13,30 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that are the command's, not ours.
+// forwarded are the signals that redlock passes on to the command.
 var forwarded = []syscall.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// listen has the forwarded signals sent to c, but for those that we were started to ignore (nohup): the
-// command inherits that.
+// listen sends the forwarded signals to c. Signals that redlock was started to ignore (nohup) stay ignored, also in the
+// command.
 func listen(c chan<- os.Signal) {
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) {
 			signal.Notify(c, sig)
 		}
 	}
-	// To die of a closed standard error would be to leave the command behind. It is not ignored, as the
-	// command would inherit that.
+	// Without this, a closed standard error would end redlock and leave the command behind. SIGPIPE is not ignored,
+	// because the command would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// stops says whether the signal ends a wait for the lock.
+// stops reports whether the signal ends the wait for the lock.
 func stops(sig syscall.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2 }
 
-// atTerminal says whether we are in the foreground of a terminal. The command must then stay in our group:
-// the terminal stops a background group that reads from it, and to put the command's group into the
-// foreground would stop the rest of a pipeline that we are part of.
+// atTerminal reports whether redlock is in the foreground of a terminal. The command must then stay in redlock's
+// process group. The terminal stops a background group that reads from it, and moving the command's group to the
+// foreground would stop the rest of a pipeline that redlock is part of.
 func atTerminal() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -47,7 +47,7 @@ func atTerminal() bool {
 	return err == nil && foreground == syscall.Getpgrp()
 }
 
-// forward passes a signal on. INT and QUIT at a terminal were typed there, and the command has them already.
+// forward passes a signal on. An INT or QUIT at a terminal was typed there, so the command already got it.
 func (c *child) forward(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGINT, syscall.SIGQUIT:
@@ -64,8 +64,9 @@ func (c *child) forward(sig syscall.Signal) {
 func (c *child) terminate() { c.signalAll(syscall.SIGTERM) }
 func (c *child) kill()      { c.signalAll(syscall.SIGKILL) }
 
-// signalAll signals the command's group. Process.Signal knows that the process was waited for and its id may
-// be another's; a group's id is not given away while the group has members.
+// signalAll signals the command's group, or only the command if it has no group. Process.Signal never signals a process
+// that has already been waited for, whose id may be reused. The id of a group is not reused while the group has
+// members.
 func (c *child) signalAll(sig syscall.Signal) {
 	if !c.group {
 		_ = c.cmd.Process.Signal(sig)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Windows has neither groups of processes to signal nor a TERM: what has to end is killed.
+// Windows has no process groups to signal and no TERM, so the command can only be killed.
 
 func listen(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
@@ -16,7 +16,7 @@ func stops(syscall.Signal) bool { return true }
 
 func atTerminal() bool { return true }
 
-// forward does nothing: a Ctrl-C is sent to every process of the console.
+// forward does nothing: Windows sends a Ctrl-C to every process of the console.
 func (c *child) forward(syscall.Signal) {}
 
 func (c *child) terminate()       {}

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// clientFlags are the flags of every command that talks to nodes: where they are, and the client's
-// configuration. What is not given is left to what the nodes have agreed.
+// clientFlags are the flags of every command that talks to nodes: their addresses, and the configuration of the client.
+// If a flag is not given, the configuration that is stored on the nodes decides.
 type clientFlags struct {
 	nodes, nodesFile string
 	prefix           string
@@ -22,7 +22,7 @@ type clientFlags struct {
 	durable, noFence bool
 	json             bool
 
-	embedded bool // the nodes are of this process, new and empty
+	embedded bool // the nodes run in this process, new and empty
 }
 
 const (
@@ -32,24 +32,24 @@ const (
 
 func (f *clientFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	// The environment is not the flag's default: --help would print the passwords in it.
+	// The environment variable is not the default of the flag, because --help would print its passwords.
 	flags.StringVar(&f.nodes, "nodes", "",
 		"URLs of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
 	flags.StringVar(&f.nodesFile, "nodes-file", "",
-		"read the URLs from this file, or - for standard input: there no ps shows the passwords in them")
-	flags.StringVar(&f.prefix, "prefix", "", "what comes before every lock key; Config.Prefix")
+		"read the URLs from this file, or - for standard input; ps shows no passwords then")
+	flags.StringVar(&f.prefix, "prefix", "", "prefix of every lock key; Config.Prefix")
 	flags.DurationVar(&f.ttl, "ttl", 0,
-		"length of a lease, renewed at a third of it; at most --max-ttl (default 10s, or --max-ttl where that is less)")
+		"length of a lease, renewed after a third of it; at most --max-ttl (default 10s, or --max-ttl if that is less)")
 	flags.DurationVar(&f.maxTTL, "max-ttl", 0,
-		"the longest lease of any client of these nodes; the same in all of them (default 30s)")
+		"longest lease of any client of these nodes; the same for all clients (default 30s)")
 	flags.DurationVar(&f.nodeTimeout, "node-timeout", 0,
-		"one node's time to answer (default 250ms, or a quarter of --ttl where that is less)")
-	flags.BoolVar(&f.durable, "durable", false, "every node persists before it answers; Config.Durable")
-	flags.BoolVar(&f.noFence, "no-fence", false, "without fencing tokens; Config.NoFence")
-	flags.BoolVar(&f.json, "json", false, `print one JSON line, also on failure: {"error": …, "kind": "held" …}`)
+		"how long a node may take to answer (default 250ms, or a quarter of --ttl if that is less)")
+	flags.BoolVar(&f.durable, "durable", false, "every node persists a write before it answers; Config.Durable")
+	flags.BoolVar(&f.noFence, "no-fence", false, "use no fencing tokens; Config.NoFence")
+	flags.BoolVar(&f.json, "json", false, `print one JSON line, on failure too: {"error": …, "kind": "held" …}`)
 }
 
-// check holds for what can be told without any node.
+// check finds errors that need no node.
 func (f *clientFlags) check() error {
 	for _, d := range []struct {
 		flag  string
@@ -62,7 +62,7 @@ func (f *clientFlags) check() error {
 	return nil
 }
 
-// leaseTTL is the length of a lease where the longest is this; 0: as usual.
+// leaseTTL returns the length of a lease, given the longest one that is allowed; 0 means unknown.
 func (f *clientFlags) leaseTTL(longest time.Duration) time.Duration {
 	switch {
 	case f.ttl != 0:
@@ -73,7 +73,7 @@ func (f *clientFlags) leaseTTL(longest time.Duration) time.Duration {
 	return usualTTL
 }
 
-// config is the client's configuration.
+// config returns the configuration of the client.
 func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (redlock.Config, error) {
 	if err := f.check(); err != nil {
 		return redlock.Config{}, err
@@ -82,8 +82,8 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 		Durable: f.durable, NoFence: f.noFence, Hooks: hooks}
 	if !f.embedded {
 		var err error
-		// Where no node answers, none has agreed on anything: what is done next says so, or waits.
-		if cfg, err = agreed(ctx, cfg); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
+		// If no node answers, the flags alone decide. The next step then waits or reports the outage.
+		if cfg, err = redlock.AgreedConfig(ctx, cfg); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			return cfg, failure(err)
 		}
 	}
@@ -91,12 +91,7 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 	return cfg, nil
 }
 
-// agreed fills in what the nodes have agreed and the flags leave open.
-func agreed(ctx context.Context, cfg redlock.Config) (redlock.Config, error) {
-	return redlock.AgreedConfig(ctx, cfg)
-}
-
-// connect makes a client of the nodes.
+// connect makes a client for the nodes.
 func (f *clientFlags) connect(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (*redlock.Client, error) {
 	cfg, err := f.config(ctx, nodes, hooks)
 	if err != nil {
@@ -105,7 +100,7 @@ func (f *clientFlags) connect(ctx context.Context, nodes []redlock.Node, hooks r
 	return f.start(ctx, cfg)
 }
 
-// start makes the client, and enrolls nodes that openNodes has just started: no lease can be out on them.
+// start makes the client. It enrolls nodes that openNodes has just started, because no lease can exist on them.
 func (f *clientFlags) start(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
 	client, err := redlock.New(cfg)
 	if err != nil {
@@ -120,7 +115,7 @@ func (f *clientFlags) start(ctx context.Context, cfg redlock.Config) (*redlock.C
 	return client, nil
 }
 
-// open connects to the nodes. They keep running until done is called, if they are our own.
+// open connects to the nodes. done closes the client, and stops nodes that run in this process.
 func (f *clientFlags) open(ctx context.Context) (client *redlock.Client, done func(), err error) {
 	if err := f.check(); err != nil {
 		return nil, nil, err
@@ -137,7 +132,7 @@ func (f *clientFlags) open(ctx context.Context) (client *redlock.Client, done fu
 	return client, func() { client.Close(); closeNodes() }, nil
 }
 
-// plural is "1 node", "2 nodes".
+// plural returns "1 node", "2 nodes".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

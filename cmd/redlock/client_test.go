@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// do has a server do something, past the links.
+// do sends a command to a server, not through its link.
 func do(t *testing.T, n *fleet.Node, command string, args ...any) any {
 	t.Helper()
 	conn, err := n.DialDirect(t.Context(), 5*time.Second)
@@ -29,7 +29,7 @@ func do(t *testing.T, n *fleet.Node, command string, args ...any) any {
 	return reply
 }
 
-// talkers are the commands that talk to nodes, each with arguments that do.
+// talkers are the commands that talk to nodes, each with valid arguments.
 func talkers() map[string][]string {
 	return map[string][]string{
 		"run": {"run", "--wait=0", "lock-name", "--", "true"}, "inspect": {"inspect", "lock-name"},
@@ -38,12 +38,12 @@ func talkers() map[string][]string {
 	}
 }
 
-// with puts flags behind the command's name.
+// with inserts flags after the name of the command.
 func with(command []string, flags ...string) []string {
 	return append(append([]string{command[0]}, flags...), command[1:]...)
 }
 
-// The rights are those of docs/operations.md, with a prefix in place of all keys.
+// The rights are those of docs/operations.md, but for a prefix instead of all keys.
 func TestEveryCommandWorksUnderTheDocumentedRightsOfAPrefix(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestTheFlagsOfTheClientReachIt(t *testing.T) {
 	require.Contains(t, out, "appendonly")
 }
 
-// A program that asked for JSON gets it whatever happened.
+// With --json, a failure is reported as JSON too.
 func TestFailuresAreReportedInJSON(t *testing.T) {
 	for name, command := range talkers() {
 		for kind, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestFailuresAreReportedInJSON(t *testing.T) {
 			}
 			code, out, errs := run(t, with(command, append([]string{"--json"}, c.flags...)...)...)
 			assert.Equal(t, c.code, code, "%s %s: %s%s", name, kind, out, errs)
-			if name == "run" { // its standard output is the command's
+			if name == "run" { // its standard output belongs to the command
 				out, errs = errs, out
 			}
 			assert.Empty(t, errs, name)

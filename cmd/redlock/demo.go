@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -13,19 +13,29 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 const (
-	demoClients    = 4 // each as a program of its own would be
-	demoGoroutines = 2 // of each client
-	demoTTL        = 2 * time.Second
+	demoClients    = 4 // each with connections of its own, like four processes
+	demoGoroutines = 2 // per client
 	demoKey        = "demo/counter"
+
+	// A lease is an eighth of --seconds, within these bounds: the script waits for one lease and one quarantine.
+	demoMinTTL = 500 * time.Millisecond
+	demoMaxTTL = time.Second
+
+	demoPatience = 20 * time.Second // for the script to end, after --seconds
 )
 
-const demoHelp = `Starts five nodes in this process. Eight contenders in four clients raise one counter, which only the lock
-guards: each reads it, waits a little and writes it. Meanwhile two nodes are killed, and one of them comes back.
+const demoHelp = `Starts five nodes in this process. Eight contenders in four clients increment one counter under one lock. Each
+reads it, waits 1ms and writes it back. Meanwhile:
 
-Ends with what was checked, and exits 0 only if all of it held: 1 if not, 130 if it was interrupted.`
+  - A holder pauses for longer than its lease, then writes. Its fencing token is too old, so the write is refused.
+  - Two nodes are killed. The other three are a quorum.
+  - One of them restarts without its data. It sits out a quarantine before it votes again.
+
+At the end it prints what it checked. Exit code: 0 all checks passed, 1 a check failed, 64 usage, 130 interrupted.`
 
 type demoOptions struct {
 	seconds float64
@@ -47,7 +57,7 @@ func newDemo() *cobra.Command {
 			return demo(cmd.Context(), o, cmd)
 		},
 	}
-	cmd.Flags().Float64Var(&o.seconds, "seconds", 8, "how long the contenders run")
+	cmd.Flags().Float64Var(&o.seconds, "seconds", 8, "how long the contenders run, at least")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object at the end, and nothing else")
 	return cmd
 }
@@ -61,9 +71,10 @@ func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
 	}
 	defer f.Close()
 
-	s := &stage{nodes: f.Nodes(), length: time.Duration(o.seconds * float64(time.Second)), began: time.Now()}
+	s := newStage(f.Nodes(), time.Duration(o.seconds*float64(time.Second)))
 	view := newView(cmd.OutOrStdout(), s, o.json)
 	s.event = view.event
+	view.opening()
 	err = s.play(ctx, f, view)
 	view.close()
 	if err != nil {
@@ -87,93 +98,39 @@ func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
 	return nil
 }
 
-// play runs the contenders and the script of the faults until the time is over or ctx ends.
+// play runs the contenders and the script. It ends when both the time and the script are over, or ctx ends.
 func (s *stage) play(ctx context.Context, f *fleet.Fleet, view *view) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.length)
-	defer cancel()
-	var ended []<-chan struct{}
+	ctx, cancel := context.WithTimeout(ctx, s.length+demoPatience)
+	var running sync.WaitGroup
 	var clients []*redlock.Client
-	defer func() { // also where a later client could not be made
+	defer func() { // also if a later client could not be made
 		cancel()
-		for _, done := range ended {
-			<-done
-		}
+		running.Wait()
 		for _, c := range clients {
 			err = errors.Join(err, c.Close())
 		}
 	}()
+	ttl := min(max(s.length/8, demoMinTTL), demoMaxTTL)
 	for id := range demoClients {
-		client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: demoTTL, MaxTTL: demoTTL})
+		// All nodes use the clock of this process, so there is hardly any skew.
+		client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: ttl, MaxTTL: ttl, MaxClockSkew: ttl / 2})
 		if err != nil {
 			return err
 		}
 		clients = append(clients, client)
-		if id == 0 { // the nodes are new: no lease can be out on them
+		if id == 0 { // the nodes are new: no lease can exist
 			if err := client.Enroll(ctx); err != nil {
 				return err
 			}
 		}
 		for range demoGoroutines {
-			done := make(chan struct{})
-			ended = append(ended, done)
-			go func() {
-				defer close(done)
-				s.contend(ctx, client.Mutex(demoKey), id)
-			}()
+			running.Go(func() { s.contend(ctx, client.Mutex(demoKey), id) })
 		}
 	}
-	drawn := make(chan struct{})
-	ended = append(ended, drawn)
-	go func() {
-		defer close(drawn)
-		view.draw(ctx)
-	}()
-	return s.hurt(ctx)
-}
-
-// hurt kills two nodes and starts one of them again, at fixed parts of the whole time.
-//
-// It comes back empty, and so with a vote forgotten that a lease may rest on: the quarantine keeps it from
-// granting until that lease is over.
-func (s *stage) hurt(ctx context.Context) error {
-	a, b := s.nodes[0], s.nodes[1]
-	script := []struct {
-		at   float64
-		what string
-		do   func() error
-	}{
-		{0.25, "killed", a.Kill},
-		{0.45, "killed", b.Kill},
-		{0.75, "restarted empty", func() error { return a.Start(ctx, fleet.Empty) }},
+	running.Go(func() { view.draw(ctx) })
+	if err := s.script(ctx, clients[0]); err != nil && ctx.Err() == nil {
+		return err
 	}
-	for i, step := range script {
-		node := a
-		if i == 1 {
-			node = b
-		}
-		if !sleep(ctx, time.Until(s.began.Add(time.Duration(step.at*float64(s.length))))) {
-			return nil
-		}
-		if err := step.do(); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("%s %s: %w", node.Name(), step.what, err)
-		}
-		s.note(node.Name(), step.what)
-	}
-	<-ctx.Done()
+	_ = sleep.For(ctx, time.Until(s.began.Add(s.length)))
 	return nil
-}
-
-// sleep reports whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -1,40 +1,85 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// A stage is the counter, those who raise it, and a record of what they believed.
+// A stage is the counter, the nodes, and a record of what happened.
 type stage struct {
-	nodes  []*fleet.Node
-	began  time.Time
-	length time.Duration
-	event  func(text string) // told what is done to the nodes
+	nodes   []*fleet.Node
+	began   time.Time
+	length  time.Duration
+	event   func(format string, args ...any) // shows one line about what happens
+	counter guardedCounter
 
-	// counter is atomic only so that the race detector bears with it. It is raised by a load and a later
-	// store, which lose updates unless the lock holds.
-	counter atomic.Int64
-
-	mu      sync.Mutex // guards the rest; nothing is called under it
-	tenures []tenure   // in no order
-	lost    int        // leases that ended before the counter was written
-	faults  []fault
+	mu         sync.Mutex // guards the rest; nothing is called under it
+	states     []nodeState
+	tenures    []tenure // in no order
+	lost       int      // leases that ended before the counter was written
+	faults     []fault
+	stale      *staleWrite // nil: not tried
+	quarantine *quarantine // nil: not over, or there was none
 }
 
-// A tenure is a time in which a contender believed that the lock was its own.
+func newStage(nodes []*fleet.Node, length time.Duration) *stage {
+	s := &stage{nodes: nodes, length: length, began: time.Now()}
+	for range nodes {
+		s.states = append(s.states, nodeState{word: up})
+	}
+	return s
+}
+
+// A guardedCounter is the resource that the lock protects. It refuses a write whose fencing token is smaller than the
+// largest one that it has seen. Reads and writes are separate calls, so updates are lost unless the lock works.
+type guardedCounter struct {
+	mu    sync.Mutex // guards the rest
+	value int64
+	token uint64 // the largest one seen
+}
+
+func (c *guardedCounter) read() (value int64, token uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.value, c.token
+}
+
+func (c *guardedCounter) write(token uint64, value int64) (accepted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if token < c.token {
+		return false
+	}
+	c.token, c.value = token, value
+	return true
+}
+
+// A nodeState is what the audience sees of a node.
+type nodeState struct {
+	word  string
+	until time.Time // of a quarantine
+}
+
+const (
+	up          = "up"
+	down        = "down"
+	connecting  = "connecting"
+	quarantined = "quarantine"
+)
+
+// A tenure is a time in which a contender believed that it held the lock.
 type tenure struct {
 	client     int
 	fence      uint64
 	from, till time.Duration // since stage.began
-	raised     bool
+	raised     bool          // the counter
 }
 
 type fault struct {
@@ -44,7 +89,20 @@ type fault struct {
 	at           time.Duration
 }
 
-// contend raises the counter until ctx ends.
+// A staleWrite is what became of the write of the holder that paused.
+type staleWrite struct {
+	token, newer uint64
+	accepted     bool
+}
+
+// A quarantine is how the node that forgot came back.
+type quarantine struct {
+	node string
+	seen bool          // the node was in quarantine before it voted
+	took time.Duration // from its restart to its vote
+}
+
+// contend increments the counter until ctx ends.
 func (s *stage) contend(ctx context.Context, lock redlock.Lock, client int) {
 	for ctx.Err() == nil {
 		lease, err := lock.Acquire(ctx)
@@ -52,32 +110,58 @@ func (s *stage) contend(ctx context.Context, lock redlock.Lock, client int) {
 			return // ctx ended
 		}
 		t := tenure{client: client, fence: lease.Fence(), from: time.Since(s.began)}
-		seen := s.counter.Load()
-		time.Sleep(time.Millisecond) // for another to come between, if one could
+		seen, _ := s.counter.read()
+		time.Sleep(time.Millisecond) // so that another write could come in between
 		t.till = time.Since(s.began)
-		if t.raised = lease.Valid(); t.raised {
-			s.counter.Store(seen + 1)
+		valid := lease.Valid()
+		if valid {
+			t.raised = s.counter.write(t.fence, seen+1)
 			t.till = time.Since(s.began)
 		}
-		s.mu.Lock()
-		s.tenures = append(s.tenures, t)
-		if !t.raised {
+		s.record(t)
+		if !valid {
+			s.mu.Lock()
 			s.lost++
+			s.mu.Unlock()
 		}
-		s.mu.Unlock()
 		_ = lease.Release(context.WithoutCancel(ctx)) // without a quorum it expires by itself
 	}
 }
 
-func (s *stage) note(node, what string) {
-	at := time.Since(s.began)
+func (s *stage) record(t tenure) {
 	s.mu.Lock()
-	s.faults = append(s.faults, fault{Node: node, What: what, AfterSeconds: at.Seconds(), at: at})
+	s.tenures = append(s.tenures, t)
 	s.mu.Unlock()
-	s.event(fmt.Sprintf("%s %s", node, what))
 }
 
-// A check is one thing that had to hold.
+// note records a fault and returns the name of its node.
+func (s *stage) note(node int, what string) string {
+	at, name := time.Since(s.began), s.nodes[node].Name()
+	s.mu.Lock()
+	s.faults = append(s.faults, fault{Node: name, What: what, AfterSeconds: at.Seconds(), at: at})
+	s.mu.Unlock()
+	return name
+}
+
+func (s *stage) setState(node int, state nodeState) {
+	s.mu.Lock()
+	s.states[node] = state
+	s.mu.Unlock()
+}
+
+// voting returns how many nodes vote.
+func (s *stage) voting() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, state := range s.states {
+		if state.word == up {
+			n++
+		}
+	}
+	return n
+}
+
+// A check is one thing that must be true.
 type check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
@@ -96,16 +180,19 @@ type verdict struct {
 	LostUpdates  int64   `json:"lost_updates"`
 	LostLeases   int     `json:"lost_leases"`
 	FencesBack   int     `json:"fences_not_increasing"`
+	StaleRefused int     `json:"stale_writes_refused"`
+	Quarantine   float64 `json:"quarantine_seconds"` // from the restart to the first vote
 	Faults       []fault `json:"faults"`
 	Checks       []check `json:"checks"`
 }
 
-// judge looks at what happened. No contender runs any more.
+// judge checks what happened. All contenders have ended.
 func (s *stage) judge(interrupted bool) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slices.SortFunc(s.tenures, func(a, b tenure) int { return int(a.from - b.from) })
-	v := verdict{Interrupted: interrupted, Seconds: time.Since(s.began).Seconds(), Counter: s.counter.Load(), LostLeases: s.lost, Faults: s.faults}
+	slices.SortFunc(s.tenures, func(a, b tenure) int { return cmp.Compare(a.from, b.from) })
+	v := verdict{Interrupted: interrupted, Seconds: time.Since(s.began).Seconds(), LostLeases: s.lost, Faults: s.faults}
+	v.Counter, _ = s.counter.read()
 	latest := tenure{client: -1}
 	for i, t := range s.tenures {
 		if t.raised {
@@ -127,23 +214,49 @@ func (s *stage) judge(interrupted bool) verdict {
 		}
 	}
 	v.LostUpdates = int64(v.Acquisitions) - v.Counter
-	add := func(ok bool, name, format string, args ...any) {
-		v.Checks = append(v.Checks, check{name, ok, fmt.Sprintf(format, args...)})
-	}
-	add(v.Acquisitions > 0, "acquisitions", "%d, by %d contenders in %d clients", v.Acquisitions, demoClients*demoGoroutines, demoClients)
-	add(v.HandOvers > 0, "hand-overs between clients", "%d", v.HandOvers)
-	add(v.Overlaps == 0, "no overlap of believed validity", "%d", v.Overlaps)
-	add(v.LostUpdates == 0, "no lost update", "%d acquisitions − counter %d = %d", v.Acquisitions, v.Counter, v.LostUpdates)
-	add(v.FencesBack == 0, "fences strictly increasing", "%d of %d are not", v.FencesBack, len(s.tenures))
-	if kills := s.killed(); kills > 0 || !interrupted {
-		n := s.acquiredAfter(kills)
-		add(n > 0 && kills > 0, "acquisitions after both kills", "%d", n)
-	}
+	v.Checks = s.checks(&v)
 	v.OK = !slices.ContainsFunc(v.Checks, func(c check) bool { return !c.OK })
 	return v
 }
 
-// killed is when the second node was killed; 0: not yet.
+// checks leaves out what an interrupted demo had not come to. mu is held.
+func (s *stage) checks(v *verdict) (all []check) {
+	add := func(ok bool, name, format string, args ...any) {
+		all = append(all, check{name, ok, fmt.Sprintf(format, args...)})
+	}
+	add(v.Acquisitions > 0, "acquisitions", "%d, by %d contenders in %d clients", v.Acquisitions, demoClients*demoGoroutines, demoClients)
+	add(v.HandOvers > 0, "hand-overs between clients", "%d", v.HandOvers)
+	add(v.Overlaps == 0, "overlapping leases", "%d", v.Overlaps)
+	add(v.LostUpdates == 0, "lost updates", "%d, the counter is %d after %d increments", v.LostUpdates, v.Counter, v.Acquisitions)
+	add(v.FencesBack == 0, "fencing tokens out of order", "%d of %d", v.FencesBack, len(s.tenures))
+	switch w := s.stale; {
+	case w == nil && v.Interrupted:
+	case w == nil:
+		add(false, "stale write", "not tried")
+	case w.accepted:
+		add(false, "stale write", "accepted with token %d after token %d", w.token, w.newer)
+	default:
+		v.StaleRefused++
+		add(true, "stale write", "refused, token %d came after %d", w.token, w.newer)
+	}
+	if kills := s.killed(); kills > 0 || !v.Interrupted {
+		n := s.acquiredAfter(kills)
+		add(n > 0 && kills > 0, "acquisitions after both kills", "%d", n)
+	}
+	switch q := s.quarantine; {
+	case q == nil && v.Interrupted:
+	case q == nil:
+		add(false, "quarantine", "the node that restarted empty did not vote again")
+	case !q.seen:
+		add(false, "quarantine", "%s was in none, and voted %.1fs after its restart", q.node, q.took.Seconds())
+	default:
+		v.Quarantine = q.took.Seconds()
+		add(true, "quarantine", "%s restarted empty, and did not vote for %.1fs", q.node, q.took.Seconds())
+	}
+	return all
+}
+
+// killed returns when the second node was killed; 0 if it was not. mu is held.
 func (s *stage) killed() time.Duration {
 	if len(s.faults) < 2 {
 		return 0
@@ -151,6 +264,7 @@ func (s *stage) killed() time.Duration {
 	return s.faults[1].at
 }
 
+// acquiredAfter counts acquisitions. mu is held.
 func (s *stage) acquiredAfter(at time.Duration) (n int) {
 	for _, t := range s.tenures {
 		if t.from >= at {

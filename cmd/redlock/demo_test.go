@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,8 +20,10 @@ func TestDemo(t *testing.T) {
 	var v struct {
 		OK                              bool
 		Acquisitions, Overlaps, Counter int
-		Lost                            int `json:"lost_updates"`
-		HandOvers                       int `json:"hand_overs"`
+		Lost                            int     `json:"lost_updates"`
+		HandOvers                       int     `json:"hand_overs"`
+		StaleRefused                    int     `json:"stale_writes_refused"`
+		Quarantine                      float64 `json:"quarantine_seconds"`
 		Faults, Checks                  []struct{ Name, Detail string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &v), stdout)
@@ -29,17 +32,48 @@ func TestDemo(t *testing.T) {
 	assert.Positive(t, v.HandOvers)
 	assert.Zero(t, v.Overlaps+v.Lost)
 	assert.Equal(t, v.Acquisitions, v.Counter)
+	assert.Equal(t, 1, v.StaleRefused)
+	assert.Greater(t, v.Quarantine, 0.5, "no shorter than a lease")
 	assert.Len(t, v.Faults, 3)
-	assert.Len(t, v.Checks, 6)
+	assert.Len(t, v.Checks, 8)
 }
 
 func TestDemoInPlainLines(t *testing.T) {
 	code, stdout, _ := run(t, "demo", "--seconds=1")
 	assert.Equal(t, 0, code, stdout)
 	assert.Contains(t, stdout, "node-2 killed")
-	assert.Contains(t, stdout, "✓ no lost update")
+	assert.Contains(t, stdout, "✓ lost updates: 0")
 	assert.NotContains(t, stdout, "\x1b")
 	assert.NotContains(t, stdout, "✗")
+	for line := range strings.Lines(stdout) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), 80, line)
+	}
+}
+
+func TestDemoTellsAStory(t *testing.T) {
+	code, stdout, _ := run(t, "demo", "--seconds=2")
+	assert.Equal(t, 0, code, stdout)
+	rest := stdout
+	for _, next := range []string{
+		"Four clients increment one counter under one lock",
+		"client 1 pauses while it holds the lock",
+		"its lease is over; the next holder has fencing token",
+		"refused, its token is too old",
+		"node-1 killed",
+		"node-2 killed: 3 of 5 nodes are left, 3 are a quorum",
+		"node-1 restarted empty",
+		"node-1 is in quarantine",
+		"node-1 votes again",
+		"✓ stale write: refused",
+		"✓ quarantine: node-1",
+		"Shown: ",
+	} {
+		_, after, found := strings.Cut(rest, next)
+		if !assert.True(t, found, "%q, in this order, in\n%s", next, stdout) {
+			return
+		}
+		rest = after
+	}
 }
 
 func TestDemoEndsEarlyWithWhatRan(t *testing.T) {
@@ -50,4 +84,5 @@ func TestDemoEndsEarlyWithWhatRan(t *testing.T) {
 	assert.Equal(t, 130, code, stdout)
 	assert.Contains(t, stdout, "Interrupted")
 	assert.Equal(t, 5, strings.Count(stdout, "✓"), stdout)
+	assert.NotContains(t, stdout, "Shown")
 }

@@ -14,26 +14,26 @@ import (
 	"syscall"
 )
 
-// guardCommand is the argument with which this program is the process that a guard stands for.
+// guardCommand is the argument that makes this program a guard.
 const guardCommand = "guard-run"
 
-// A guard is a second process that kills the command, and its process group, if we are killed: the kernel then
-// closes our end of the pipe that it reads from.
+// A guard is a second process. It kills the command and its process group if redlock is killed: the kernel then closes
+// redlock's end of the pipe that the guard reads from.
 //
-// On Linux the kernel kills the command itself (see dieWithUs), but not what the command started.
+// On Linux the kernel kills the command itself (see dieWithUs), but not the processes that the command started.
 type guard struct {
 	cmd  *exec.Cmd
 	pipe *os.File
-	sign string // of what is killed: "-" for a group
+	sign string // "-" if a group is to be killed
 }
 
-// startGuard starts the guard before there is anything to kill. It is nil, and no guard is needed, where the
-// kernel does all that could be done.
+// startGuard starts the guard, before there is a command to kill. It returns nil if no guard is needed, because the
+// kernel does everything that a guard could do.
 func startGuard(group bool) (*guard, error) {
 	if !group && runtime.GOOS == "linux" {
 		return nil, nil
 	}
-	self := "/proc/self/exe" // also where the file was replaced or removed meanwhile
+	self := "/proc/self/exe" // works even if the file was replaced or removed meanwhile
 	if runtime.GOOS != "linux" {
 		var err error
 		if self, err = os.Executable(); err != nil {
@@ -52,7 +52,7 @@ func startGuard(group bool) (*guard, error) {
 	g.cmd.Args[0] = os.Args[0]
 	g.cmd.Stdin, g.cmd.Dir = read, "/"
 	g.cmd.Env = []string{}                                 // no passwords
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal to our group, nor of our terminal, ends it
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to redlock's group or from its terminal do not end it
 	if err := g.cmd.Start(); err != nil {
 		write.Close()
 		return nil, err
@@ -60,14 +60,14 @@ func startGuard(group bool) (*guard, error) {
 	return g, nil
 }
 
-// watch tells the guard what to kill.
+// watch sends the guard the process or group to kill.
 func (g *guard) watch(pid int) {
 	if g != nil {
 		fmt.Fprintf(g.pipe, "%s%d\n", g.sign, pid)
 	}
 }
 
-// stop ends the guard, and waits for it. It is killed before the pipe is closed, so that it kills nothing.
+// stop ends the guard and waits for it. It kills the guard before it closes the pipe, so that the guard kills nothing.
 func (g *guard) stop() {
 	if g == nil {
 		return
@@ -77,7 +77,7 @@ func (g *guard) stop() {
 	g.pipe.Close()
 }
 
-// guardMain is the guard's process: it waits for the end of the input, and kills what the last line names.
+// guardMain is the process of the guard. It waits for the end of the input, then kills what the last line names.
 func guardMain(input io.Reader) {
 	for _, sig := range forwarded {
 		signal.Ignore(sig)
@@ -85,7 +85,7 @@ func guardMain(input io.Reader) {
 	text, _ := io.ReadAll(input)
 	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	pid, err := strconv.Atoi(lines[len(lines)-1])
-	if err != nil || pid == 0 || pid == -1 { // nothing was started yet
+	if err != nil || pid == 0 || pid == -1 { // nothing was started
 		return
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -4,7 +4,7 @@ import "io"
 
 const guardCommand = "guard-run"
 
-// A guard does nothing: there are no groups of processes to kill.
+// A guard does nothing: Windows has no process groups to kill.
 type guard struct{}
 
 func startGuard(bool) (*guard, error) { return nil, nil }

@@ -21,16 +21,18 @@ func newInspect() *cobra.Command {
 	o := &operator{}
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] KEY [KEY...]",
-		Short: "Say who holds a lock, for how much longer, and its largest fencing token",
-		Long: `Asks every node who has KEY: the owner token, the time that is left unless the owner renews it, and the largest
-fencing token that was granted. A lock is held if a quorum of the nodes has it for one owner, and free if nobody has
-it on so many that vote. In between somebody is taking it or letting go, or failed to; what is left then expires.
+		Short: "Show who holds a lock, for how long, and its largest fencing token",
+		Long: `Asks every node for the owner token of KEY, the time until it expires, and the largest fencing token that was granted.
 
-A node in quarantine, or unfit, has no vote: it may have forgotten that it granted the lock. Where too few vote, the
-answer is "unknown".
+  held     a quorum of the nodes has KEY for one owner
+  free     a quorum votes and has KEY for nobody
+  partial  somebody is acquiring or releasing the lock, or failed to; what is left of it expires
+  unknown  too few nodes vote
 
-It takes nothing, and is no promise: a moment later it may be another. A reservation (a released key, kept for the
-next waiter for a short time) is held by nobody.
+A node in quarantine, or an unfit one, does not vote: it may have forgotten that it granted the lock.
+
+inspect does not take the lock: a moment later somebody else may hold it. A reservation (a released key that is reserved
+for the next waiter for a short time) counts as not held.
 
 Exit code: 0 a quorum of the nodes votes and answered for every KEY, 69 too few did, 64 usage.`,
 		Example: "  redlock inspect --nodes a:6379,b:6379,c:6379 nightly",
@@ -83,13 +85,13 @@ func (o *operator) inspect(ctx context.Context, out io.Writer, keys []string) er
 	switch {
 	case failed == nil:
 		return nil
-	case o.json: // said in its line
+	case o.json: // its JSON line has the error
 		return &exitError{exitNoQuorum, nil}
 	}
 	return &exitError{exitNoQuorum, errTooFewVotes}
 }
 
-var errTooFewVotes = errors.New("too few nodes vote; redlock doctor says why, and what to do about it")
+var errTooFewVotes = errors.New("too few nodes vote; redlock doctor says why and what to do")
 
 // A lockReport is what inspect prints.
 type lockReport struct {
@@ -114,7 +116,7 @@ type nodeLockReport struct {
 
 type holding struct {
 	Token           string `json:"token,omitempty"`
-	RemainingMillis int64  `json:"remaining_millis"` // -1: for ever
+	RemainingMillis int64  `json:"remaining_millis"` // -1: it never expires
 	Fence           uint64 `json:"fence"`
 }
 
@@ -158,7 +160,7 @@ func reportOn(s *redlock.State) lockReport {
 	return l
 }
 
-// having is on how many nodes each owner has the lock, the one with the most first.
+// having lists on how many nodes each owner has the lock, the owner with the most nodes first.
 func (l lockReport) having() string {
 	on := map[string]int{}
 	for _, n := range l.Nodes {
@@ -175,10 +177,10 @@ func (l lockReport) having() string {
 	return strings.Join(owners, ", ")
 }
 
-// ownerName is an owner token to be read. A key that is no string has none.
+// ownerName returns an owner token in readable form. A key that is not a string has none.
 func ownerName(token string) string {
 	if token == "" {
-		return "something that is no lock"
+		return "something that is not a lock"
 	}
 	return oneLine(token)
 }
@@ -208,7 +210,7 @@ func (l lockReport) print(out io.Writer) error {
 	default:
 		fmt.Fprintf(out, "%s is free: nobody has it on a quorum (%d of %s)", key, l.Quorum, all)
 		if having != "" {
-			fmt.Fprintf(out, "; %s, of a try that failed or ended just now", having)
+			fmt.Fprintf(out, "; %s, left by a try that failed or has just ended", having)
 		}
 		fmt.Fprintf(out, "; largest fencing token %d\n", l.Fence)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// A stopSignal is why we gave up waiting for the lock.
+// A stopSignal is the signal that ended the wait for the lock.
 type stopSignal struct{ sig syscall.Signal }
 
 func (s *stopSignal) Error() string { return s.sig.String() }
@@ -31,7 +31,7 @@ type runReport struct {
 	jsonFailure
 }
 
-// runReported is redlock run, with a report of how it went.
+// runReported runs the command under the lock, and reports it with --json.
 func runReported(ctx context.Context, o *runOptions, args []string, dash int) error {
 	r := &runReport{}
 	var code int
@@ -77,7 +77,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	if err := o.checkTimes(cfg.TTL); err != nil {
 		return codeOf(err)
 	}
-	// With less, the command would be ended as soon as it began.
+	// With less validity, the command would be ended as soon as it started.
 	cfg.MinValidity = o.killAfter + margin(cfg.TTL)
 	client, err := o.start(ctx, cfg)
 	if err != nil {
@@ -90,8 +90,8 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	stopNotice := notice.start(ctx, client)
 	lease, err := o.acquireUnlessStopped(ctx, lock, signals)
 	stopNotice()
-	had := time.Now()
-	r.WaitedSeconds = had.Sub(began).Seconds()
+	acquired := time.Now()
+	r.WaitedSeconds = acquired.Sub(began).Seconds()
 	if err != nil {
 		return codeOf(err)
 	}
@@ -99,19 +99,19 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	code, reason, err = o.underLease(lease, cfg.TTL, signals)
 	lost := !lease.Valid()
 	released := lease.Release(context.WithoutCancel(ctx))
-	r.HeldSeconds = time.Since(had).Seconds()
+	r.HeldSeconds = time.Since(acquired).Seconds()
 	switch {
 	case err != nil || lost || released == nil:
 	case errors.Is(released, redlock.ErrLost):
-		return exitLost, kindOf(exitLost), fmt.Errorf("%s while the command ran, which ended before that was known (exit code %d)",
+		return exitLost, kindOf(exitLost), fmt.Errorf("%s while the command ran; the command ended before redlock noticed (exit code %d)",
 			takenAway(released), code)
 	case !o.json:
-		say(o.stderr, "the release reached no quorum, the lock expires by itself: %v", released)
+		say(o.stderr, "the release reached no quorum; the lock expires by itself: %v", released)
 	}
 	return code, reason, err
 }
 
-// withMinHold keeps the lock for at least this long.
+// withMinHold makes the lock last at least this long.
 func withMinHold(lock redlock.Lock, least time.Duration) redlock.Lock {
 	if least == 0 {
 		return lock
@@ -119,17 +119,16 @@ func withMinHold(lock redlock.Lock, least time.Duration) redlock.Lock {
 	return lock.WithMinHold(least)
 }
 
-// acquireUnlessStopped takes the signals for itself until the lock is acquired: there is no command yet that they
-// could be for.
+// acquireUnlessStopped acquires the lock. Until then, signals end the wait: there is no command to pass them to.
 func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock, signals <-chan os.Signal) (*redlock.Lease, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	had, done := make(chan struct{}), make(chan struct{})
+	acquired, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case <-had:
+			case <-acquired:
 				return
 			case s := <-signals:
 				if sig := s.(syscall.Signal); stops(sig) {
@@ -140,17 +139,17 @@ func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock
 		}
 	}()
 	lease, err := o.acquire(ctx, lock)
-	close(had)
+	close(acquired)
 	<-done
 	stopped := (*stopSignal)(nil)
-	if err == nil && errors.As(context.Cause(ctx), &stopped) { // both at once: the command has not begun
+	if err == nil && errors.As(context.Cause(ctx), &stopped) { // both at once: the command has not started
 		_ = lease.Release(context.WithoutCancel(ctx))
-		return nil, &exitError{stopped.code(), fmt.Errorf("%w before the command was begun", stopped)}
+		return nil, &exitError{stopped.code(), fmt.Errorf("%w before the command was started", stopped)}
 	}
 	return lease, err
 }
 
-// codeOf takes an exitError apart.
+// codeOf returns the parts of an exitError.
 func codeOf(err error) (code int, reason string, _ error) {
 	exit := &exitError{exitFailed, err}
 	errors.As(err, &exit)

@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// size is how much was written to a file.
+// size returns the size of a file.
 func size(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -27,20 +27,20 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// lastTime is the last time that a `date +%s%N` in a loop wrote.
+// lastTime returns the last time that a loop of `date +%s%N` wrote.
 func lastTime(t *testing.T, path string) time.Time {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	whole := strings.Split(string(text), "\n")
 	require.GreaterOrEqual(t, len(whole), 2)
-	nanos, err := strconv.ParseInt(whole[len(whole)-2], 10, 64) // what is after the last newline was cut short
+	nanos, err := strconv.ParseInt(whole[len(whole)-2], 10, 64) // the text after the last newline may be incomplete
 	require.NoError(t, err)
 	return time.Unix(0, nanos)
 }
 
-// The first command does not heed TERM. The second does, but what it started does not. The third ends in
-// good order, within its grace.
+// The first command ignores TERM. The second ends, but a process that it started ignores TERM. The third ends properly
+// within its grace period.
 func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Links: true})
 	const write = "while :; do date +%s%N; sleep 0.005; done >"

@@ -1,4 +1,4 @@
-// Command redlock shows Redlock at work and runs commands under a lock.
+// Command redlock runs commands under a lock, operates the nodes of a lock, and tests locks.
 //
 //	redlock demo
 //	redlock run --nodes redis://a,redis://b,redis://c nightly -- ./backup.sh
@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// The exit codes that are ours. Those from 64 on are sysexits(3) where it has a fitting one; 126 and 127 are
-// the shell's.
+// The exit codes of redlock itself. From 64 on they follow sysexits(3) if it has a suitable code. 126 and 127 are those
+// of a shell.
 const (
 	exitFailed        = 1
 	exitUsage         = 64
@@ -30,8 +30,8 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-// An exitError ends the program with a code. Its error is nil where all was said already, or where the code
-// is not ours to explain.
+// An exitError ends the program with a code. Its error is nil if everything was already printed, or if the code is that
+// of the command.
 type exitError struct {
 	code int
 	err  error
@@ -70,7 +70,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var exit *exitError
 	switch {
-	case !errors.As(err, &exit): // cobra's own: an unknown command, or a bad number of arguments
+	case !errors.As(err, &exit): // an error of cobra: an unknown command, or a wrong number of arguments
 		exit = &exitError{exitUsage, err}
 	case exit.err == nil:
 		return exit.code
@@ -78,7 +78,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case !wantsJSON(args):
 		say(stderr, "%v", exit.err)
-	case cmd.Name() == "run" && cmd.Parent() == root: // its standard output is the command's
+	case cmd.Name() == "run" && cmd.Parent() == root: // its standard output belongs to the command
 		_ = writeJSON(stderr, failureOf(exit))
 	default:
 		_ = writeJSON(stdout, failureOf(exit))
@@ -86,7 +86,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exit.code
 }
 
-// wantsJSON reports whether the flag is there, also where the others could not be read.
+// wantsJSON reports whether --json was given, even if other flags could not be parsed.
 func wantsJSON(args []string) bool {
 	for _, arg := range args {
 		switch arg {
@@ -99,7 +99,7 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// A jsonFailure is what --json prints where a command failed.
+// A jsonFailure is what --json prints if a command failed.
 type jsonFailure struct {
 	Error string `json:"error,omitempty"`
 	Kind  string `json:"kind,omitempty"` // held, no-quorum, lost, no-vote, usage, interrupted or failed
@@ -114,7 +114,7 @@ func failureOf(exit *exitError) (f jsonFailure) {
 	return f
 }
 
-// kindOf is the exit code in words.
+// kindOf returns the name of an exit code.
 func kindOf(code int) string {
 	switch {
 	case code == exitUsage:
@@ -138,7 +138,7 @@ func newRoot() *cobra.Command {
 		Example:       "  redlock demo\n  REDLOCK_NODES=a:6379,b:6379,c:6379 redlock run nightly -- ./backup.sh",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// A command that does not exist is an error, not a request for help.
+		// An unknown command is an error, not a request for help.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -151,12 +151,12 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// say prints one line of ours, apart from what a child prints there.
+// say prints one line. Its prefix distinguishes it from the output of the command.
 func say(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, "redlock: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }
 
-// oneLine joins the lines of an error to one, and drops the library's prefix, which is also ours.
+// oneLine joins the lines of an error into one. It drops the library's prefix, because say adds the same.
 func oneLine(s string) string {
 	var out []byte
 	for i := 0; i < len(s); i++ {
@@ -180,7 +180,7 @@ func writeJSON(w io.Writer, v any) error {
 	return json.NewEncoder(w).Encode(v) // one line
 }
 
-// failure gives a library error its exit code.
+// failure adds the exit code to an error of the library.
 func failure(err error) error {
 	switch {
 	case errors.Is(err, redlock.ErrInvalid):

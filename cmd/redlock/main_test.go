@@ -50,16 +50,16 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// A process is the binary, running.
+// A process is a running redlock.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	stdout bytes.Buffer
-	stderr *os.File // a file: what redlock's child keeps open must not keep Wait waiting
+	stderr *os.File // a file, so that Wait does not wait for a child of redlock that keeps it open
 	cancel context.CancelFunc
 }
 
-// start runs the binary with a bounded time. It has no terminal, also where the test has one.
+// start runs the binary for a bounded time. It has no terminal, even if the test has one.
 func start(t *testing.T, stdin io.Reader, env []string, args ...string) *process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -83,7 +83,7 @@ func start(t *testing.T, stdin io.Reader, env []string, args ...string) *process
 	return p
 }
 
-// wait returns the exit code and what was printed.
+// wait returns the exit code and the output.
 func (p *process) wait() (code int, stdout, stderr string) {
 	p.t.Helper()
 	defer p.cancel()
@@ -111,12 +111,12 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func nodes(f *fleet.Fleet) string { return "--nodes=" + strings.Join(f.URLs(), ",") }
 
-// eventually waits for a condition that has to come.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it did not come: %s", what)
+			t.Fatalf("timeout while waiting for %s", what)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func everyNode(t *testing.T, f *fleet.Fleet, do func(*fleet.Node) error) {
 	}
 }
 
-// newClient is another user of the same nodes, past the links.
+// newClient is another client of the same nodes. It does not use their links.
 func newClient(t *testing.T, f *fleet.Fleet) *redlock.Client {
 	t.Helper()
 	var urls []string

@@ -13,13 +13,13 @@ import (
 
 const nodesEnv = "REDLOCK_NODES"
 
-// embeddedNodes in place of URLs asks for nodes in this process.
+// embeddedNodes, given instead of URLs, asks for nodes in this process.
 const embeddedNodes = "embedded"
 
-// maxNodesFile bounds what is read of a --nodes-file: 64 nodes need a small part of it.
+// maxNodesFile bounds how much of a --nodes-file is read. 64 nodes need much less.
 const maxNodesFile = 1 << 20
 
-// nodeList returns what was written about the nodes, and where.
+// nodeList returns the list of nodes as the user wrote it, and where it was found.
 func (f *clientFlags) nodeList(stdin io.Reader) (list, source string, err error) {
 	switch {
 	case f.nodes != "" && f.nodesFile != "":
@@ -54,12 +54,12 @@ func readNodes(r io.Reader) (string, error) {
 		}
 	}
 	if len(nodes) == 0 {
-		return "", usage("--nodes-file: it names no node; write one URL a line")
+		return "", usage("--nodes-file: it names no node; write one URL per line")
 	}
 	return strings.Join(nodes, ","), nil
 }
 
-// openNodes returns the nodes that the user asked for, and what ends those that it started.
+// openNodes returns the nodes that the user asked for, and a function that stops the nodes it started.
 func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), error) {
 	list, source, err := f.nodeList(os.Stdin)
 	if err != nil {
@@ -83,15 +83,15 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 		}
 		if !readable(u) {
 			return nil, nil, usage("%s: node %d: not a URL; write redis://user:password@host:port, "+
-				"and the characters /?#%%@: and the comma in a password as %%2F and so on", source, len(urls)+1)
+				"and escape the characters /?#%%@: and the comma in a password: %%2F and so on", source, len(urls)+1)
 		}
 		urls = append(urls, u)
 	}
 	return redlock.Nodes(urls...), func() {}, nil
 }
 
-// readable refuses what the library would refuse while quoting a part of it: where a password has an
-// unescaped / or #, a piece of it stands in the URL where the port or the database is.
+// readable refuses URLs whose error message from the library would show a part of the password. If a password has an
+// unescaped / or #, a part of it is where the port or the database should be.
 func readable(raw string) bool {
 	if !strings.Contains(raw, "://") {
 		raw = "redis://" + raw

@@ -28,7 +28,7 @@ func TestRunSaysOnceWhoHoldsTheLockThatItWaitsFor(t *testing.T) {
 	p := start(t, nil, nil, "run", nodes(f), "nightly", "--", "true")
 	silent := start(t, nil, nil, "run", nodes(f), "--json", "nightly", "--", "true")
 	eventually(t, "the line", func() bool { return p.said() != "" })
-	time.Sleep(2500 * time.Millisecond) // in which it would say it twice more
+	time.Sleep(2500 * time.Millisecond) // time for two more notices
 	require.NoError(t, lease.Release(t.Context()))
 	code, _, errs := p.wait()
 	require.Equal(t, 0, code, errs)
@@ -54,7 +54,7 @@ func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{})
 	lease, err := newClient(t, f).Mutex("held").Acquire(t.Context())
 	require.NoError(t, err)
-	for _, n := range f.Nodes()[1:] { // they answer, and have no vote
+	for _, n := range f.Nodes()[1:] { // they answer, but do not vote
 		do(t, n, "FLUSHALL")
 	}
 	code, out, errs := run(t, "inspect", nodes(f), "other")
@@ -151,7 +151,7 @@ func TestDoctorSaysWhereTLSMeetsAPlainPort(t *testing.T) {
 	}
 }
 
-// listenTLS takes connections that speak TLS, and says nothing, until the test ends.
+// listenTLS accepts TLS connections and sends nothing, until the test ends.
 func listenTLS(t *testing.T) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

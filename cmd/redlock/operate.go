@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// An operator is what the commands for operators have in common.
+// An operator is what all commands for operators share.
 type operator struct {
 	clientFlags
 	onlyNew, changeConfig bool // of enroll
@@ -23,16 +23,17 @@ func newEnroll() *cobra.Command {
 	o := &operator{}
 	cmd := &cobra.Command{
 		Use:   "enroll",
-		Short: "Declare that no lease is out on the nodes, so that they may grant now",
-		Long: `A node that is new, or that may have forgotten leases (it restarted, was flushed or replaced), sits out a
-quarantine before it grants. enroll ends that at once, on every node that can be reached.
+		Short: "Declare that no lease exists on the nodes, so that they vote at once",
+		Long: `A node is in quarantine if it is new, or if it may have forgotten leases because it restarted, was flushed or was
+replaced. It does not grant anything until the quarantine is over. enroll ends the quarantine at once, on every node
+that it can reach.
 
-Use it once on new servers. It is your word that no client holds a lease that one of these nodes may have
-forgotten: said wrongly, two clients may hold one lock. With --only-new, servers that have ever been used are refused.
+Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have forgotten.
+If that is wrong, two clients may hold one lock. --only-new refuses servers that have ever been used.
 
-Nodes remember how their clients are configured (MaxTTL, Prefix and others). A node that has another configuration is
-refused, with the field and both values. --change-config replaces it: stop all clients before, and wait as long as
-their MaxTTL.
+Nodes store the configuration of their clients (MaxTTL, Prefix and others). If a node has another configuration, enroll
+fails and names each field with both values. --change-config replaces it. Before you use it, stop all clients and wait
+for their MaxTTL.
 
 Exit code: 0 every node was enrolled, 69 not all were reached (the others are enrolled), 64 usage.`,
 		Example: "  redlock enroll --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
@@ -41,7 +42,7 @@ Exit code: 0 every node was enrolled, 69 not all were reached (the others are en
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.onlyNew, "only-new", false, "refuse a server that has ever been used")
-	cmd.Flags().BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that the nodes remember")
+	cmd.Flags().BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that is stored on the nodes")
 	return cmd
 }
 
@@ -73,11 +74,11 @@ func (o *operator) enroll(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// declare gives the operator's word.
+// declare enrolls the nodes as the flags say.
 func (o *operator) declare(ctx context.Context, client *redlock.Client) error {
 	switch {
 	case o.onlyNew && o.changeConfig:
-		return usage("give --only-new or --change-config: a server that was never used has no configuration to change")
+		return usage("give --only-new or --change-config, not both: a server that was never used has no configuration to change")
 	case o.onlyNew:
 		return client.Enroll(ctx, redlock.OnlyNew())
 	case o.changeConfig:
@@ -86,7 +87,7 @@ func (o *operator) declare(ctx context.Context, client *redlock.Client) error {
 	return client.Enroll(ctx)
 }
 
-// whichEnrolled says which nodes were enrolled and which were not, and why.
+// whichEnrolled adds to an error how many nodes were enrolled, and which were not and why.
 func whichEnrolled(err error) error {
 	var round *redlock.RoundError
 	if !errors.As(err, &round) || round.Err == nil {
@@ -104,7 +105,7 @@ func whichEnrolled(err error) error {
 	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-not, plural(all, "node"), why.String()), err}
 }
 
-// An enrollError is one that tells less, in other words.
+// An enrollError replaces the text of an error.
 type enrollError struct {
 	text string
 	err  error
@@ -117,10 +118,13 @@ func newDoctor() *cobra.Command {
 	o := &operator{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what would make the lock unsafe or slow on these nodes, and what to do about it",
-		Long: `Looks at every node: can it be reached and logged in to, is it a master of its own, may it evict or forget,
-does its clock agree with the others', is it in quarantine, how long does a round trip take. On each node that votes it
-takes a lock of its own, doctor/RANDOM, for a moment: that tells whether the node's user may do all that a lock needs.
+		Short: "Find out what makes the lock unsafe or slow on these nodes, and what to do about it",
+		Long: `Checks every node:
+  - Can it be reached, and does the login work?
+  - Is it a master? Can it evict keys, or forget them?
+  - Does its clock agree with the clocks of the others? How long does a round trip take?
+  - Is it in quarantine?
+  - Does its user have the rights that a lock needs? For this, doctor takes the lock doctor/RANDOM for a moment.
 
 Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 		Example: "  redlock doctor --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
@@ -170,7 +174,7 @@ type diagnosis struct {
 	Nodes  []nodeReport `json:"nodes"`
 	Votes  int          `json:"votes"`
 	Quorum int          `json:"quorum"`
-	Advice []string     `json:"advice,omitempty"` // about all of them together
+	Advice []string     `json:"advice,omitempty"` // about all nodes together
 	jsonFailure
 }
 
@@ -193,9 +197,9 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 	d := diagnosis{Quorum: len(status)/2 + 1}
 	switch n := len(status); {
 	case n == 1:
-		d.Advice = append(d.Advice, "one node alone tolerates no failure, and has no other clock to compare its own with; use three or five")
+		d.Advice = append(d.Advice, "one node alone tolerates no failure, and there is no other clock to compare its clock with; use three or five nodes")
 	case n%2 == 0:
-		d.Advice = append(d.Advice, fmt.Sprintf("%d nodes tolerate no more failures than %d would; leave one out, or add one", n, n-1))
+		d.Advice = append(d.Advice, fmt.Sprintf("%d nodes tolerate no more failures than %d would; remove one, or add one", n, n-1))
 	}
 	for _, s := range status {
 		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
@@ -253,13 +257,13 @@ func (d diagnosis) print(out io.Writer) error {
 	}
 	mark, say := "✓", "a quorum"
 	if d.Votes < d.Quorum {
-		mark, say = "✗", "no quorum, so nothing is granted"
+		mark, say = "✗", "no quorum, so no lock can be acquired"
 	}
 	_, err := fmt.Fprintf(out, "%s %d of %s %s, and it takes %d: %s\n", mark, d.Votes, plural(len(d.Nodes), "node"), votes(d.Votes), d.Quorum, say)
 	return err
 }
 
-// votes is the verb for so many nodes.
+// votes returns the verb for n nodes.
 func votes(n int) string {
 	if n == 1 {
 		return "votes"

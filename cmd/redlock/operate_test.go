@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// What a newcomer does: five fresh servers, doctor says why nothing is granted, enroll ends it.
+// What a new user does: on five new servers, doctor says why nothing is granted, and enroll ends that.
 func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	code, out, _ := run(t, "doctor", nodes(f))
@@ -83,7 +83,7 @@ func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
 	code, out, _ := run(t, "doctor", nodes(f))
 	require.Equal(t, 1, code)
 	require.Equal(t, 2, strings.Count(out, "docs/operations.md has the rights"), out)
-	require.Contains(t, out, "it fails at what a lock needs", "where the scripts that others use fail")
+	require.Contains(t, out, "a command that a lock needs fails", "if it is a script that is used under contention")
 	require.Contains(t, out, "✗ 1 of 3 nodes vote")
 	require.Empty(t, keysOf(t, f, "doctor/*"))
 }

@@ -27,7 +27,7 @@ func pidIn(t *testing.T, file string) (pid int) {
 	return pid
 }
 
-// isDead says so also of a process that nobody has waited for.
+// isDead is true for a zombie too.
 func isDead(pid int) bool {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ")
@@ -42,7 +42,7 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 	eventually(t, "the end of the command", func() bool { return isDead(pid) })
 }
 
-// The kernel kills the command itself; what the command started is the guard's to kill.
+// The kernel kills the command itself. The guard kills the processes that the command started.
 func TestWhatTheCommandStartedDiesWithRedlock(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	file := filepath.Join(t.TempDir(), "pid")
@@ -55,7 +55,7 @@ func TestWhatTheCommandStartedDiesWithRedlock(t *testing.T) {
 	eventually(t, "the end of what the command started", func() bool { return isDead(pid) })
 }
 
-// What the command leaves behind when it ends well is its own affair, and the guard's no more.
+// If the command ends normally, the guard does not kill what it leaves behind.
 func TestTheGuardEndsWithTheCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	code, _, errs := run(t, "run", "--nodes=embedded", "k", "--", "sh", "-c", `sleep 30 >/dev/null 2>&1 </dev/null & echo $! >"$0"`, file)

@@ -13,16 +13,16 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// reachTime bounds the look at one node that could not be connected to.
+// reachTime is the time to find out why one node could not be connected to.
 const reachTime = 2 * time.Second
 
 var (
-	errSpeaksPlain = errors.New("it speaks plain Redis there and no TLS; write redis:// in place of rediss://, or give its TLS port")
-	errSpeaksTLS   = errors.New("it speaks TLS there; write rediss:// in place of redis://, or give its plain port")
+	errSpeaksPlain = errors.New("it speaks plain Redis there and no TLS; write redis:// instead of rediss://, or give its TLS port")
+	errSpeaksTLS   = errors.New("it speaks TLS there; write rediss:// instead of redis://, or give its plain port")
 )
 
-// reach looks why nodes could not be connected to: whether TLS meets a plain port, or the reverse, or nobody answers.
-// It says so in the status.
+// reach finds out why nodes could not be connected to: a TLS client on a plain port, the reverse, or no answer. It
+// writes the reason into the status.
 func reach(ctx context.Context, nodes []redlock.Node, status []redlock.NodeStatus) {
 	var wg sync.WaitGroup
 	for i := range nodes {
@@ -40,7 +40,7 @@ func reach(ctx context.Context, nodes []redlock.Node, status []redlock.NodeStatu
 	wg.Wait()
 }
 
-// reachNode is nil where it finds nothing that the client does not say itself.
+// reachNode returns nil if it finds no more than the client already reported.
 func reachNode(ctx context.Context, raw string) error {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
@@ -66,7 +66,7 @@ func reachNode(ctx context.Context, raw string) error {
 		}
 	}
 	if scheme == "redis" {
-		// Nothing is sent over it, so it need not be the right server's.
+		// Nothing is sent over this connection, so the certificate does not matter.
 		if tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) == nil {
 			return errSpeaksTLS
 		}
@@ -76,7 +76,7 @@ func reachNode(ctx context.Context, raw string) error {
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		return nil
 	}
-	if _, err := conn.Read(answer); err == nil && (answer[0] == '+' || answer[0] == '-') { // PONG, or that it wants a login
+	if _, err := conn.Read(answer); err == nil && (answer[0] == '+' || answer[0] == '-') { // PONG, or a demand to log in
 		return errSpeaksPlain
 	}
 	return nil

@@ -20,19 +20,19 @@ func newRelease() *cobra.Command {
 	o := &releaser{}
 	cmd := &cobra.Command{
 		Use:   "release --force [flags] KEY",
-		Short: "Delete a lock, whoever holds it, after saying who",
-		Long: `Deletes KEY from every node, whoever holds it. Use it where you know that the holder is gone for good and would
-not wait for the lease to expire.
+		Short: "Delete a lock, whoever holds it, and show who held it",
+		Long: `Deletes KEY from every node, whoever holds it. Use it if you know that the holder is gone for good, and you do not
+want to wait until the lease expires.
 
-A holder that lives does not hear of it: it may believe until its next renewal, and another may have the lock by
-then. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that compares fencing
-tokens is safe from both; they go on growing.
+A holder that is still alive is not notified. It may believe that it holds the lock until its next renewal, and by then
+another client may hold it. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that
+compares fencing tokens is safe from both. Fencing tokens continue to grow.
 
-A key is deleted only if it is a lock of this library: 32 hexadecimal digits that expire. Anything else may be data of
-yours under the same name. If it is the lock of another library, --foreign deletes it too. A key that is no string is
+redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits that expire. Anything else may be other
+data with the same name. If it is a lock of another library, --foreign deletes it too. A key that is not a string is
 never deleted.
 
-Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is no lock.`,
+Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock.`,
 		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly",
 		Args: func(cmd *cobra.Command, keys []string) error {
 			if len(keys) > 1 {
@@ -42,14 +42,14 @@ Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the ke
 		},
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			if !o.force {
-				return usage("it would take the lock from whoever holds it; say --force if that is what you want")
+				return usage("this would take the lock away from its holder; add --force to do it")
 			}
 			return o.release(cmd.Context(), cmd.OutOrStdout(), keys[0])
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.force, "force", false, "yes, from whoever holds it")
-	cmd.Flags().BoolVar(&o.foreign, "foreign", false, "also what this library did not write")
+	cmd.Flags().BoolVar(&o.force, "force", false, "take the lock away, whoever holds it")
+	cmd.Flags().BoolVar(&o.foreign, "foreign", false, "delete it even if this library did not write it")
 	return cmd
 }
 
@@ -100,25 +100,25 @@ func (o *releaser) release(ctx context.Context, out io.Writer, key string) error
 	return nil
 }
 
-// isLock refuses to delete what may be no lock at all.
+// isLock returns an error if the key may not be a lock.
 func (o *releaser) isLock(s *redlock.State) error {
 	for _, n := range s.Nodes {
 		switch {
 		case !n.Held:
 		case n.Token == "":
-			return usage("on %s the key of %q is no string, so no lock; delete it by hand, or use another name", n.Node, s.Name)
+			return usage("on %s the key of %q is not a string, so not a lock; delete it by hand, or use another name", n.Node, s.Name)
 		case o.foreign || isToken(n.Token) && n.Remaining >= 0:
 		case n.Remaining < 0:
-			return usage("on %s the key of %q never expires, so this library did not write it: it may be no lock; say --foreign to delete it all the same", n.Node, s.Name)
+			return usage("on %s the key of %q never expires, so this library did not write it: it may not be a lock; add --foreign to delete it anyway", n.Node, s.Name)
 		default:
-			return usage("on %s the key of %q holds %s, and no owner token of this library: it may be no lock; "+
-				"say --foreign to delete it all the same", n.Node, s.Name, plural(len(n.Token), "byte"))
+			return usage("on %s the key of %q holds %s, and no owner token of this library: it may not be a lock; "+
+				"add --foreign to delete it anyway", n.Node, s.Name, plural(len(n.Token), "byte"))
 		}
 	}
 	return nil
 }
 
-// isToken reports whether it could be an owner token of this library: see redlock.Lease.Token.
+// isToken reports whether s has the form of an owner token of this library; see redlock.Lease.Token.
 func isToken(s string) bool {
 	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -15,35 +15,37 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-const runHelp = `Runs CMD while holding the lock on KEY, or on all of several KEYs, and renews it as long as CMD runs.
+const runHelp = `Acquires the lock on KEY, or on all KEYs at once, runs CMD, and renews the lease while CMD runs.
 
-CMD has our standard streams, and finds in its environment
-  REDLOCK_KEY    the key; several are one a line
+CMD uses redlock's standard input, output and error. Its environment contains
+  REDLOCK_KEY    the key; if there are several, one per line
   REDLOCK_FENCE  the fencing token, larger than that of every earlier holder, for a resource that can refuse smaller ones
   REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock
 
-INT, TERM, HUP, QUIT, USR1 and USR2 sent to redlock are passed on. In the foreground of a terminal CMD stays in
-redlock's process group, so that it can use the terminal; what is typed there (INT, QUIT) reaches it directly, and
-is not passed on a second time. Elsewhere it has a process group of its own; INT, TERM, HUP and QUIT go to all of
-it, USR1 and USR2 to CMD alone.
+Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
+  In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT or
+  QUIT reaches it directly and is not passed on again.
+  Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
 
-If the lease can no longer be renewed, CMD gets TERM, and KILL after --kill-after, before the lease ends and
-another can have the lock. Its process group gets the same. At a terminal, where there is none, CMD alone does:
-what it started must end with it.
+If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
+lease ends and another client can get the lock. At a terminal only CMD gets them: processes that it started must end
+with it.
 
-If the lock is taken away (redlock release --force, or somebody deleted its keys), redlock hears of it at its next
-renewal, and CMD gets TERM, and KILL after --kill-after or when the lease would have ended, whichever is sooner. That
-may be too late: another may have the lock as soon as it was taken away.
+If the lock is taken away (by redlock release --force, or because its keys were deleted), redlock notices at the next
+renewal. CMD then gets TERM. It gets KILL after --kill-after, or when the lease would have ended, whichever comes first.
+This may be too late: another client can get the lock as soon as it is taken away.
 
-If redlock itself is killed (kill -9), CMD and its process group are killed too, by a second process that waits for
-that. This cannot be guaranteed where that process is killed as well, or redlock is killed in the moment in which it
-starts CMD; for what leaves the group (setsid, a daemon); at a terminal, where CMD alone is killed; and on Windows. CMD
-can then run on for longer than the lease: give the fencing token to what it works on.
+If redlock itself is killed (kill -9), a second process kills CMD and its process group. This does not work
+  - if the second process is killed too, or redlock is killed at the moment at which it starts CMD;
+  - for processes that leave the group (setsid, daemons);
+  - at a terminal, where only CMD is killed;
+  - on Windows.
+CMD can then run for longer than the lease. Pass the fencing token to the resource that CMD works on.
 
---at-least keeps the lock for that long, whatever CMD does: with a schedule, a little less than its interval. Without
-it, a host whose clock is late, or that starts again, would find the lock of a short job free, and run the job again.
+--at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a little less than its
+interval. Otherwise a short job could run twice: a host whose clock is late, or that restarts, finds the lock free.
 
-Exit code: CMD's own (128+n if a signal ended it), or
+Exit code: the exit code of CMD (128+n if a signal ended it), or
    64  usage                                 75  held by another within --wait
    69  no quorum of nodes within --wait      76  lease lost, CMD killed
   126  CMD cannot be executed               127  CMD was not found
@@ -58,7 +60,7 @@ type runOptions struct {
 	patience waiting
 	keys     []string
 	path     string   // of the command
-	argv     []string // of the command, its name as given
+	argv     []string // of the command, with its name as given
 	stderr   io.Writer
 }
 
@@ -77,16 +79,16 @@ func newRun() *cobra.Command {
 	}
 	o.flags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (ask once), a duration or forever")
-	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL when the lease is going to be lost")
-	flags.DurationVar(&o.atLeast, "at-least", 0, "keep the lock for at least this long, also when CMD ends sooner")
+	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
+	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
+	flags.DurationVar(&o.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
 
 // A waiting says how long to wait for the lock.
 type waiting struct {
-	once    bool          // ask once
+	once    bool          // try once
 	atMost  time.Duration // 0: forever
 	written string
 }
@@ -104,13 +106,13 @@ func parseWait(s string) (waiting, error) {
 	return w, nil
 }
 
-// margin is what is kept between KILL and the end of the validity: time for the signal to arrive, and for
-// a timer that is late. The lease's own context ends nearer to the end than that.
+// margin is the time between KILL and the end of the validity. It covers the delivery of the signal and a late timer.
+// The context of the lease ends later than that.
 func margin(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 20*time.Millisecond), 200*time.Millisecond)
 }
 
-// parse checks all that can be checked before the lock is asked for.
+// parse checks everything that can be checked without the nodes.
 func (o *runOptions) parse(args []string, dash int) (err error) {
 	switch {
 	case dash < 0:
@@ -137,10 +139,10 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	return err
 }
 
-// checkTimes holds for leases of this length.
+// checkTimes checks --kill-after against the length of a lease.
 func (o *runOptions) checkTimes(ttl time.Duration) error {
-	// In ordinary times a lease runs down to two thirds of its TTL. TERM at more than half would leave no
-	// time for a renewal to be tried again.
+	// A lease that is renewed normally never has less than two thirds of its TTL left. If TERM came while half of it is
+	// left, there would be no time to try a renewal again.
 	switch {
 	case o.killAfter < 0:
 		return usage("--kill-after %v is negative", o.killAfter)
@@ -153,7 +155,7 @@ func (o *runOptions) checkTimes(ttl time.Duration) error {
 	return nil
 }
 
-// findCommand says 126 and 127 as a shell does.
+// findCommand fails with 126 and 127, as a shell does.
 func findCommand(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
@@ -171,7 +173,7 @@ func findCommand(name string) (string, error) {
 	return "", &exitError{exitNotExecutable, fmt.Errorf("%q cannot be executed: %w", name, err)}
 }
 
-// environment is what the command finds on top of ours.
+// environment returns what is added to the environment of the command.
 func environment(l *redlock.Lease) []string {
 	return []string{
 		"REDLOCK_KEY=" + strings.Join(l.Names(), "\n"),
@@ -180,7 +182,7 @@ func environment(l *redlock.Lease) []string {
 	}
 }
 
-// acquire waits for the lock as long as was asked for. Its error has an exit code.
+// acquire waits for the lock as long as --wait says. Its error has an exit code.
 func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.Lease, error) {
 	if o.patience.once {
 		lease, err := lock.TryAcquire(ctx)
@@ -208,7 +210,7 @@ func (o *runOptions) explain(ctx context.Context, err error) error {
 	case o.patience.once:
 	case errors.As(err, &round):
 		err = fmt.Errorf("%w (--wait %s)", round, o.patience.written)
-	case errors.Is(err, context.DeadlineExceeded): // and no round was: nobody could say whether it is held
+	case errors.Is(err, context.DeadlineExceeded): // no round was completed, so nobody knows whether it is held
 		return &exitError{exitNoQuorum, fmt.Errorf("no node answered within --wait %s", o.patience.written)}
 	}
 	return failure(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// The command hears TERM and can tidy up; one that does not heed it is killed.
+// The command gets TERM and can clean up. If it ignores TERM, it is killed.
 func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	ready := filepath.Join(t.TempDir(), "ready")
@@ -32,7 +32,7 @@ func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
 	}
 }
 
-// The command ends before the next renewal: the release tells.
+// The command ends before the next renewal, so the release finds out.
 func TestALockThatWasTakenAwayIsNoSuccessThoughTheCommandEnded(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	dir := t.TempDir()

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// try does on each node what a lock needs: what the node's user may not do shows only where it is done. Problems go
-// into the status.
+// try executes on each node every command that a lock needs. This is the only way to find missing rights of the node's
+// user. It writes problems into the status.
 func try(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
 	problems, err := client.Trial(ctx)
 	if err != nil {
@@ -19,14 +20,14 @@ func try(ctx context.Context, client *redlock.Client, status []redlock.NodeStatu
 	}
 	for i, problem := range problems {
 		if problem != nil && status[i].Err == nil {
-			status[i].Err = fmt.Errorf("it fails at what a lock needs: %w", problem)
+			status[i].Err = fmt.Errorf("a command that a lock needs fails: %w", problem)
 		}
 	}
 	return nil
 }
 
-// awaitFree waits until no node has the name, so that nothing of ours is left behind: after a release a node may
-// keep the key for a client that waited and gave up, until that client says so, or for a tenth of a second.
+// awaitFree waits until no node has the name, so that bench leaves nothing behind. After a release a node may reserve
+// the key for a waiter that gave up, until that client withdraws or the reservation expires.
 func awaitFree(ctx context.Context, client *redlock.Client, name string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -38,15 +39,15 @@ func awaitFree(ctx context.Context, client *redlock.Client, name string) {
 		if !slices.ContainsFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Held || n.Reserved }) {
 			return
 		}
-		sleep(ctx, 5*time.Millisecond)
+		_ = sleep.For(ctx, 5*time.Millisecond)
 	}
 }
 
-// remedy follows what a server says that lets its user do too little.
+// remedy returns a hint if the problem is a missing right of the node's user.
 func remedy(problem string) string {
 	for _, sign := range []string{"NOPERM", "no permissions", "can't run this command"} {
 		if strings.Contains(problem, sign) {
-			return "; docs/operations.md has the rights that its user must have; where they are for keys with a prefix, give --prefix"
+			return "; docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"
 		}
 	}
 	return ""

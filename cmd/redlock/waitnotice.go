@@ -9,22 +9,23 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// noticeAfter is how long a wait may last without a word.
+// noticeAfter is how long a wait may last without a message.
 const noticeAfter = time.Second
 
-// A waitNotice says on standard error what redlock run waits for: once that another holds the lock, and once that
-// too few nodes vote.
+// A waitNotice prints on standard error what redlock run waits for: at most once that another client holds the lock,
+// and at most once that too few nodes vote.
 type waitNotice struct {
 	o    *runOptions
 	last atomic.Pointer[error] // the last refusal
 }
 
-// refused is the client's hook.
+// refused is a hook of the client.
 func (w *waitNotice) refused(_ []string, err error) { w.last.Store(&err) }
 
-// start begins to watch the wait. What it returns ends that, and returns when nothing more will be said.
+// start begins to watch the wait. stop ends that; after it has returned, nothing more is printed.
 func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop func()) {
 	if w.o.json || w.o.patience.once {
 		return func() {}
@@ -33,8 +34,8 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		said := map[bool]bool{} // by whether it was of a held lock
-		for len(said) < 2 && sleep(ctx, noticeAfter) {
+		said := map[bool]bool{} // true: that the lock is held; false: that there is no quorum
+		for len(said) < 2 && sleep.For(ctx, noticeAfter) == nil {
 			refusal := w.last.Load()
 			if refusal == nil {
 				continue
@@ -60,7 +61,7 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 	return func() { cancel(); <-done }
 }
 
-// held says who is in the way. Nothing: nobody is, or no longer.
+// held describes the holder. It returns "" if there is none, or none any more.
 func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 	for _, key := range w.o.keys {
 		state, _ := client.Inspect(ctx, key)
@@ -73,7 +74,7 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 	return ""
 }
 
-// ownerShort is an owner token of which too little is shown to release the lock with.
+// ownerShort shortens an owner token, so that it cannot be used to release the lock.
 func ownerShort(token string) string {
 	if token = oneLine(token); len(token) > 8 {
 		return token[:8] + "…"
@@ -81,7 +82,7 @@ func ownerShort(token string) string {
 	return "another"
 }
 
-// outage says which nodes do not vote and why.
+// outage describes which nodes do not vote, and why.
 func outage(ctx context.Context, client *redlock.Client) string {
 	status := client.Status(ctx)
 	why := reasons{all: len(status)}
@@ -91,8 +92,8 @@ func outage(ctx context.Context, client *redlock.Client) string {
 			vote++
 			continue
 		}
-		problem, confined := problemOf(s.Err)
-		quarantined = quarantined || confined
+		problem, inQuarantine := problemOf(s.Err)
+		quarantined = quarantined || inQuarantine
 		why.add(s.Name, problem)
 	}
 	if vote == len(status) {
@@ -100,12 +101,12 @@ func outage(ctx context.Context, client *redlock.Client) string {
 	}
 	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote), len(status)/2+1, why.String())
 	if quarantined {
-		text += "; they are new, or may have forgotten leases: if no client can have one, `redlock enroll` ends the quarantine now"
+		text += "; nodes in quarantine are new, or may have forgotten leases: if no lease can exist, `redlock enroll` ends it now"
 	}
 	return text
 }
 
-// reasons are why some of all nodes do not do something. What several have in common is said once.
+// reasons collects why some of the nodes fail. Nodes with the same reason share one entry.
 type reasons struct {
 	all   int
 	texts []string
@@ -134,7 +135,7 @@ func (r *reasons) String() string {
 	return strings.Join(said, "; ")
 }
 
-// problemOf is why a node does not vote, in few words.
+// problemOf describes in a few words why a node does not vote.
 func problemOf(err error) (text string, quarantined bool) {
 	var quarantine *redlock.QuarantineError
 	if errors.As(err, &quarantine) {

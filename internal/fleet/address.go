@@ -14,7 +14,7 @@ import (
 // An address is where a server listens: "tcp" and host:port, or "unix" and a path.
 type address struct {
 	network, at string
-	password    string // what --requirepass in Options.Args set
+	password    string // from --requirepass in Options.Args
 }
 
 // url returns the address as redis://… or unix://….
@@ -29,7 +29,7 @@ func (a address) url() string {
 	return u.String()
 }
 
-// dial opens a logged-in connection. Each command on it may take until patience, and no longer.
+// dial opens a logged-in connection. Each command on it times out after patience.
 func (a address) dial(ctx context.Context, patience time.Duration) (redis.Conn, error) {
 	options := []redis.DialOption{
 		redis.DialConnectTimeout(patience),
@@ -42,7 +42,7 @@ func (a address) dial(ctx context.Context, patience time.Duration) (redis.Conn, 
 	return redis.DialContext(ctx, a.network, a.at, options...)
 }
 
-// ping asks once.
+// ping sends one PING.
 func (a address) ping(ctx context.Context) error {
 	conn, err := a.dial(ctx, time.Second)
 	if err != nil {
@@ -53,7 +53,7 @@ func (a address) ping(ctx context.Context) error {
 	return err
 }
 
-// awaitPing asks until the server answers PONG, dead is closed, or ctx ends.
+// awaitPing pings until the server answers PONG, dead is closed, or ctx ends.
 func (a address) awaitPing(ctx context.Context, dead <-chan struct{}) error {
 	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		err := a.ping(ctx)
@@ -70,11 +70,9 @@ func (a address) awaitPing(ctx context.Context, dead <-chan struct{}) error {
 	}
 }
 
-// errDied: the server ended before it answered PING.
 var errDied = errors.New("the server ended before it answered PING")
 
-// passwordOf finds --requirepass among arguments of redis-server, so that the fleet can log in where the
-// tests want a password.
+// passwordOf finds --requirepass in the arguments of redis-server, so that the fleet can log in.
 func passwordOf(args []string) string {
 	for i := 0; i+1 < len(args); i++ {
 		if strings.EqualFold(args[i], "--requirepass") {

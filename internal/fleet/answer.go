@@ -18,69 +18,71 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// An Identity is what an embedded server says of itself.
+// An Identity is what an embedded server reports about itself.
 type Identity struct {
 	RunID     string    // 40 hexadecimal characters; "" means a random one
 	Version   string    // "" means 7.0.15
 	Port      int       // tcp_port in INFO
 	StartedAt time.Time // for uptime_in_seconds; zero means now
-	Fsync     string    // appendfsync of its append-only file; "" means that it has none
+	Fsync     string    // appendfsync of its append-only file; "" means that it has no such file
 	Evicted   int64     // evicted_keys
 
 	History string // master_replid, 40 hexadecimal characters; "" means a random one
-	// Before is master_replid2: the history that a promoted replica goes on from, up to BeforeOffset. "" means none.
+	// Before is master_replid2: the history that a promoted replica continues, up to BeforeOffset. "" means none.
 	Before       string
 	BeforeOffset int64
 }
 
-// NewRunID returns a random run id, as a Redis server makes one at every start.
+// NewRunID returns a random run id. A Redis server makes a new one at every start.
 func NewRunID() string {
 	var id [20]byte
-	_, _ = rand.Read(id[:]) // never fails: crypto/rand
+	_, _ = rand.Read(id[:]) // crypto/rand never fails
 	return hex.EncodeToString(id[:])
 }
 
-// ServerCommands are the answers that [AnswerServerCommands] put in.
+// ServerCommands are the commands that [AnswerServerCommands] has added.
 type ServerCommands struct {
 	redis   *miniredis.Miniredis
 	server  *server.Server
-	nonce   string // names our own announcements, so that no client can make one up
+	nonce   string // marks our announcements, so that no client can forge one
 	scripts scripts
 
-	asking sync.Mutex // guards nested: what the hook saw a script's peer keep
-	nested any
+	asking sync.Mutex // guards nested
+	nested any        // the context of a script's peer, as the hook saw it
 
-	mu       sync.Mutex // guards what follows and the fields of each client; nothing but idle waits under it
+	mu       sync.Mutex // guards what follows and the fields of each client; only idle waits under it
 	id       Identity
 	idle     *sync.Cond // a client's command has ended
 	lastID   int64
 	byPeer   map[*server.Peer]*client
 	byID     map[int64]*client
-	awaiting map[string]*announcedConn // served, their announcement not yet read
+	awaiting map[string]*announcedConn // connections whose announcement has not been read
 }
 
-// A client is a connection that was served by us, or has asked for its id.
+// A client is a connection that was opened by Serve, or that has asked for its id.
 type client struct {
 	id     int64
-	conn   net.Conn // nil: served by miniredis alone, and can be closed only at its next command
+	conn   net.Conn // nil: not opened by Serve, so it can be closed only at its next command
 	killed bool
 	busy   bool // a command is being executed
 
-	refused []string // commands; not written after it was made
+	refused []string // forbidden commands; never changes
 }
 
 const noPermission = "NOPERM this user has no permissions to access one of the channels used as arguments"
 
-// AnswerServerCommands makes m answer what miniredis lacks and a Redis 7.0 server knows: INFO with its
-// server, memory, replication and other sections, CLIENT ID, CLIENT KILL ID, ROLE and CONFIG GET. They
-// work in MULTI and, as far as Redis allows them there, in Lua; only CLIENT KILL is refused in MULTI, where
-// Redis would kill at EXEC. m is started, without a listener, if it was not. Close of m takes the answers away; after Restart, call it again. It takes m's pre-hook.
+// AnswerServerCommands adds commands to m that Redis 7.0 has and miniredis lacks: INFO with its server, memory,
+// replication and other sections, CLIENT ID, CLIENT KILL ID, ROLE and CONFIG GET. They work in MULTI and, where Redis
+// allows them, in Lua. Only CLIENT KILL is refused in MULTI; Redis would kill at EXEC.
 //
-// It may be called in a testing/synctest bubble. Use the Dial or Serve of what it returns where CLIENT
-// KILL is to close the connection at once, as Redis does; on other connections the kill forbids every
-// further command, and the connection closes at the next one.
+// If m was not started, it is started without a listener. Closing m removes the commands; call it again after Restart.
+// It uses the pre-hook of m.
+//
+// It may be called in a testing/synctest bubble. On connections from the Dial or Serve of its result, CLIENT KILL
+// closes the connection at once, as Redis does. On other connections the kill forbids all further commands, and the
+// connection closes at the next one.
 func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
-	if m.Server() == nil { // Dial starts it, and nothing else does without a port
+	if m.Server() == nil { // only Dial starts it without a port
 		if conn, err := m.Dial(); err == nil {
 			_ = conn.Close()
 		}
@@ -106,49 +108,48 @@ func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
 	return s
 }
 
-// Identity returns what the server says of itself.
+// Identity returns what the server reports about itself.
 func (s *ServerCommands) Identity() Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.id
 }
 
-// Change changes what the server says of itself from now on.
+// Change changes what the server reports about itself from now on.
 func (s *ServerCommands) Change(change func(*Identity)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.id)
 }
 
-// Dial returns the client's end of a new connection in memory.
+// Dial returns the client's end of a new in-memory connection.
 func (s *ServerCommands) Dial() (net.Conn, error) {
 	near, far := net.Pipe()
 	s.Serve(far)
 	return near, nil
 }
 
-// Serve serves conn in a goroutine of miniredis, which ends when conn or the server closes. The commands named are
-// refused there, also in scripts, as to a user who may not use their channels; in upper case.
+// Serve serves conn in a goroutine of miniredis, which ends when conn or the server closes. The refused commands, in
+// upper case, fail on this connection and in its scripts, as for a user without rights for their channels.
 func (s *ServerCommands) Serve(conn net.Conn, refused ...string) {
 	s.server.ServeConn(s.announce(conn, refused))
 }
 
-// hook runs before every command, also before those that a script calls, which come from a Peer of their
-// own with the server locked. It answers by commands that miniredis has, ECHO and EVAL, because these
-// know how to queue in MULTI and what a script may call.
+// hook runs before every command, including those of a script, which come from a separate Peer with the server locked.
+// It answers with the commands ECHO and EVAL of miniredis, because these handle MULTI and the limits of scripts.
 func (s *ServerCommands) hook(peer *server.Peer, cmd string, args ...string) bool {
 	if cmd == announcement && len(args) == 2 && args[0] == s.nonce {
 		s.enter(peer, args[1])
 		return true
 	}
 	if cmd == announcement && len(args) == 1 && args[0] == s.nonce {
-		s.nested = peer.Ctx // s.asking is held by who dispatched this
+		s.nested = peer.Ctx // the dispatcher holds s.asking
 		peer.WriteOK()
 		return true
 	}
 	if !s.begin(peer, cmd) {
 		peer.Close()
-		return true // no reply: it is dead
+		return true // no reply: the client was killed
 	}
 	if slices.Contains(s.refusedTo(peer), cmd) {
 		return s.refuse(peer, noPermission)
@@ -177,7 +178,7 @@ func (s *ServerCommands) script(peer *server.Peer, lua string, args ...string) {
 	s.server.Dispatch(peer, append([]string{"EVAL", lua, "0"}, args...))
 }
 
-// refuse replies by a script for the sake of MULTI.
+// refuse replies with an error, by a script, so that it works in MULTI.
 func (s *ServerCommands) refuse(peer *server.Peer, why string) bool {
 	s.script(peer, "return redis.error_reply(ARGV[1])", why)
 	return true
@@ -187,7 +188,7 @@ var yesNo = map[bool]string{true: "yes", false: "no"}
 
 func (s *ServerCommands) config(peer *server.Peer, args []string) bool {
 	if len(args) < 2 || !strings.EqualFold(args[0], "GET") {
-		return s.refuse(peer, "ERR CONFIG of the embedded server knows GET alone")
+		return s.refuse(peer, "ERR CONFIG of the embedded server knows only GET")
 	}
 	var found []string
 	id := s.Identity()
@@ -227,14 +228,14 @@ func (s *ServerCommands) client(peer *server.Peer, args []string) bool {
 			return s.refuse(peer, err.Error())
 		}
 		s.script(peer, "return tonumber(ARGV[1])", strconv.Itoa(s.kill(peer, id, skipMe)))
-		s.bury(peer, id, skipMe)
+		s.killSelf(peer, id, skipMe)
 	default:
 		return false // SETNAME, GETNAME
 	}
 	return true
 }
 
-// killFilter reads ID n [SKIPME yes|no].
+// killFilter parses ID n [SKIPME yes|no].
 func killFilter(args []string) (id int64, skipMe bool, err error) {
 	skipMe = true
 	if len(args) == 0 || len(args)%2 != 0 {

@@ -11,17 +11,17 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// announcement is a command that no client sends: an [announcedConn] puts it before the client's first
-// byte, so that the hook, which sees a Peer and not its connection, learns which belong together.
+// announcement is a command that no client sends. An [announcedConn] inserts it before the client's first byte. The
+// hook sees only a Peer, and learns from the announcement which connection belongs to it.
 const announcement = "FLEET.ANNOUNCE"
 
-// An announcedConn is the server's end of a connection that we serve.
+// An announcedConn is the server's end of a connection of Serve.
 type announcedConn struct {
 	net.Conn
 	commands *ServerCommands
 	key      string
 	refused  []string
-	unread   []byte  // of the announcement; read by miniredis's one reader
+	unread   []byte  // rest of the announcement; only miniredis's reader uses it
 	client   *client // guarded by commands.mu; nil until the announcement was executed
 }
 
@@ -45,7 +45,7 @@ func (a *announcedConn) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
-// Write carries a reply, so the command has been executed.
+// Write sends a reply, so the command has been executed.
 func (a *announcedConn) Write(p []byte) (int, error) {
 	a.commands.mu.Lock()
 	if a.client != nil {
@@ -56,7 +56,7 @@ func (a *announcedConn) Write(p []byte) (int, error) {
 	return a.Conn.Write(p)
 }
 
-// enter executes an announcement. Ids are given in the order of accepting, as Redis does.
+// enter executes an announcement. Ids are in the order in which connections were accepted, as in Redis.
 func (s *ServerCommands) enter(peer *server.Peer, key string) {
 	s.mu.Lock()
 	a := s.awaiting[key]
@@ -65,7 +65,7 @@ func (s *ServerCommands) enter(peer *server.Peer, key string) {
 		s.mu.Unlock()
 		return
 	}
-	id, _ := strconv.ParseInt(key, 10, 64) // the key is one we made
+	id, _ := strconv.ParseInt(key, 10, 64) // we made the key
 	a.client = &client{id: id, conn: a.Conn, refused: a.refused}
 	s.register(peer, a.client)
 	s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *ServerCommands) register(peer *server.Peer, c *client) {
 	})
 }
 
-// refusedTo is what this connection may not use.
+// refusedTo returns the commands that this connection may not use.
 func (s *ServerCommands) refusedTo(peer *server.Peer) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,28 +94,27 @@ func (s *ServerCommands) refusedTo(peer *server.Peer) []string {
 	return nil
 }
 
-// known says whether the peer is a connection, not a script.
+// known reports whether the peer is a connection, not a script.
 func (s *ServerCommands) known(peer *server.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byPeer[peer] != nil
 }
 
-// circumstances says whether a command comes from a script, whether it will be queued by MULTI, and whether the
-// connection is one that subscribes. They stand in what miniredis keeps with the peer and shows nobody; where a later miniredis keeps it otherwise,
-// a test of ours fails.
+// circumstances reports whether a command comes from a script, whether MULTI will queue it, and whether the connection
+// has subscriptions. It reads private fields of miniredis. A test fails if a later miniredis changes them.
 func circumstances(peer *server.Peer) (script, multi, subscribed bool) {
-	kept := reflect.Indirect(reflect.ValueOf(peer.Ctx))
-	if kept.Kind() != reflect.Struct {
+	fields := reflect.Indirect(reflect.ValueOf(peer.Ctx))
+	if fields.Kind() != reflect.Struct {
 		return false, false, false
 	}
-	nested, queue := kept.FieldByName("nested"), kept.FieldByName("transaction")
-	subscriber := kept.FieldByName("subscriber")
+	nested, queue := fields.FieldByName("nested"), fields.FieldByName("transaction")
+	subscriber := fields.FieldByName("subscriber")
 	return nested.Kind() == reflect.Bool && nested.Bool(), queue.Kind() == reflect.Slice && !queue.IsNil(),
 		subscriber.Kind() == reflect.Pointer && !subscriber.IsNil()
 }
 
-// begin says whether the peer may execute the command.
+// begin reports whether the peer may execute the command.
 func (s *ServerCommands) begin(peer *server.Peer, cmd string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,12 +125,12 @@ func (s *ServerCommands) begin(peer *server.Peer, cmd string) bool {
 	if c.killed {
 		return false
 	}
-	// Nobody waits for a command that waits itself, nor for one that might be a kill waiting for us.
+	// A kill does not wait for a command that blocks, nor for a CLIENT command, which may be a kill that waits for us.
 	c.busy = c.conn != nil && cmd != "CLIENT" && !blocks(cmd)
 	return true
 }
 
-// blocks says whether a command may wait for other clients, or sends no reply of its own.
+// blocks reports whether a command may wait for other clients, or sends no direct reply.
 func blocks(cmd string) bool {
 	switch cmd {
 	case "BLPOP", "BRPOP", "BRPOPLPUSH", "BLMOVE", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP", "XREAD", "XREADGROUP":
@@ -152,8 +151,8 @@ func (s *ServerCommands) idOf(peer *server.Peer) int64 {
 	return c.id
 }
 
-// kill returns how many clients it killed. When it returns, no command of the killed client is being
-// executed, and none will be: that is what a CLIENT KILL is used for.
+// kill returns how many clients it killed. When it returns, no command of the killed client is being executed, and none
+// will be. Clients rely on that.
 func (s *ServerCommands) kill(by *server.Peer, id int64, skipMe bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +163,7 @@ func (s *ServerCommands) kill(by *server.Peer, id int64, skipMe bool) int {
 	case c == s.byPeer[by] && skipMe:
 		return 0
 	case c == s.byPeer[by]:
-		return 1 // bury comes after the reply
+		return 1 // killSelf comes after the reply
 	}
 	c.killed = true
 	if c.conn != nil {
@@ -176,8 +175,8 @@ func (s *ServerCommands) kill(by *server.Peer, id int64, skipMe bool) int {
 	return 1
 }
 
-// bury ends a client that has killed itself, if it has.
-func (s *ServerCommands) bury(peer *server.Peer, id int64, skipMe bool) {
+// killSelf ends a client that has killed itself.
+func (s *ServerCommands) killSelf(peer *server.Peer, id int64, skipMe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.byPeer[peer]; c != nil && c.id == id && !skipMe {
@@ -186,7 +185,7 @@ func (s *ServerCommands) bury(peer *server.Peer, id int64, skipMe bool) {
 	}
 }
 
-// info renders the sections asked for; none, "default", "all" and "everything" mean each of them.
+// info returns the requested sections. No section, "default", "all" and "everything" mean all of them.
 func (s *ServerCommands) info(sections []string) string {
 	id := s.Identity()
 	uptime := int64(time.Since(id.StartedAt).Seconds())
@@ -229,7 +228,7 @@ func (s *ServerCommands) info(sections []string) string {
 	return b.String()
 }
 
-// infoField finds one field of INFO's reply, "" if it is not there.
+// infoField returns one field of the reply to INFO, or "".
 func infoField(info, field string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), field+":"); ok {

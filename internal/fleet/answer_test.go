@@ -163,7 +163,7 @@ func TestAKilledClientIsGoneAtOnce(t *testing.T) {
 			killed, err := redis.Int(killer.Do("CLIENT", "KILL", "ID", id))
 			require.NoError(t, err)
 			assert.Equal(t, 1, killed)
-			_, err = victim.Receive() // it has sent nothing: the connection itself must end
+			_, err = victim.Receive() // it sends nothing: the connection itself must end
 			assert.ErrorContains(t, err, "EOF")
 
 			for _, id := range []int64{id, own, 1 << 40} {
@@ -180,12 +180,12 @@ func TestAKilledClientIsGoneAtOnce(t *testing.T) {
 	}
 }
 
-// The kill is how a client makes sure that what it sent before on another connection is not applied later.
+// With the kill a client makes sure that commands on its former connection are not executed later.
 func TestNothingOfAKilledClientIsAppliedAfterTheKill(t *testing.T) {
 	n := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1}).Nodes()[0]
 	killer := dial(t, n)
 	stop := make(chan struct{})
-	var crowd sync.WaitGroup // that commands wait for each other, where they could be overtaken
+	var crowd sync.WaitGroup // so that commands wait for each other and could be overtaken
 	for range 8 {
 		conn := dial(t, n)
 		crowd.Add(1)
@@ -238,7 +238,7 @@ func TestClientsThatKillEachOtherDoNotHang(t *testing.T) {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				_, _ = c.Do("CLIENT", "KILL", "ID", ids[1-i]) // each may win
+				_, _ = c.Do("CLIENT", "KILL", "ID", ids[1-i]) // either may win
 			}()
 		}
 		wg.Wait()
@@ -246,7 +246,7 @@ func TestClientsThatKillEachOtherDoNotHang(t *testing.T) {
 	assert.Equal(t, "PONG", do(t, n, "PING"))
 }
 
-// A script runs with the server locked, so a kill in it could wait for ever for a victim that waits for the lock.
+// A script runs with the server locked. A kill in a script could wait forever for a victim that waits for that lock.
 func TestAKillThatIsRefusedKillsNobody(t *testing.T) {
 	_, connect := simulated(t)
 	killer, victim := connect(), connect()
@@ -254,7 +254,7 @@ func TestAKillThatIsRefusedKillsNobody(t *testing.T) {
 	require.NoError(t, err)
 	stop := make(chan struct{})
 	done := make(chan error, 1)
-	go func() { // always in the middle of a command
+	go func() { // it always executes a command
 		for {
 			select {
 			case <-stop:
@@ -285,7 +285,7 @@ func TestAKillThatIsRefusedKillsNobody(t *testing.T) {
 	require.Len(t, replies, 1)
 	assert.IsType(t, refusal, replies[0], "Redis would kill now; the embedded server says that it does not")
 	close(stop)
-	require.NoError(t, <-done, "the victim lives")
+	require.NoError(t, <-done, "the victim was not killed")
 	next, err := redis.Int64(connect().Do("CLIENT", "ID"))
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, next, "scripts use up no ids")
@@ -298,7 +298,7 @@ func TestTheAnswersWorkInABubble(t *testing.T) {
 		defer m.Close()
 		s := fleet.AnswerServerCommands(m, fleet.Identity{})
 		assert.Len(t, s.Identity().RunID, 40)
-		plain, err := m.Dial() // a connection that is not ours is answered too
+		plain, err := m.Dial() // a connection that is not from Serve gets answers too
 		require.NoError(t, err)
 		ours, err := s.Dial()
 		require.NoError(t, err)

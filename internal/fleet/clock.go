@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// clockShim is preloaded into a server whose wall clock is to be set.
+// clockShim is preloaded into a server to change its wall clock.
 //
 //go:embed clock/shim.c
 var clockShim []byte
 
 const (
-	clockVariable  = "FLEET_CLOCK" // where the shim finds the offset
+	clockVariable  = "FLEET_CLOCK" // names the file with the offset
 	compileTimeout = 30 * time.Second
 )
 
 var errNoCompiler = errors.New("there is no C compiler (cc, gcc or clang) on PATH to build it with; install one (Debian: apt-get install gcc libc6-dev)")
 
-// ClocksAvailable says whether a fleet of the kind can have [Options.Clocks]: nil, or what is missing.
+// ClocksAvailable returns nil if a fleet of the kind can have [Options.Clocks], or an error that says what is missing.
 func ClocksAvailable(kind Kind) error {
 	if kind == Embedded {
-		return errors.New("embedded nodes share this process's clock; use a process or docker fleet")
+		return errors.New("embedded nodes share the clock of this process; use a process or docker fleet")
 	}
 	if runtime.GOOS != "linux" {
-		return fmt.Errorf("a server's clock is set by preloading a library, which is done on Linux alone, not on %s", runtime.GOOS)
+		return fmt.Errorf("changing the clock of a server needs a preloaded library, which works on Linux only, not on %s", runtime.GOOS)
 	}
 	_, err := findCompiler()
 	return err
@@ -62,10 +62,10 @@ func buildShim(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w: %s", compiler, err, output)
 	}
-	return library, os.Chmod(library, 0o755) // the server in a container may run as anyone
+	return library, os.Chmod(library, 0o755) // the server in a container may run as any user
 }
 
-// A clockFile holds one node's offset. The servers map it, so it is written in place.
+// A clockFile contains the clock offset of one node. Servers map it into memory, so it is written in place.
 type clockFile string
 
 func (c clockFile) set(offset time.Duration) error {
@@ -75,12 +75,12 @@ func (c clockFile) set(offset time.Duration) error {
 	}
 	var bytes [8]byte
 	binary.NativeEndian.PutUint64(bytes[:], uint64(offset))
-	_, err = file.WriteAt(bytes[:], 0) // one aligned word, so that no server sees half of it
+	_, err = file.WriteAt(bytes[:], 0) // one aligned word, so that no server reads half of it
 	return errors.Join(err, file.Close())
 }
 
-// SetClock sets how far the server's wall clock is ahead of true time, from now on and over restarts, until
-// it is set again. It needs Options.Clocks.
+// SetClock sets how far the server's wall clock is ahead of true time. It lasts over restarts, until it is set again.
+// It needs Options.Clocks.
 func (n *Node) SetClock(ahead time.Duration) error {
 	return n.do(fmt.Sprintf("clock %+v", ahead), func() error {
 		if n.backend.clock() == "" {
@@ -90,8 +90,8 @@ func (n *Node) SetClock(ahead time.Duration) error {
 	})
 }
 
-// PeerAddress returns the host and the port by which other nodes of the fleet reach this one, as for
-// REPLICAOF. In the docker fleet they change when the node is started anew.
+// PeerAddress returns the host and port by which other nodes of the fleet reach this one, for example for REPLICAOF. In
+// a docker fleet they change when the node is restarted.
 func (n *Node) PeerAddress() (host, port string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,27 +1,25 @@
-// Package fleet starts N Redis nodes and hurts them. The tests, the chaos harness and the demo of the
-// command use it. There are three kinds behind one interface:
+// Package fleet starts N Redis nodes and injects faults into them. The tests, the chaos harness and the demo use it.
+// There are three kinds of fleets with one interface:
 //
-//   - [Embedded]: miniredis in this process; nothing to install, starts in no time.
-//   - [Process]: the redis-server on PATH, one process a node.
-//   - [Docker]: one container a node, with real packet loss where this process may make it.
+//   - [Embedded]: miniredis in this process. Nothing to install, starts at once.
+//   - [Process]: the redis-server on PATH, one process per node.
+//   - [Docker]: one container per node, with real packet loss if this process has the rights for it.
 //
-// What each fault is, by kind:
+// How each kind implements the faults:
 //
 //	fault        embedded              process               docker
 //	Kill         connections dropped   SIGKILL               SIGKILL
-//	Stop         as Kill               SIGTERM               SIGTERM
+//	Stop         like Kill              SIGTERM               SIGTERM
 //	Pause        requests held         SIGSTOP               docker pause
-//	Cut          the link              the link              iptables in the container, else the link
-//	CutReplies   the link              the link              iptables in the container, else the link
+//	Cut          the link              the link              iptables in the container, or the link
+//	CutReplies   the link              the link              iptables in the container, or the link
 //	Delay        the link              the link              the link
 //	SetClock     –                     a preloaded library   a preloaded library
 //
-// The link is an in-process TCP proxy before each node, there with [Options.Links]. A [View] is one more
-// of them, for one client alone. What a fleet cannot do it refuses with [ErrUnsupported]; it never passes
-// over a fault in silence.
+// The link is a TCP proxy in this process in front of each node. It exists with [Options.Links]. A [View] is another
+// such proxy, for one client only. A fault that a fleet does not support is an [ErrUnsupported]; it is never ignored.
 //
-// Data in flight during a Cut is held, not lost, as TCP does it: a request sent into a Cut is applied
-// after Heal, even where its client has given up and closed in between. So it is with Pause. A lock
-// library must survive such ghost writes, and a test must expect them. A node that is killed takes the
-// requests it had not yet read with it.
+// Data in flight during a Cut is held, not lost, as in TCP: a request that was sent during a Cut is executed after
+// Heal, even if its client has closed the connection in between. The same holds for Pause. A lock library must survive
+// such delayed writes, and a test must expect them. If a node is killed, requests that it has not read are lost.
 package fleet

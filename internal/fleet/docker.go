@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	enginePatience = 2 * time.Second  // for an engine to say that it is there
-	callTimeout    = 60 * time.Second // for one call to the engine: a bound against hanging, not an expectation
+	enginePatience = 2 * time.Second  // for an engine to answer a ping
+	callTimeout    = 60 * time.Second // for one call to the engine; only prevents hanging
 )
 
-// newPool connects to the engine of DOCKER_HOST, or else the local one, and asks whether it is there.
+// newPool connects to the engine of DOCKER_HOST, or to the local one, and pings it.
 func newPool(ctx context.Context) (*dockertest.Pool, error) {
 	pool, err := dockertest.NewPool("")
 	if err != nil {
@@ -40,9 +40,9 @@ type dockerLauncher struct {
 	client  *docker.Client
 	options Options
 	image   string
-	run     string // names all that belongs to this fleet: redlock-<random>
-	root    string // a temporary directory with the nodes' sockets; "" without packet rules
-	clocks  string // a temporary directory with the clock shim and each node's offset; "" without Options.Clocks
+	run     string // prefix of all names of this fleet: redlock-<random>
+	root    string // temporary directory with the sockets of the nodes; "" without packet rules
+	clocks  string // temporary directory with the clock shim and the offset of each node; "" without Options.Clocks
 	rules   *packetRules
 	log     logger
 }
@@ -52,7 +52,7 @@ func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLaunc
 	if err != nil {
 		return nil, err
 	}
-	image, err := provideImage(ctx, pool.Client, o.Image, log) // takes as long as a pull takes
+	image, err := provideImage(ctx, pool.Client, o.Image, log) // may take as long as a pull
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,7 @@ func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLaunc
 func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
 	c := &container{launcher: l, name: l.run + "-" + name, gone: gone, release: func() {}}
 	if l.root != "" {
-		// The server in the container may run as anyone, so anyone may make the socket. Nobody but us gets
-		// through root, which is ours alone.
+		// The server in the container may run as any user, so any user may create the socket. Only we can enter root.
 		c.sockets = filepath.Join(l.root, name)
 		if err := errors.Join(os.Mkdir(c.sockets, 0o777), os.Chmod(c.sockets, 0o777)); err != nil {
 			return nil, err
@@ -95,11 +94,11 @@ func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
 	return c, c.choosePort()
 }
 
-// provideClocks builds the shim for this machine's libc; an image with another, as Alpine's, cannot load it.
+// provideClocks builds the shim for this machine's libc. An image with another libc, such as Alpine, cannot load it.
 func (l *dockerLauncher) provideClocks(ctx context.Context) error {
 	var err error
 	if l.clocks, err = os.MkdirTemp("", "fleet-clocks-"); err == nil {
-		err = os.Chmod(l.clocks, 0o755) // the server in a container may run as anyone
+		err = os.Chmod(l.clocks, 0o755) // the server in a container may run as any user
 	}
 	if err == nil {
 		_, err = buildShim(ctx, l.clocks)
@@ -119,10 +118,10 @@ func (c *container) clock() clockFile {
 
 func (c *container) peerAddress() (host, port string) { return c.ip, redisPort.Port() }
 
-// close removes the network. Its containers are gone before.
+// close removes the network, after its containers.
 func (l *dockerLauncher) close() error {
 	var err error
-	// By its name: the creation may have timed out and have succeeded all the same.
+	// By its name: the creation may have succeeded although it timed out.
 	if err = l.client.RemoveNetwork(l.run); isAbsent(err) {
 		err = nil
 	}
@@ -135,7 +134,7 @@ func (l *dockerLauncher) close() error {
 	return err
 }
 
-// isAbsent says that what was to be removed is not there.
+// isAbsent reports whether the object to remove does not exist.
 func isAbsent(err error) bool {
 	var network *docker.NoSuchNetwork
 	var container *docker.NoSuchContainer

@@ -20,24 +20,23 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-// DefaultImage is the image of a docker fleet where Options.Image is empty.
+// DefaultImage is the image of a docker fleet if Options.Image is empty.
 //
-// An image that can be neither found nor pulled is replaced by one built from this machine's own
-// redis-server, of whatever version that is; the log says so. The replacement is kept under
-// redlock-fleet:<hash of its content> and shared by all runs. Where it is there already, and no image was
-// asked for by name, it is used before a pull of DefaultImage is tried.
+// An image that is neither present nor can be pulled is replaced by one that is built from this machine's redis-server,
+// whatever its version; the log says so. The replacement is stored as redlock-fleet:<hash of its content> and shared by
+// all runs. If it already exists and no image was requested by name, it is used without trying to pull DefaultImage.
 const DefaultImage = "redis:7"
 
 const (
 	builtRepository = "redlock-fleet"
 	pullTimeout     = 2 * time.Minute
-	pullSilence     = 30 * time.Second // a pull that hears nothing for so long is given up
+	pullSilence     = 30 * time.Second // a pull without progress for this long is aborted
 )
 
-// unpullable holds the images that could not be pulled, so that one process tries once.
+// unpullable has the images that could not be pulled, so that a process tries only once.
 var unpullable sync.Map
 
-// provideImage returns the name of an image that is there.
+// provideImage returns the name of an image that is present.
 func provideImage(ctx context.Context, client *docker.Client, asked string, log logger) (string, error) {
 	image := asked
 	if image == "" {
@@ -58,13 +57,13 @@ func provideImage(ctx context.Context, client *docker.Client, asked string, log 
 	if pullErr == nil {
 		return image, nil
 	}
-	pullErr = fmt.Errorf("image %s is not here and cannot be pulled: %w", image, pullErr)
+	pullErr = fmt.Errorf("image %s is not present and cannot be pulled: %w", image, pullErr)
 	if ownErr == nil {
 		log.printf("fleet: %v; instead %s is built from this machine's %s", pullErr, own.name, own.server)
 		ownErr = own.build(ctx, client)
 	}
 	if ownErr != nil {
-		return "", errors.Join(pullErr, fmt.Errorf("nor can an image be built from this machine's redis-server: %w", ownErr))
+		return "", errors.Join(pullErr, fmt.Errorf("and no image can be built from this machine's redis-server: %w", ownErr))
 	}
 	return own.name, nil
 }
@@ -73,18 +72,18 @@ func pull(ctx context.Context, client *docker.Client, image string, log logger) 
 	if before, ok := unpullable.Load(image); ok {
 		return before.(error)
 	}
-	log.printf("fleet: pull of %s", image)
+	log.printf("fleet: pull %s", image)
 	bounded, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	repository, tag := docker.ParseRepositoryTag(image)
 	if tag == "" {
-		tag = "latest" // none would mean every tag there is
+		tag = "latest" // no tag would mean all tags
 	}
 	err := client.PullImage(docker.PullImageOptions{
 		Repository: repository, Tag: tag, Context: bounded, OutputStream: io.Discard, InactivityTimeout: pullSilence,
 	}, docker.AuthConfiguration{})
 	if err == nil {
-		_, err = client.InspectImage(image) // a pull's failure may come as text within a success
+		_, err = client.InspectImage(image) // a failed pull may return success
 	}
 	if err != nil && ctx.Err() == nil {
 		unpullable.Store(image, err)
@@ -92,7 +91,7 @@ func pull(ctx context.Context, client *docker.Client, image string, log logger) 
 	return err
 }
 
-// An ownImage is what is needed to build an image around this machine's redis-server.
+// An ownImage is everything that is needed to build an image with this machine's redis-server.
 type ownImage struct {
 	name    string
 	server  string
@@ -107,10 +106,10 @@ EXPOSE 6379
 CMD ["redis-server"]
 `
 
-// describeImage gathers the files. Its result depends on their content alone.
+// describeImage collects the files. Its result depends only on their content.
 func describeImage() (*ownImage, error) {
 	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("it is a binary of %s, and a container needs one of Linux", runtime.GOOS)
+		return nil, fmt.Errorf("it is a %s binary, and a container needs a Linux binary", runtime.GOOS)
 	}
 	server, err := findServer()
 	if err != nil {
@@ -137,7 +136,7 @@ func describeImage() (*ownImage, error) {
 
 var lddPath = regexp.MustCompile(`(?m)(?:=>|^)\s+(/\S+) \(0x`)
 
-// closure returns every library that ldd says the programs need, each once, sorted.
+// closure returns the libraries that the programs need according to ldd, sorted and without duplicates.
 func closure(programs []string) ([]string, error) {
 	var files []string
 	for _, program := range programs {
@@ -153,8 +152,8 @@ func closure(programs []string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// writeContext writes the build's context: the Dockerfile, and below rootfs the programs in /usr/local/bin
-// and the libraries at the paths they have here, links resolved.
+// writeContext writes the build context: the Dockerfile, and in rootfs the programs in /usr/local/bin and the libraries
+// at their paths on this machine, with links resolved.
 func writeContext(w io.Writer, programs, libraries []string) error {
 	out := tar.NewWriter(w)
 	put := func(name string, mode int64, content []byte) error {
@@ -194,13 +193,13 @@ func writeContext(w io.Writer, programs, libraries []string) error {
 }
 
 func (i *ownImage) build(ctx context.Context, client *docker.Client) error {
-	var said bytes.Buffer
+	var output bytes.Buffer
 	err := client.BuildImage(docker.BuildImageOptions{
-		Name: i.name, InputStream: bytes.NewReader(i.context), OutputStream: &said, Context: ctx,
+		Name: i.name, InputStream: bytes.NewReader(i.context), OutputStream: &output, Context: ctx,
 		RmTmpContainer: true, ForceRmTmpContainer: true, Labels: map[string]string{label: "image"},
 	})
 	if err != nil {
-		return fmt.Errorf("build of %s: %w: %s", i.name, err, bytes.TrimSpace(said.Bytes()))
+		return fmt.Errorf("build %s: %w: %s", i.name, err, bytes.TrimSpace(output.Bytes()))
 	}
 	return nil
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-// What we make in the engine carries these labels.
+// Everything that we create in the engine has these labels.
 const (
 	label       = "redlock.fleet"         // the run
-	labelHost   = "redlock.fleet.host"    // where the process that owns it runs
-	labelPID    = "redlock.fleet.pid"     // that process
-	labelBorn   = "redlock.fleet.started" // and when it began, as ids come round again
-	unknownBorn = ""                      // where there is no /proc
+	labelHost   = "redlock.fleet.host"    // the host of the process that owns it
+	labelPID    = "redlock.fleet.pid"     // the id of that process
+	labelBorn   = "redlock.fleet.started" // when that process began, because ids are reused
+	unknownBorn = ""                      // if there is no /proc
 )
 
 func ownerLabels(run string) map[string]string {
@@ -26,7 +26,7 @@ func ownerLabels(run string) map[string]string {
 	}
 }
 
-// thisHost names the space in which a process id means something.
+// thisHost names the namespace of process ids.
 func thisHost() string {
 	host, _ := os.Hostname()
 	space, _ := os.Readlink("/proc/self/ns/pid")
@@ -39,7 +39,7 @@ func bornAt(pid int) string {
 	if err != nil {
 		return unknownBorn
 	}
-	// The name, in parentheses, may hold anything; starttime is field 22, the 20th after it.
+	// The name, in parentheses, may contain anything. starttime is field 22, the 20th after the name.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 {
 		return unknownBorn
@@ -47,19 +47,19 @@ func bornAt(pid int) string {
 	return fields[19]
 }
 
-// orphaned says whether the owner is a process of this host that has ended.
+// orphaned reports whether the owner is a process of this host that has ended.
 func orphaned(labels map[string]string) bool {
 	pid, err := strconv.Atoi(labels[labelPID])
 	if err != nil || labels[labelHost] != thisHost() || pid <= 0 {
 		return false
 	}
-	// Without /proc we cannot tell, and leave it: what runs is worth more than what is tidy.
+	// Without /proc this is unknown. Then it is better to leave something behind than to remove it from a running test.
 	return bornAt(os.Getpid()) != unknownBorn && bornAt(pid) != labels[labelBorn]
 }
 
-// RemoveLeftovers removes the containers and networks of docker fleets whose process on this host ended
-// without Close, and says how many there were. It leaves those of living processes and of other hosts, and
-// the image, which is shared.
+// RemoveLeftovers removes the containers and networks of docker fleets whose process on this host has ended without
+// Close, and returns how many it removed. It does not touch those of running processes and of other hosts, nor the
+// shared image.
 func RemoveLeftovers(ctx context.Context) (removed int, err error) {
 	pool, err := newPool(ctx)
 	if err != nil {
@@ -71,14 +71,14 @@ func RemoveLeftovers(ctx context.Context) (removed int, err error) {
 		All: true, Filters: map[string][]string{"label": {label}}, Context: ctx,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("fleet: list of containers: %w", err)
+		return 0, fmt.Errorf("fleet: list containers: %w", err)
 	}
 	var errs []error
 	count := func(what string, err error) {
 		if err == nil {
 			removed++
 		} else if !isAbsent(err) {
-			errs = append(errs, fmt.Errorf("fleet: removal of %s: %w", what, err))
+			errs = append(errs, fmt.Errorf("fleet: remove %s: %w", what, err))
 		}
 	}
 	for _, c := range containers {
@@ -88,7 +88,7 @@ func RemoveLeftovers(ctx context.Context) (removed int, err error) {
 	}
 	networks, err := client.FilteredListNetworks(docker.NetworkFilterOpts{"label": {label: true}})
 	if err != nil {
-		errs = append(errs, fmt.Errorf("fleet: list of networks: %w", err))
+		errs = append(errs, fmt.Errorf("fleet: list networks: %w", err))
 	}
 	for _, n := range networks {
 		if orphaned(n.Labels) {

@@ -17,30 +17,29 @@ import (
 const (
 	redisPort  = docker.Port("6379/tcp")
 	clocksDir  = "/fleet-clocks"
-	socketsDir = "/fleet" // where the container sees the folder of its socket
+	socketsDir = "/fleet" // directory of the socket in the container
 )
 
-// container is a node in a container of ours.
+// container is a node in a container.
 //
-// It is made with the client of dockertest and not with its RunWithOptions: that one takes no context,
-// leaves behind a container that it could create but not start, binds ports on every interface, and
-// hard-codes a stop signal that Redis ignores.
+// It does not use RunWithOptions of dockertest. That function takes no context, leaves a container behind that it
+// cannot start, binds ports on every interface, and uses a stop signal that Redis ignores.
 type container struct {
 	launcher *dockerLauncher
 	name     string
 	gone     func()
-	sockets  string // host's folder of the socket; "" without packet rules
+	sockets  string // directory of the socket on the host; "" without packet rules
 	port     int
 	release  func()
-	started  bool // once: from then on the port is fixed
+	started  bool // it has started once, so the port is fixed
 
 	id     string
 	paused bool
 	pid    int
-	ip     string     // in the fleet's network
-	rules  [][]string // in force, in the netns of pid
+	ip     string     // in the network of the fleet
+	rules  [][]string // active rules in the network namespace of pid
 
-	up atomic.Bool // as we last knew
+	up atomic.Bool // as last known
 }
 
 func (c *container) choosePort() error {
@@ -74,7 +73,8 @@ func (c *container) cutter() cutter {
 	return c
 }
 
-// alive asks the engine, as a server may end by itself. Where the engine does not answer, it is as we knew.
+// alive asks the engine, because a server may end by itself. If the engine does not answer, the last known state
+// counts.
 func (c *container) alive() bool {
 	if !c.up.Load() {
 		return false
@@ -99,12 +99,12 @@ func (c *container) start(ctx context.Context, data Data) error {
 			return err
 		}
 		if c.started || try == 1 {
-			c.release() // an engine that will not share a port even with a socket that does not listen
+			c.release() // some engines refuse a port that another socket is bound to, even if it does not listen
 			c.release = func() {}
 		} else if err := c.choosePort(); err != nil {
 			return err
 		}
-		data = Empty // it has not run, and a container's port is fixed when it is made
+		data = Empty // a container that has not run is made again, because its port cannot be changed
 		if c.started {
 			data = Kept
 		}
@@ -113,7 +113,7 @@ func (c *container) start(ctx context.Context, data Data) error {
 
 func (c *container) startOnce(ctx context.Context, data Data) error {
 	if data == Empty || c.id == "" {
-		// A container's files are out of our reach, so an empty node is a new container.
+		// We cannot delete the files of a container, so an empty node is a new container.
 		if err := c.remove(); err != nil {
 			return err
 		}
@@ -132,9 +132,9 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 		return err
 	}
 	c.up.Store(true)
-	c.paused, c.rules = false, nil // rules went with the former network namespace
+	c.paused, c.rules = false, nil // the rules ended with the former network namespace
 	if err := c.await(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%w; %s said:\n%s", err, c.name, c.lastWords()), c.kill())
+		return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, c.name, c.lastOutput()), c.kill())
 	}
 	state, err := client.InspectContainerWithContext(c.id, ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 	return nil
 }
 
-// await waits for PONG, or for the container's end.
+// await waits for PONG, or for the end of the container.
 func (c *container) await(ctx context.Context) error {
 	waiting, stop := context.WithCancel(ctx)
 	dead, done := make(chan struct{}), make(chan struct{})
@@ -171,8 +171,8 @@ func addressOf(state *docker.Container, network string) string {
 	return state.NetworkSettings.Networks[network].IPAddress
 }
 
-// create takes no context: the engine goes on with a call that its caller has left, so what close then
-// looks for might appear after it has looked. Nor does anything else that changes what there is.
+// create takes no context, and neither does any other method that creates or removes something. The engine continues
+// with an abandoned call, so its result might appear after close has looked for it.
 func (c *container) create() error {
 	l := c.launcher
 	cmd := []string{
@@ -181,7 +181,7 @@ func (c *container) create() error {
 	}
 	host := &docker.HostConfig{
 		NetworkMode: l.run,
-		// Fixed, as ephemeral ports change at every restart, and on this interface alone.
+		// Fixed, because ephemeral ports change at every restart; and on this interface only.
 		PortBindings: map[docker.Port][]docker.PortBinding{redisPort: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port)}}},
 	}
 	if c.sockets != "" {
@@ -209,8 +209,8 @@ func (c *container) create() error {
 	return nil
 }
 
-// lastWords returns the end of what the server wrote.
-func (c *container) lastWords() string {
+// lastOutput returns the end of the server's output.
+func (c *container) lastOutput() string {
 	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
 	defer cancel()
 	var said bytes.Buffer
@@ -231,7 +231,7 @@ func (c *container) kill() error {
 	return c.signal(ctx, docker.SIGKILL)
 }
 
-// signal ends the container. A paused one has the signal waiting when it is thawed: it dies of SIGKILL
+// signal ends the container. In a paused container the signal is pending until it is unpaused, so SIGKILL ends it
 // before it does anything else.
 func (c *container) signal(ctx context.Context, signal docker.Signal) error {
 	if c.id == "" {
@@ -244,7 +244,7 @@ func (c *container) signal(ctx context.Context, signal docker.Signal) error {
 		return err
 	}
 	if c.paused {
-		_ = client.UnpauseContainer(c.id) // the engine may have done it
+		_ = client.UnpauseContainer(c.id) // the engine may have done it already
 	}
 	if _, err := client.WaitContainerWithContext(c.id, ctx); err != nil && !isAbsent(err) {
 		return fmt.Errorf("%s did not end: %w", c.name, err)
@@ -277,7 +277,7 @@ func (c *container) cut(mode cutMode) error {
 	return err
 }
 
-// remove removes the container and its volumes, by name: the call that made it may have timed out.
+// remove removes the container and its volumes. It uses the name, because the call that created it may have timed out.
 func (c *container) remove() error {
 	err := c.launcher.client.RemoveContainer(docker.RemoveContainerOptions{ID: c.name, Force: true, RemoveVolumes: true})
 	if err != nil && !isAbsent(err) {

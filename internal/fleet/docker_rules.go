@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// ruleTimeout bounds one change of the rules, which takes milliseconds.
+// ruleTimeout bounds one change of the rules, which normally takes milliseconds.
 const ruleTimeout = 10 * time.Second
 
 // packetRules drop packets in a container's network namespace.
 type packetRules struct {
 	nsenter, iptables string
-	failed            atomic.Bool // they do not work here after all; the link must do
+	failed            atomic.Bool // they do not work here, so the link is used
 }
 
-// rulesFor says which rules make a mode. Loopback is left alone: it is inside the node.
+// rulesFor has the rules of each mode. They do not affect loopback, which is inside the node.
 var rulesFor = map[cutMode][][]string{
 	flowing: nil,
 	cutBoth: {
 		{"INPUT", "!", "-i", "lo", "-j", "DROP"},
 		{"OUTPUT", "!", "-o", "lo", "-j", "DROP"},
 	},
-	// Replies carry PSH; the bare acknowledgements, by which requests go on arriving, do not.
+	// Replies have PSH set. Pure acknowledgements do not have it, and must pass so that requests can arrive.
 	cutReplies: {
 		{"OUTPUT", "-p", "tcp", "--sport", redisPort.Port(), "--tcp-flags", "PSH", "PSH", "-j", "DROP"},
 	},
 }
 
-// findPacketRules says whether we may try: the engine and the containers' processes must be on this machine.
+// findPacketRules returns an error if packet rules cannot work: the engine and its containers must be on this machine.
 func findPacketRules(endpoint string) (*packetRules, error) {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return nil, errors.New("they need Linux and root")
@@ -55,9 +55,8 @@ func findPacketRules(endpoint string) (*packetRules, error) {
 	return &packetRules{nsenter: nsenter, iptables: iptables}, nil
 }
 
-// check makes sure that pid is the container's process also to us, and that rules can be listed there. If
-// we are in a container ourselves, the engine's pid may be another process here, and its namespace is none
-// of our business; ours least of all.
+// check makes sure that pid is the process of the container, and that its rules can be listed. If this process is in a
+// container itself, the same pid may be another process here, whose namespace must not be changed.
 func (r *packetRules) check(ctx context.Context, pid int, ip string) error {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	its, err := os.Readlink(filepath.Join(dir, "ns/net"))
@@ -73,21 +72,21 @@ func (r *packetRules) check(ctx context.Context, pid int, ip string) error {
 		return err
 	}
 	if its == ours || ip == "" || !strings.Contains(string(routes), "|-- "+ip+"\n") {
-		return fmt.Errorf("process %d is not the container's to us", pid)
+		return fmt.Errorf("process %d is not the process of the container here", pid)
 	}
 	return r.run(ctx, pid, "-S", []string{"INPUT"})
 }
 
-// checkRules finds out whether packet rules, and the way past them, work on a container that has started.
-// Where they do not at its first start, the fleet does without. An error later, or a context that ended,
-// proves nothing, and other nodes may have rules in force that are to be healed; so it fails the start.
+// checkRules finds out whether packet rules, and the unix socket that bypasses them, work for a container that has
+// started. If they do not work at its first start, the fleet does not use them. A later error, or the end of ctx,
+// proves nothing, and other nodes may have active rules that must be healed. So then the start fails.
 func (c *container) checkRules(ctx context.Context, ip string) error {
 	if c.cutter() == nil {
 		return nil
 	}
 	err := c.launcher.rules.check(ctx, c.pid, ip)
 	if err == nil {
-		err = c.truth().ping(ctx) // an engine with another /tmp than ours does not share the socket
+		err = c.truth().ping(ctx) // an engine with another /tmp does not share the socket
 	}
 	if err == nil || c.started || ctx.Err() != nil {
 		return err
@@ -97,8 +96,7 @@ func (c *container) checkRules(ctx context.Context, ip string) error {
 	return nil
 }
 
-// replace adds the new rules and then deletes the old, so that there is no gap between. It returns what is
-// in force.
+// replace adds the new rules before it deletes the old ones, so that there is no gap. It returns the active rules.
 func (r *packetRules) replace(ctx context.Context, pid int, old, rules [][]string) ([][]string, error) {
 	var inForce [][]string
 	for _, rule := range rules {

@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// withoutPacketRules hides nsenter and iptables from the fleet, and leaves it what an image is made of.
+// withoutPacketRules hides nsenter and iptables from the fleet, but not what it needs to build an image.
 func withoutPacketRules(t *testing.T) {
 	dir := t.TempDir()
 	for _, program := range []string{"redis-server", "redis-cli", "ldd"} {
@@ -75,7 +75,7 @@ func TestPacketRulesNeedNoLink(t *testing.T) {
 	answered := ask(open, "SET", "k", "v")
 	requireMute(t, answered)
 	requireThere(t, n, "k", "v")
-	require.NoError(t, n.Cut(), "one rule takes the place of the other, without a gap")
+	require.NoError(t, n.Cut(), "one rule replaces the other, without a gap")
 	requireMute(t, answered)
 	require.NoError(t, n.Kill())
 	require.NoError(t, n.Start(ctx(t), fleet.Kept))
@@ -92,7 +92,7 @@ func TestADockerStartThatFailsLeavesNothingAndSaysWhy(t *testing.T) {
 	assert.Contains(t, err.Error(), "no-such-option")
 	assert.Contains(t, err.Error(), "node-2")
 
-	hurried, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // amid the containers' making
+	hurried, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // while the containers are created
 	defer cancel()
 	_, err = fleet.Start(hurried, fleet.Docker, fleet.Options{Nodes: 5})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -108,7 +108,7 @@ func TestAnImageThatCannotBePulledIsBuiltFromThisMachinesServer(t *testing.T) {
 	assert.Equal(t, "PONG", do(t, f.Nodes()[0], "PING"))
 }
 
-// Else the fault another node is in could no more be healed.
+// Otherwise a fault of another node could not be healed.
 func TestARestartCutShortDoesNotTakeThePacketRulesFromTheFleet(t *testing.T) {
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 2})
 	if !fleet.UsesPacketRules(f) {
@@ -133,13 +133,13 @@ func TestARestartCutShortDoesNotTakeThePacketRulesFromTheFleet(t *testing.T) {
 
 func TestOnlyTheDeadOfThisHostAreOrphaned(t *testing.T) {
 	mine := fleet.OwnerLabels("run")
-	assert.False(t, fleet.Orphaned(mine), "this process lives")
+	assert.False(t, fleet.Orphaned(mine), "this process is running")
 
 	dead := exec.Command("true")
 	require.NoError(t, dead.Run())
 	for change, want := range map[[2]string]bool{
 		{"redlock.fleet.pid", strconv.Itoa(dead.Process.Pid)}: true,
-		{"redlock.fleet.started", "1"}:                        true, // the id came round again
+		{"redlock.fleet.started", "1"}:                        true, // the id was reused
 		{"redlock.fleet.host", "elsewhere"}:                   false,
 		{"redlock.fleet.pid", "?"}:                            false,
 	} {

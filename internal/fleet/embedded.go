@@ -27,18 +27,18 @@ func (embeddedLauncher) node(_ string, gone func()) (backend, error) {
 
 func (embeddedLauncher) close() error { return nil }
 
-// embedded is a miniredis whose listener is ours.
+// embedded is a miniredis behind a listener of this package.
 type embedded struct {
 	port    int
 	release func()
 	gone    func()
 
 	running atomic.Pointer[embeddedRun]
-	dataset *miniredis.Miniredis // of the last life; nil before the first
-	saved   *snapshot            // nil: nothing was saved since the node was last started empty
+	dataset *miniredis.Miniredis // of the last run; nil before the first
+	saved   *snapshot            // nil: nothing was saved since the last empty start
 }
 
-// embeddedRun is one life of the node. Its accepting goroutine ends with the listener.
+// embeddedRun is one run of the node. Its accepting goroutine ends with the listener.
 type embeddedRun struct {
 	miniredis *miniredis.Miniredis
 	commands  *ServerCommands
@@ -74,10 +74,9 @@ func (e *embedded) start(ctx context.Context, data Data) error {
 	close(r.resumed)
 	r.commands = AnswerServerCommands(m, Identity{Port: e.port})
 	r.commands.server.SetPreHook(r.hook)
-	// A server forgets its scripts when it ends; miniredis keeps them.
+	// A real server forgets its scripts when it ends; miniredis does not.
 	r.commands.forgetScripts()
-	r.accepting.Add(1)
-	go r.accept()
+	r.accepting.Go(r.accept)
 	e.dataset = m
 	e.running.Store(r)
 	if err := e.address().awaitPing(ctx, nil); err != nil {
@@ -86,13 +85,13 @@ func (e *embedded) start(ctx context.Context, data Data) error {
 	return nil
 }
 
-// prepare returns a miniredis that is not started and holds what data says.
+// prepare returns a miniredis that is not started, with the data.
 func (e *embedded) prepare(data Data) (*miniredis.Miniredis, error) {
 	if data == Empty {
 		e.saved, e.dataset = nil, nil
 	}
 	if e.saved == nil && e.dataset != nil {
-		// Its context was cancelled by Close and would end every blocking command at once.
+		// Close has cancelled its context, which would end every blocking command at once.
 		e.dataset.Ctx, e.dataset.CtxCancel = context.WithCancel(context.Background())
 		return e.dataset, nil
 	}
@@ -105,23 +104,21 @@ func (e *embedded) prepare(data Data) (*miniredis.Miniredis, error) {
 }
 
 func (r *embeddedRun) accept() {
-	defer r.accepting.Done()
 	for {
 		conn, err := r.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Millisecond) // out of descriptors, most likely
+			time.Sleep(time.Millisecond) // probably out of file descriptors
 			continue
 		}
 		r.commands.Serve(conn)
 	}
 }
 
-// hook holds commands back while the node is paused, and drops them once it is dead: what a killed server
-// had not executed is never executed. Calls from within a script are let through, as the script began
-// before the pause and holds the server's lock.
+// hook holds commands back while the node is paused, and drops them after it was killed: a killed server never executes
+// them. Calls of a script pass, because the script began before the pause and holds the lock of the server.
 func (r *embeddedRun) hook(peer *server.Peer, cmd string, args ...string) bool {
 	if cmd != announcement && r.commands.known(peer) {
 		r.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ServerPIDs returns the processes that the fleet runs now.
+// ServerPIDs returns the running server processes of the fleet.
 func ServerPIDs(f *Fleet) []int {
 	var pids []int
 	for _, n := range f.nodes {
@@ -29,7 +29,7 @@ func ServerPIDs(f *Fleet) []int {
 	return pids
 }
 
-// Leftovers names what a closed fleet has left behind.
+// Leftovers names everything that a closed fleet has left behind.
 func Leftovers(t testing.TB, f *Fleet) (left []string) {
 	switch l := f.launcher.(type) {
 	case *processLauncher:
@@ -54,16 +54,16 @@ func Leftovers(t testing.TB, f *Fleet) (left []string) {
 	return left
 }
 
-// OwnerLabels and Orphaned let a test play a dead owner.
+// OwnerLabels and Orphaned let a test pretend that an owner has died.
 var (
 	OwnerLabels = ownerLabels
 	Orphaned    = orphaned
 )
 
-// UsesPacketRules says whether a docker fleet cuts by them.
+// UsesPacketRules reports whether a docker fleet cuts with packet rules.
 func UsesPacketRules(f *Fleet) bool { return f.nodes[0].backend.cutter() != nil }
 
-// HidePacketRules lets every rule fail meanwhile.
+// HidePacketRules makes every rule fail during meanwhile.
 func HidePacketRules(f *Fleet, meanwhile func()) {
 	rules := f.launcher.(*dockerLauncher).rules
 	nsenter := rules.nsenter
@@ -72,7 +72,7 @@ func HidePacketRules(f *Fleet, meanwhile func()) {
 	meanwhile()
 }
 
-// InEngine names every container and network that a process's fleets have in the engine.
+// InEngine names all containers and networks in the engine that belong to fleets of a process.
 func InEngine(t testing.TB, pid int) (names []string) {
 	pool, err := newPool(t.Context())
 	require.NoError(t, err)

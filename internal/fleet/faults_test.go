@@ -23,7 +23,7 @@ func TestAPausedNodeAnswersWhenResumed(t *testing.T) {
 		open := dial(t, n)
 		do(t, n, "PING")
 		require.NoError(t, n.Pause())
-		require.NoError(t, n.Pause(), "a second pause finds its work done")
+		require.NoError(t, n.Pause(), "a second pause has no effect")
 		assert.True(t, n.Alive())
 		answered := ask(open, "SET", "k", "v")
 		fresh := ask(dial(t, n), "PING")
@@ -41,7 +41,7 @@ func TestANodeKilledInItsPauseDoesNotApplyWhatItWasSent(t *testing.T) {
 		n := f.Nodes()[0]
 		open := dial(t, n)
 		do(t, n, "SET", "k", "before")
-		if f.Kind() != fleet.Embedded { // which keeps all it had, so that a late SET would show
+		if f.Kind() != fleet.Embedded { // which would show a late SET, because it loses no data
 			require.NoError(t, n.Save(ctx(t)))
 		}
 		require.NoError(t, n.Pause())
@@ -99,13 +99,13 @@ func TestAWriteIntoACutIsAppliedAfterItsClientGaveUp(t *testing.T) {
 	})
 }
 
-// A client's kernel goes on sending what the client wrote before it closed, whatever becomes of the replies.
+// The kernel still sends what a client wrote before it closed, whatever happens to the replies.
 func TestRequestsOnTheirWayArriveThoughNobodyTakesTheReplies(t *testing.T) {
 	onEach(t, fleet.Options{Nodes: 1, Links: true}, func(t *testing.T, f *fleet.Fleet) {
 		n := f.Nodes()[0]
 		conn := dial(t, n)
 		require.NoError(t, n.Delay(100*time.Millisecond))
-		for range 12 { // over a time longer than there and back
+		for range 12 { // for longer than one round trip
 			require.NoError(t, conn.Send("INCR", "count"))
 			require.NoError(t, conn.Flush())
 			time.Sleep(25 * time.Millisecond)
@@ -131,7 +131,7 @@ func TestACutRepliesLosesTheReplyAndNotTheRequest(t *testing.T) {
 		requireThere(t, n, "k", "v")
 		requireThere(t, n, "fresh", "v")
 
-		require.NoError(t, n.Cut(), "the one takes the place of the other")
+		require.NoError(t, n.Cut(), "one replaces the other")
 		require.NoError(t, n.Heal())
 		requireAnswer(t, answered)
 		requireAnswer(t, fresh)
@@ -162,7 +162,7 @@ func TestADelayAddsToEachDirection(t *testing.T) {
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
 
-		began = time.Now() // a pipeline is late once, not once a command
+		began = time.Now() // a pipeline is delayed once, not once per command
 		for range 20 {
 			require.NoError(t, conn.Send("PING"))
 			require.NoError(t, conn.Flush())
@@ -173,7 +173,7 @@ func TestADelayAddsToEachDirection(t *testing.T) {
 		}
 		assert.Less(t, time.Since(began), 20*200*time.Millisecond)
 		require.NoError(t, n.Heal())
-		require.Eventually(t, func() bool { // a busy machine adds a delay of its own now and then
+		require.Eventually(t, func() bool { // a busy machine sometimes adds its own delay
 			began := time.Now()
 			_, err := conn.Do("PING")
 			return err == nil && time.Since(began) < 200*time.Millisecond
@@ -207,7 +207,7 @@ func TestFaultsMayBeDoneAllAtOnceAndClosedAmid(t *testing.T) {
 						case <-stop:
 							return
 						default:
-							_ = faults[random.IntN(len(faults))]() // many are refused: the node is up, or down
+							_ = faults[random.IntN(len(faults))]() // many fail, because the node is up or down
 							n.Alive()
 						}
 					}

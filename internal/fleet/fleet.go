@@ -13,37 +13,37 @@ import (
 // A Kind is a way to run nodes.
 type Kind string
 
-// The kinds there are.
+// The kinds of fleets.
 const (
 	Embedded Kind = "embedded"
 	Process  Kind = "process"
 	Docker   Kind = "docker"
 )
 
-// Kinds lists every kind, the cheapest first.
+// Kinds lists all kinds, the cheapest first.
 func Kinds() []Kind { return []Kind{Embedded, Process, Docker} }
 
-// ErrUnsupported is wrapped by the error of a fault that this fleet cannot do. The error names the fault,
-// the fleet, and what would make it possible.
+// ErrUnsupported means that the fleet does not support a fault. Errors that wrap it name the fault, the fleet, and what
+// would make it possible.
 var ErrUnsupported = errors.New("fault not supported")
 
-// Options say what fleet to start. The zero value is five nodes without links.
+// Options describe the fleet. The zero value is five nodes without links.
 type Options struct {
-	Nodes  int       // how many; 0 means 5
-	Links  bool      // a TCP proxy before each node: Cut, CutReplies and Delay on any kind; slower
-	Args   []string  // more arguments to redis-server, as "--appendonly", "yes" (process, docker)
-	Unix   bool      // process: listen on a unix socket too, and give that as the URL
-	Image  string    // docker: the image; "" means [DefaultImage]. See there for what happens without a registry
+	Nodes  int       // number of nodes; 0 means 5
+	Links  bool      // a TCP proxy in front of each node: slower, but Cut, CutReplies and Delay work on all kinds
+	Args   []string  // more arguments of redis-server, such as "--appendonly", "yes" (process, docker)
+	Unix   bool      // process: also listen on a unix socket, and use it for the URL
+	Image  string    // docker: the image; "" means [DefaultImage], which says what happens without a registry
 	Clocks bool      // the servers' wall clocks can be set: see [ClocksAvailable] (process, docker)
-	Log    io.Writer // told what the fleet does, a line each; nil: silent
+	Log    io.Writer // receives what the fleet does, line by line; nil: no log
 }
 
-// DefaultNodes is how many nodes a fleet has where [Options.Nodes] is 0.
+// DefaultNodes is the number of nodes if [Options.Nodes] is 0.
 const DefaultNodes = 5
 
 const (
-	startTimeout = 30 * time.Second // for one node to answer PING, where the caller's context has no end
-	stopTimeout  = 10 * time.Second // for one node to go, in Stop without a deadline and in Close
+	startTimeout = 30 * time.Second // for one node to answer PING, if the caller's context has no deadline
+	stopTimeout  = 10 * time.Second // for one node to end, in Close and in Stop without a deadline
 )
 
 func (o Options) validate(kind Kind) (Options, error) {
@@ -67,28 +67,28 @@ func (o Options) validate(kind Kind) (Options, error) {
 	return o, nil
 }
 
-// A Fleet is the nodes that one Start brought up. Its methods may be called concurrently.
+// A Fleet is the nodes that one call of Start has started. Its methods may be called concurrently.
 type Fleet struct {
 	kind     Kind
 	options  Options
 	nodes    []*Node
 	launcher launcher
 	log      logger
-	closing  context.Context // ends when Close begins, and with it every Start under way
-	close    func() error    // closeAll, once
+	closing  context.Context // ends when Close begins, and ends every Start in progress
+	close    func() error    // runs closeAll once
 }
 
-// A launcher makes the backends of one kind and owns what they share.
+// A launcher makes the backends of one kind, and owns what they share.
 type launcher interface {
-	// node prepares a node and starts nothing yet. gone is called whenever its server has gone, by our
-	// hand or its own, before the call that ended it returns.
+	// node prepares a node without starting it. gone is called whenever its server has ended, by itself or by us,
+	// before the call that ended it returns.
 	node(name string, gone func()) (backend, error)
-	// close removes what is shared. It is called after every node's close, also after a failed start.
+	// close removes what is shared. It is called after the close of every node, also after a failed start.
 	close() error
 }
 
-// Start brings up o.Nodes empty nodes and returns when all of them answer PING. Everything it started is
-// gone after [Fleet.Close], and after a Start that failed. ctx bounds Start alone.
+// Start starts o.Nodes empty nodes, and returns when all of them answer PING. Everything that it started has ended
+// after [Fleet.Close], and after a failed Start. ctx bounds only Start.
 func Start(ctx context.Context, kind Kind, o Options) (*Fleet, error) {
 	o, err := o.validate(kind)
 	if err != nil {
@@ -105,7 +105,7 @@ func Start(ctx context.Context, kind Kind, o Options) (*Fleet, error) {
 		return nil, fmt.Errorf("fleet: %s: %w", kind, err)
 	}
 	if err := f.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("fleet: start of %d %s nodes: %w", o.Nodes, kind, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("fleet: start %d %s nodes: %w", o.Nodes, kind, err), f.Close())
 	}
 	return f, nil
 }
@@ -137,28 +137,24 @@ func (f *Fleet) start(ctx context.Context) error {
 	return err
 }
 
-// each calls do for every node at once and returns all errors.
+// each calls do concurrently for all nodes, and returns all errors.
 func (f *Fleet) each(do func(*Node) error) error {
 	errs := make([]error, len(f.nodes))
 	var wg sync.WaitGroup
 	for i, n := range f.nodes {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			errs[i] = do(n)
-		}()
+		wg.Go(func() { errs[i] = do(n) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// Kind returns what kind of fleet it is.
+// Kind returns the kind of the fleet.
 func (f *Fleet) Kind() Kind { return f.kind }
 
-// Nodes returns the nodes in their order. The slice is the caller's own.
+// Nodes returns the nodes in order. The caller may change the slice.
 func (f *Fleet) Nodes() []*Node { return append([]*Node(nil), f.nodes...) }
 
-// URLs returns the URL of each node in order.
+// URLs returns the URLs of the nodes, in order.
 func (f *Fleet) URLs() []string {
 	urls := make([]string, len(f.nodes))
 	for i, n := range f.nodes {
@@ -167,13 +163,13 @@ func (f *Fleet) URLs() []string {
 	return urls
 }
 
-// Heal ends every Cut, CutReplies, Delay and Pause of every node. It starts no node that is down.
+// Heal ends Cut, CutReplies, Delay and Pause on all nodes. It does not start nodes.
 func (f *Fleet) Heal() error {
 	return f.each(func(n *Node) error { return errors.Join(n.Resume(), n.Heal()) })
 }
 
-// Close ends every node and removes what the fleet made: processes, containers, networks, files. It waits
-// until they are gone. Nodes cannot be started any more. A second Close returns what the first returned.
+// Close ends all nodes and removes everything that the fleet created: processes, containers, networks, files. It waits
+// until they have ended. After that, nodes cannot be started. A second Close returns the result of the first.
 func (f *Fleet) Close() error { return f.close() }
 
 func (f *Fleet) closeAll() error {
@@ -182,13 +178,13 @@ func (f *Fleet) closeAll() error {
 	return err
 }
 
-// unsupported names the fault, the fleet, and the way out.
+// unsupported names the fault, the fleet, and the remedy.
 func (f *Fleet) unsupported(fault, instead string) error {
 	return fmt.Errorf("%w: %s on a %s fleet; %s", ErrUnsupported, fault, f.kind, instead)
 }
 
-// Available says whether a fleet of the kind can be started on this machine: nil, or an error that says
-// what is missing and how to get it. It answers within about two seconds.
+// Available returns nil if a fleet of the kind can be started on this machine, or an error that says what is missing
+// and how to get it. It takes at most about two seconds.
 func Available(kind Kind) error {
 	switch kind {
 	case Embedded:
@@ -202,9 +198,9 @@ func Available(kind Kind) error {
 	return fmt.Errorf("%q is no kind of fleet; there are embedded, process and docker", kind)
 }
 
-// logger writes whole lines, one at a time. The zero value is silent.
+// logger writes complete lines, one at a time. The zero value writes nothing.
 type logger struct {
-	mu *sync.Mutex // guards w; nothing but one Write happens under it
+	mu *sync.Mutex // guards w; held for one Write
 	w  io.Writer
 }
 
@@ -217,10 +213,10 @@ func (l logger) printf(format string, args ...any) {
 	line := strings.TrimRight(fmt.Sprintf(format, args...), "\n") + "\n"
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = io.WriteString(l.w, line) // a log that cannot be written is no reason to fail
+	_, _ = io.WriteString(l.w, line) // a failed log is no reason to fail
 }
 
-// bounded gives ctx an end where it has none.
+// bounded gives ctx a deadline if it has none.
 func bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	soon = 30 * time.Second       // by when what must happen has happened, also on a machine with much to do
-	mute = 300 * time.Millisecond // how long silence is listened to
+	soon = 30 * time.Second       // time limit for expected events, even on a busy machine
+	mute = 300 * time.Millisecond // how long to wait for an answer that must not come
 )
 
-// onEach runs the test on a fleet of every kind: with links, and where o does not ask for them, without too.
+// onEach runs the test on a fleet of every kind: with links, and also without them unless o asks for links.
 func onEach(t *testing.T, o fleet.Options, test func(t *testing.T, f *fleet.Fleet)) {
 	with := o
 	with.Links = true
@@ -60,7 +60,7 @@ func do(t testing.TB, n *fleet.Node, cmd string, args ...any) any {
 	return reply
 }
 
-// direct asks the node past the link.
+// direct sends a command that bypasses the link.
 func direct(t testing.TB, n *fleet.Node, cmd string, args ...any) any {
 	t.Helper()
 	conn, err := n.DialDirect(ctx(t), soon)
@@ -71,7 +71,7 @@ func direct(t testing.TB, n *fleet.Node, cmd string, args ...any) any {
 	return reply
 }
 
-// ask sends a command and delivers its reply, whenever it comes.
+// ask sends a command. Its reply arrives on the channel.
 func ask(conn redis.Conn, cmd string, args ...any) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -85,12 +85,12 @@ func requireMute(t testing.TB, answered <-chan error) {
 	t.Helper()
 	select {
 	case err := <-answered:
-		t.Fatalf("an answer came: %v", err)
+		t.Fatalf("unexpected answer: %v", err)
 	case <-time.After(mute):
 	}
 }
 
-// requireThere waits for what was sent to arrive: that it is not answered says nothing of when it is applied.
+// requireThere waits until a request was executed. Without an answer, its time is unknown.
 func requireThere(t testing.TB, n *fleet.Node, key, want string) {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) {
@@ -108,7 +108,7 @@ func requireAnswer(t testing.TB, answered <-chan error) {
 	case err := <-answered:
 		require.NoError(t, err)
 	case <-time.After(soon):
-		t.Fatal("no answer came")
+		t.Fatal("no answer")
 	}
 }
 

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// A link is a TCP proxy before one node. It can hold what flows, in either direction, without closing
-// anything, and it can be late.
+// A link is a TCP proxy in front of one node. It can hold data back in each direction without closing connections, and
+// it can delay data.
 //
-// Goroutines: one accepts while the link is up; each connection has one that dials and waits, and four
-// that move bytes (see lane). All are counted in wg, and close waits for them.
+// Goroutines: one accepts while the link is up. Each connection has one that dials and waits, and four that move bytes
+// (see lane). wg counts all of them, and close waits for them.
 type link struct {
-	upstream func() address // the node; fixed once it has started
+	upstream func() address // the node; fixed after its first start
 	front    address
-	release  func() // gives the port back
+	release  func() // frees the port
 
 	requests, replies gate
 	delayNanos        atomic.Int64
@@ -41,7 +41,7 @@ const (
 	listenTimeout = 2 * time.Second
 )
 
-// prepare chooses where the link listens, for the link's whole life. Nothing listens before up.
+// prepare chooses the address of the link, which never changes. The link does not listen before up.
 func (l *link) prepare(upstream func() address) error {
 	behind := upstream()
 	l.upstream, l.release = upstream, func() {}
@@ -66,7 +66,7 @@ func (l *link) prepare(upstream func() address) error {
 
 func (l *link) address() address { return l.front }
 
-// up opens the door: dials are accepted from now on.
+// up starts to accept connections.
 func (l *link) up() error {
 	listener, err := listen(l.front)
 	if err != nil {
@@ -75,26 +75,24 @@ func (l *link) up() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listener != nil || l.closing.Err() != nil {
-		return errors.Join(errors.New("link: it is up already, or closed"), listener.Close())
+		return errors.Join(errors.New("link: it is already up, or closed"), listener.Close())
 	}
 	l.listener = listener
-	l.wg.Add(1)
-	go l.accept(listener)
+	l.wg.Go(func() { l.accept(listener) })
 	return nil
 }
 
-// listen takes the address again. Where closeListener cannot do better, the former listener's socket may
-// take a moment to go.
+// listen listens on the address of a former listener. On some systems the former socket needs a moment to close.
 func listen(at address) (net.Listener, error) {
 	if at.network == "unix" {
-		_ = os.Remove(at.at) // of the former listener; where it does not exist, all the better
+		_ = os.Remove(at.at) // of the former listener, if it exists
 	}
 	began := time.Now()
 	for {
 		listener, err := net.Listen(at.network, at.at)
 		if err == nil {
 			if unix, ok := listener.(*net.UnixListener); ok {
-				unix.SetUnlinkOnClose(false) // a dial must be refused, not find nothing
+				unix.SetUnlinkOnClose(false) // a dial must be refused, not fail with a missing file
 			}
 			return listener, nil
 		}
@@ -105,7 +103,7 @@ func listen(at address) (net.Listener, error) {
 	}
 }
 
-// down shuts the door: dials are refused. Connections end when the server's end of them does.
+// down makes the link refuse connections. Open connections end when the server closes them.
 func (l *link) down() {
 	l.mu.Lock()
 	listener := l.listener
@@ -116,7 +114,7 @@ func (l *link) down() {
 	}
 }
 
-// cut sets what flows.
+// cut sets which data passes.
 func (l *link) cut(mode cutMode) {
 	l.requests.set(mode != cutBoth)
 	l.replies.set(mode == flowing)
@@ -126,9 +124,9 @@ func (l *link) setDelay(d time.Duration) { l.delayNanos.Store(int64(d)) }
 
 func (l *link) delay() time.Duration { return time.Duration(l.delayNanos.Load()) }
 
-// close ends all and waits.
+// close ends everything and waits.
 func (l *link) close() {
-	l.end() // first, so that no up comes after down
+	l.end() // first, so that up fails after down
 	l.down()
 	l.mu.Lock()
 	for c := range l.conns {
@@ -140,14 +138,13 @@ func (l *link) close() {
 }
 
 func (l *link) accept(listener net.Listener) {
-	defer l.wg.Done()
 	for {
 		client, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Millisecond) // out of descriptors, most likely; the dial waits in the backlog
+			time.Sleep(time.Millisecond) // probably out of file descriptors; the connection waits in the backlog
 			continue
 		}
 		c := newLinkConn(l, client)
@@ -158,15 +155,14 @@ func (l *link) accept(listener net.Listener) {
 			continue
 		}
 		l.conns[c] = struct{}{}
-		l.wg.Add(1)
+		l.wg.Go(c.run)
 		l.mu.Unlock()
-		go c.run()
 	}
 }
 
 // A gate lets bytes through or holds them back.
 type gate struct {
-	mu     sync.RWMutex  // write-held to change open. Read-held to deliver, for at most deliverSlice, so that after set(false) nothing passes
+	mu     sync.RWMutex  // write-locked to change open; read-locked while delivering, so that nothing passes after set(false)
 	opened chan struct{} // closed while open
 	open   bool
 }
@@ -188,7 +184,7 @@ func (g *gate) set(open bool) {
 	g.open = open
 }
 
-// pass calls do once the gate is open, with the gate held open meanwhile, so do must be short. It returns
+// pass waits until the gate is open and calls do. The gate cannot close during do, so do must be short. pass returns
 // false if ctx ended first.
 func (g *gate) pass(ctx context.Context, do func()) bool {
 	for {

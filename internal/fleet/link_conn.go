@@ -12,18 +12,18 @@ import (
 
 const (
 	laneChunk    = 16 << 10              // bytes read at a time
-	laneChunks   = 64                    // chunks on their way, a direction; then the sender must wait, as TCP would make it
+	laneChunks   = 64                    // chunks in flight per direction; then the sender must wait, as in TCP
 	deliverSlice = 20 * time.Millisecond // how long one write may hold a gate open
 )
 
-// A linkConn is one client's connection and its other half to the node.
+// A linkConn is the connection of one client, and the matching connection to the node.
 type linkConn struct {
 	link   *link
 	client net.Conn
-	ctx    context.Context // ends when the connection is over, which ends its goroutines
+	ctx    context.Context // ends with the connection, and ends its goroutines
 	cancel context.CancelFunc
 
-	mu     sync.Mutex // guards server against end
+	mu     sync.Mutex // guards server, which end closes
 	server net.Conn   // nil until dialled
 }
 
@@ -33,7 +33,7 @@ func newLinkConn(l *link, client net.Conn) *linkConn {
 	return c
 }
 
-// end closes both halves at once. It may be called often.
+// end closes both connections at once. It may be called several times.
 func (c *linkConn) end() {
 	c.cancel()
 	c.mu.Lock()
@@ -45,15 +45,14 @@ func (c *linkConn) end() {
 }
 
 func (c *linkConn) run() {
-	defer c.link.wg.Done()
 	defer func() {
 		c.end()
 		c.link.mu.Lock()
 		delete(c.link.conns, c)
 		c.link.mu.Unlock()
 	}()
-	// The accept has told the client nothing of the node. Behind a cut the node must not learn of the
-	// client either; what the client sends meanwhile waits in its socket, even if it closes.
+	// Accepting the connection does not involve the node. During a cut the node must not see the client either. What
+	// the client sends meanwhile stays in its socket, even if it closes.
 	if !c.link.requests.pass(c.ctx, func() {}) || !c.dial() {
 		c.reset()
 		return
@@ -61,22 +60,19 @@ func (c *linkConn) run() {
 	requests := &lane{conn: c, from: c.client, to: c.server, gate: &c.link.requests}
 	replies := &lane{conn: c, from: c.server, to: c.client, gate: &c.link.replies, drain: true}
 	var wg sync.WaitGroup
-	wg.Add(2)
-	go func() {
-		defer wg.Done()
-		// The client has closed, or given up: what it sent before is delivered, and the node sees the end of
-		// it. The connection lives on until the node closes too.
+	wg.Go(func() {
+		// The client has closed its end. Everything that it sent is delivered, and then the node sees the end of file.
+		// The connection stays open until the node closes too.
 		if err := requests.run(); errors.Is(err, io.EOF) {
 			requests.pass(func() { closeWrite(c.server) })
 		} else {
 			c.end()
 		}
-	}()
-	go func() {
-		defer wg.Done()
+	})
+	wg.Go(func() {
 		_ = replies.run()
-		c.end() // a Redis that closed its end reads no more either
-	}()
+		c.end() // a Redis that has closed its end does not read any more
+	})
 	wg.Wait()
 }
 
@@ -91,14 +87,14 @@ func (c *linkConn) dial() bool {
 	c.mu.Lock()
 	c.server = server
 	c.mu.Unlock()
-	if c.ctx.Err() != nil { // end was called before it could see server
+	if c.ctx.Err() != nil { // end was called before server was set
 		_ = server.Close()
 		return false
 	}
 	return true
 }
 
-// reset lets the client's next use of the connection fail as on a server that is gone.
+// reset makes the client's next use of the connection fail, as with a server that has ended.
 func (c *linkConn) reset() {
 	if tcp, ok := c.client.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -111,22 +107,22 @@ func closeWrite(conn net.Conn) {
 	}
 }
 
-// A lane moves bytes one way. One goroutine reads and stamps them with the time they are due, the other
-// delivers them when that time has come and the gate is open; so a delay delays but does not throttle.
+// A lane moves bytes in one direction. One goroutine reads them and adds the time at which they are due. The other one
+// delivers them at that time, when the gate is open. So a delay does not reduce the throughput.
 type lane struct {
 	conn     *linkConn
 	from, to net.Conn
 	gate     *gate
-	drain    bool // go on reading when nobody takes it: a lost reply must not stop the requests
+	drain    bool // continue to read after a failed write: lost replies must not stop the requests
 }
 
 type chunk struct {
 	due  time.Time
 	data []byte
-	end  error // why there is no more; then data is empty
+	end  error // why this is the last chunk; data is empty then
 }
 
-// run returns why the sender's bytes ended, after all of them were delivered or dropped.
+// run returns why the data of the sender ended, after all of it was delivered or dropped.
 func (n *lane) run() error {
 	queue := make(chan chunk, laneChunks)
 	done := make(chan struct{})
@@ -141,7 +137,7 @@ func (n *lane) run() error {
 			return context.Cause(n.conn.ctx)
 		}
 		if c.end != nil {
-			// The end is held back like the bytes before it: behind a cut nobody learns of a close.
+			// The end is held back like the bytes before it: during a cut nobody notices a close.
 			n.pass(func() {})
 			return c.end
 		}
@@ -196,8 +192,8 @@ func (n *lane) await(due time.Time) bool {
 
 func (n *lane) pass(do func()) bool { return n.gate.pass(n.conn.ctx, do) }
 
-// deliver writes data in slices short enough that the gate can fall between them: the receiver may be
-// paused with a full socket.
+// deliver writes data in short steps, so that the gate can close in between, even if the receiver is paused and its
+// socket is full.
 func (n *lane) deliver(data []byte) error {
 	if n.to == nil {
 		return nil

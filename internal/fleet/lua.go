@@ -16,18 +16,18 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// For each EVALSHA miniredis makes a Lua state with all its modules, and for each SCRIPT LOAD it parses the source
-// again. That is three quarters of what a simulated world costs. Here the same sources run in the same interpreter and
-// call the same commands of miniredis, but sources are compiled once a process and states are used again. What is not
-// plain (MULTI, a script within a script, cjson, another database of the script's own) is left to miniredis.
+// miniredis makes a Lua state with all modules for each EVALSHA, and parses the source again for each SCRIPT LOAD. This
+// takes three quarters of the time of a simulated world. The code here runs the same sources in the same interpreter
+// and calls the same commands of miniredis. But it compiles each source once per process, and reuses Lua states.
+// Special cases (MULTI, a script in a script, cjson, SELECT in a script) are left to miniredis.
 
-// scripts are what was loaded into one server and is run here.
+// scripts are the scripts of one server that run here.
 type scripts struct {
 	mu    sync.Mutex // guards bySHA; nothing is called under it
 	bySHA map[string]*compiled
 }
 
-// compiled is one source. It is the same for all servers and never changes.
+// compiled is one compiled source. All servers share it, and it never changes.
 type compiled struct {
 	sha, source string
 	proto       *lua.FunctionProto
@@ -38,7 +38,8 @@ var (
 	idle    sync.Pool // of *interpreter
 )
 
-// compile returns nil where miniredis is to see for itself: the source has an error, or wants what is not here.
+// compile returns nil for sources that miniredis must run: those with an error, and those that need what is missing
+// here.
 func compile(source string) *compiled {
 	if known, ok := sources.Load(source); ok {
 		return known.(*compiled)
@@ -89,7 +90,7 @@ func (s *scripts) clear() {
 	clear(s.bySHA)
 }
 
-// lua answers EVAL, EVALSHA and SCRIPT LOAD, or returns false: then miniredis does.
+// lua answers EVAL, EVALSHA and SCRIPT LOAD. If it returns false, miniredis answers.
 func (s *ServerCommands) lua(peer *server.Peer, cmd string, args []string) bool {
 	script, multi, subscribed := circumstances(peer)
 	if script || subscribed || peer.ClientName == s.nonce {
@@ -128,7 +129,7 @@ func (s *ServerCommands) lua(peer *server.Peer, cmd string, args []string) bool 
 	return true
 }
 
-// loads returns the script of SCRIPT LOAD, if it is one for us.
+// loads returns the script of SCRIPT LOAD, if it can run here.
 func loads(args []string) *compiled {
 	if len(args) != 2 || !strings.EqualFold(args[0], "LOAD") {
 		return nil
@@ -136,7 +137,7 @@ func loads(args []string) *compiled {
 	return compile(args[1])
 }
 
-// handOver makes miniredis know our scripts, so that it answers as if it had loaded them.
+// handOver loads our scripts into miniredis, so that it answers as if it had loaded them itself.
 func (s *ServerCommands) handOver() {
 	for _, c := range s.scripts.all() {
 		loader := server.NewPeer(bufio.NewWriter(io.Discard))
@@ -162,7 +163,7 @@ func (s *ServerCommands) run(peer *server.Peer, c *compiled, keys, args []string
 	globals.RawSetString("ARGV", i.list(args))
 	i.state.Push(i.state.NewFunctionFromProto(c.proto))
 	if err := i.state.PCall(0, lua.MultRet, nil); err != nil {
-		i.state.Close() // nobody knows in which state it is
+		i.state.Close() // its state is unknown
 		peer.WriteError("ERR Error compiling script (new function): " + err.Error())
 		return false
 	}

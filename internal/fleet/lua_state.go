@@ -14,21 +14,21 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// An interpreter is a Lua state as a script finds it. It serves one script at a time, of any server.
+// An interpreter is a Lua state for scripts. It runs one script at a time, of any server.
 type interpreter struct {
 	state  *lua.LState
-	server *server.Server // of the script that runs
-	peer   *server.Peer   // from which its commands come
+	server *server.Server // of the running script
+	peer   *server.Peer   // source of its commands
 	sha    string
 
-	refused []string // commands that its user may not use
+	refused []string // commands that the user may not use
 
-	buffer bytes.Buffer // what a command replied
+	buffer bytes.Buffer // reply of a command
 	out    *bufio.Writer
 	in     *bufio.Reader
 }
 
-// protectGlobals is how Redis keeps a script from making globals, and so from leaving anything to the next.
+// protectGlobals is how Redis prevents scripts from creating globals, so that a script leaves nothing for the next one.
 const protectGlobals = `
 local dbg = debug
 setmetatable(_G, {
@@ -67,13 +67,13 @@ func newInterpreter() *interpreter {
 	}
 	l.SetGlobal("redis", redis)
 	if err := l.DoString(protectGlobals); err != nil {
-		panic(err) // it is a constant
+		panic(err) // cannot happen: the script is a constant
 	}
 	l.SetTop(0)
 	return i
 }
 
-// errorText is an error as Redis prints it: with a code at its head.
+// errorText returns an error in the form of Redis: with a code in front.
 func errorText(s string) string {
 	s = strings.TrimPrefix(s, "-")
 	if !strings.Contains(s, " ") {
@@ -82,7 +82,7 @@ func errorText(s string) string {
 	return s
 }
 
-// table leaves {field = value} on the stack: an error or a status.
+// table pushes {field = value}: an error or a status.
 func table(l *lua.LState, field, value string) int {
 	t := l.NewTable()
 	t.RawSetString(field, lua.LString(value))
@@ -98,7 +98,7 @@ func (i *interpreter) list(values []string) *lua.LTable {
 	return t
 }
 
-// call is redis.call, or redis.pcall, which returns an error instead of raising it.
+// call is redis.call, or redis.pcall, which returns errors instead of raising them.
 func (i *interpreter) call(raise bool) int {
 	l := i.state
 	args := make([]string, l.GetTop())
@@ -139,7 +139,7 @@ func (i *interpreter) call(raise bool) int {
 	return 1
 }
 
-// value is what a script sees of a command's reply.
+// value converts the reply of a command for a script.
 func (i *interpreter) value(reply any) lua.LValue {
 	switch reply := reply.(type) {
 	case nil:
@@ -161,7 +161,7 @@ func (i *interpreter) value(reply any) lua.LValue {
 	}
 }
 
-// reply writes what a script returned.
+// reply writes the result of a script.
 func (i *interpreter) reply(peer *server.Peer, value lua.LValue) {
 	switch v := value.(type) {
 	case lua.LBool:
@@ -196,15 +196,15 @@ func (i *interpreter) reply(peer *server.Peer, value lua.LValue) {
 	}
 }
 
-// contexts is, by database, what miniredis keeps with the peer from which a script's commands come.
+// contexts has, by database, the private context that miniredis gives to the peer of a script.
 var contexts sync.Map
 
-// nestedContext returns such a context for a script of this peer. Only miniredis can make one, so it is asked for one
-// by a script, once for each database, and the rest are copies.
+// nestedContext returns such a context for a script of this peer. Only miniredis can make one. So a script gets one
+// from miniredis, once per database, and all others are copies.
 func (s *ServerCommands) nestedContext(peer *server.Peer) any {
 	var database int64
-	if kept := reflect.Indirect(reflect.ValueOf(peer.Ctx)); kept.Kind() == reflect.Struct {
-		database = kept.FieldByName("selectedDB").Int()
+	if fields := reflect.Indirect(reflect.ValueOf(peer.Ctx)); fields.Kind() == reflect.Struct {
+		database = fields.FieldByName("selectedDB").Int()
 	}
 	original, known := contexts.Load(database)
 	if !known {

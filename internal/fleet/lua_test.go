@@ -3,7 +3,7 @@
 package fleet_test
 
 import (
-	"crypto/sha1" // #nosec: the name Redis gives a script
+	"crypto/sha1" // #nosec: Redis names scripts by it
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -17,10 +17,10 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// Each line is said to an embedded server and to Redis, on one connection, and must be answered alike.
+// Each line is sent to an embedded server and to Redis, on one connection each. The answers must be equal.
 func TestScriptsAreAnsweredAsRedisAnswersThem(t *testing.T) {
 	const counts = "return redis.call('INCR', KEYS[1])"
-	const sha = "2bab3b661081db58bd2341920e0ba7cf5dc77b25" // no script has it
+	const sha = "2bab3b661081db58bd2341920e0ba7cf5dc77b25" // of no script
 	told := [][]any{
 		{"EVAL", "return {KEYS[1], KEYS[2], ARGV[1], #ARGV}", 2, "a", "b", "c", "d"},
 		{"EVAL", "return {1, 2.7, 'x', false, true, {3, {4}}}", 0},
@@ -66,7 +66,7 @@ func TestScriptsAreAnsweredAsRedisAnswersThem(t *testing.T) {
 	real := dial(t, fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1}).Nodes()[0])
 	answer := func(c redis.Conn, line []any) string {
 		reply, err := c.Do(line[0].(string), line[1:]...)
-		if err != nil { // miniredis calls what a script raises an error of the script
+		if err != nil { // miniredis words errors of a script differently
 			return fmt.Sprint("error, of no script: ", strings.HasPrefix(err.Error(), "NOSCRIPT"))
 		}
 		return fmt.Sprintf("%q", reply)
@@ -90,7 +90,7 @@ func TestScriptsAreAnsweredAsRedisAnswersThem(t *testing.T) {
 	}
 }
 
-// While a script runs, no other connection's command does.
+// While a script runs, commands of other connections wait.
 func TestAScriptIsOneStep(t *testing.T) {
 	n := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1}).Nodes()[0]
 	const twice = "local a = redis.call('INCR', 'a') local b = redis.call('INCR', 'b') return a - b"

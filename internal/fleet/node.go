@@ -10,12 +10,12 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Data says what a node that starts finds of its former life.
+// Data says which data a node has after its start.
 type Data int
 
 const (
-	Empty Data = iota // nothing: keys, scripts and saved files are gone
-	Kept              // its RDB or AOF as it was saved; with neither, nothing. See [Node.Save] for embedded
+	Empty Data = iota // none: keys, scripts and saved files are deleted
+	Kept              // its RDB or AOF, if it has one; see [Node.Save] for embedded nodes
 )
 
 func (d Data) String() string {
@@ -25,11 +25,11 @@ func (d Data) String() string {
 	return "empty"
 }
 
-// A backend is one server, to be started and ended many times. Node calls all but alive and the two
-// addresses one at a time.
+// A backend is one server that can be started and ended several times. Node calls its methods one at a time, except
+// alive, address and truth.
 type backend interface {
-	address() address // where clients, or the link, reach it
-	truth() address   // where it can be reached while packet rules cut it off
+	address() address // for clients or the link
+	truth() address   // an address that bypasses packet rules
 	start(ctx context.Context, data Data) error
 	stop(ctx context.Context) error
 	kill() error
@@ -37,26 +37,26 @@ type backend interface {
 	resume() error
 	save(ctx context.Context) error
 	alive() bool
-	clock() clockFile                 // "": it cannot be set
-	peerAddress() (host, port string) // by which the fleet's other servers reach it
-	cutter() cutter                   // nil: packets cannot be dropped here, use the link
+	clock() clockFile                 // "": the clock cannot be set
+	peerAddress() (host, port string) // for the other servers of the fleet
+	cutter() cutter                   // nil: packets cannot be dropped, use the link
 	close() error
 }
 
-// A Node is one server of a fleet. Its name and URL are the same for the fleet's whole life. Its methods
-// may be called concurrently; those that change it wait for each other.
+// A Node is one server of a fleet. Its name and URL never change. Its methods may be called concurrently; those that
+// change the node wait for each other.
 type Node struct {
 	fleet   *Fleet
 	name    string
 	backend backend
 	link    *link // nil without Options.Links
 
-	mu     sync.Mutex // guards what follows, and that one fault is done at a time; held while waiting for the server
+	mu     sync.Mutex // guards what follows, and that one fault is applied at a time; held while waiting for the server
 	paused bool
 	closed bool
 	mode   cutMode
 
-	viewsMu     sync.Mutex // guards views; held while their doors open and shut, never while waiting for the server
+	viewsMu     sync.Mutex // guards views; held while they go up and down, never while waiting for the server
 	views       map[*View]struct{}
 	viewsClosed bool
 }
@@ -79,7 +79,7 @@ func newNode(f *Fleet, i int) (*Node, error) {
 	return n, nil
 }
 
-// gone closes the door: a dial to a dead server must be refused, not answered by the link.
+// gone makes the link and the views refuse connections: a dial to a dead server must fail.
 func (n *Node) gone() {
 	if n.link != nil {
 		n.link.down()
@@ -90,30 +90,30 @@ func (n *Node) gone() {
 // Name returns "node-1", "node-2" and so on.
 func (n *Node) Name() string { return n.name }
 
-// URL returns where clients are to connect: redis://127.0.0.1:port or unix:///path. It goes through the
-// link where there is one, and stays the same over stop, kill and restart.
+// URL returns the URL for clients: redis://127.0.0.1:port or unix:///path. It leads through the link if there is one,
+// and does not change over stop, kill and restart.
 func (n *Node) URL() string {
 	return n.front().url()
 }
 
-// DirectURL returns a way to the node past the link and past packet rules, for checks that want to see
-// what is on the node whatever the network does. It does not help against Pause. It may be a unix:// URL.
+// DirectURL returns a URL that bypasses the link and packet rules, for checks that must see the node whatever the
+// network does. It does not bypass Pause. It may be a unix:// URL.
 func (n *Node) DirectURL() string { return n.backend.truth().url() }
 
-// Dial opens a connection by the way of URL. Each command on it fails after timeout.
+// Dial connects to URL. Each command on the connection fails after timeout.
 func (n *Node) Dial(ctx context.Context, timeout time.Duration) (redis.Conn, error) {
 	return n.front().dial(ctx, timeout)
 }
 
-// DialDirect opens a connection by the way of DirectURL. Each command on it fails after timeout.
+// DialDirect connects to DirectURL. Each command on the connection fails after timeout.
 func (n *Node) DialDirect(ctx context.Context, timeout time.Duration) (redis.Conn, error) {
 	return n.backend.truth().dial(ctx, timeout)
 }
 
-// Alive says whether the server exists. A paused or cut-off one does.
+// Alive reports whether the server is running, even if it is paused or cut off.
 func (n *Node) Alive() bool { return n.backend.alive() }
 
-// do runs one change of the node under its lock, names the node in the error and writes the log line.
+// do makes one change of the node under its mutex. It adds the name of the node to the error, and logs the change.
 func (n *Node) do(what string, change func() error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -134,8 +134,8 @@ var (
 	errClosed = errors.New("the fleet is closed")
 )
 
-// Start starts a node that is down and returns when it answers PING. The server has a new run id. A Cut,
-// CutReplies or Delay goes on as before; only Heal ends them.
+// Start starts a node that is down, and returns when it answers PING. The server has a new run id. A Cut, CutReplies or
+// Delay continues; only Heal ends them.
 func (n *Node) Start(ctx context.Context, data Data) error {
 	ctx, cancel := bounded(ctx, startTimeout)
 	defer cancel()
@@ -151,8 +151,8 @@ func (n *Node) Start(ctx context.Context, data Data) error {
 		if err := n.backend.start(ctx, data); err != nil {
 			return err
 		}
-		// Packet rules are gone with the container. They come back before the link opens the door, so that
-		// no client gets through in between.
+		// Packet rules ended with the container. They are added again before the link goes up, so that no client gets
+		// through in between.
 		if c := n.backend.cutter(); c != nil && n.mode != flowing {
 			if err := c.cut(n.mode); err != nil {
 				return errors.Join(err, n.backend.kill())
@@ -171,23 +171,23 @@ func (n *Node) open() error {
 	if err := n.openViews(); err != nil {
 		return errors.Join(err, n.backend.kill())
 	}
-	if !n.backend.alive() { // it died before up, and its own call of gone came too early
+	if !n.backend.alive() { // it died before the link was up, so its call of gone came too early
 		n.gone()
 		return errDied
 	}
 	return nil
 }
 
-// Stop ends the server in the orderly way, with SIGTERM, and returns when it is gone. A paused node is
-// resumed for it. A node that is down stays so.
+// Stop ends the server with SIGTERM, and returns when it has ended. A paused node is resumed. A node that is down stays
+// down.
 func (n *Node) Stop(ctx context.Context) error {
 	ctx, cancel := bounded(ctx, stopTimeout)
 	defer cancel()
 	return n.end("stop", func() error { return n.backend.stop(ctx) })
 }
 
-// Kill ends the server with SIGKILL and returns when it is gone. What it had not read yet is never
-// applied, also where it was paused. A node that is down stays so.
+// Kill ends the server with SIGKILL, and returns when it has ended. Requests that it has not read are never executed,
+// even if it was paused. A node that is down stays down.
 func (n *Node) Kill() error { return n.end("kill", n.backend.kill) }
 
 func (n *Node) end(what string, end func() error) error {
@@ -203,9 +203,9 @@ func (n *Node) end(what string, end func() error) error {
 	})
 }
 
-// Save writes the dataset to disk, for a later Start with Kept. On an embedded node it takes a copy, which
-// Kept brings back; an embedded node that was never saved keeps all it had, as if every write went to an
-// AOF. Copies hold strings, hashes, lists, sets and sorted sets with the TTL of the key.
+// Save writes the data to disk, for a later Start with Kept. On an embedded node it makes a copy, which Kept restores.
+// An embedded node that was never saved loses nothing, as if every write went to an AOF. Copies contain strings,
+// hashes, lists, sets and sorted sets, with the TTLs of their keys.
 func (n *Node) Save(ctx context.Context) error {
 	ctx, cancel := bounded(ctx, stopTimeout)
 	defer cancel()
@@ -217,7 +217,7 @@ func (n *Node) Save(ctx context.Context) error {
 	})
 }
 
-// RunID returns the run id that the server reports, asked by the way of DirectURL.
+// RunID asks the server for its run id, at DirectURL.
 func (n *Node) RunID(ctx context.Context) (string, error) {
 	conn, err := n.DialDirect(ctx, 5*time.Second)
 	if err != nil {
@@ -231,7 +231,7 @@ func (n *Node) RunID(ctx context.Context) (string, error) {
 	return infoField(info, "run_id"), nil
 }
 
-// close ends the node for good. The link goes first: its connections hold no end of the server open.
+// close ends the node for good. The link is closed first, so that its connections do not keep the server open.
 func (n *Node) close() error {
 	return n.do("close", func() error {
 		n.closed = true

@@ -12,13 +12,13 @@ type cutMode int
 
 const (
 	flowing    cutMode = iota
-	cutBoth            // nothing arrives, either way
+	cutBoth            // nothing arrives in either direction
 	cutReplies         // requests arrive, replies do not
 )
 
 func (m cutMode) String() string { return [...]string{"heal", "cut", "cut replies"}[m] }
 
-// Pause halts the server: connections stay, dials succeed, nothing is answered.
+// Pause stops the server: connections stay open, dials succeed, and nothing is answered.
 func (n *Node) Pause() error {
 	return n.do("pause", func() error {
 		if !n.backend.alive() {
@@ -33,7 +33,7 @@ func (n *Node) Pause() error {
 	})
 }
 
-// Resume ends Pause. What was sent meanwhile is applied now. Without a Pause it does nothing.
+// Resume ends Pause. Requests that were sent meanwhile are executed now. Without a Pause it does nothing.
 func (n *Node) Resume() error {
 	return n.do("resume", func() error {
 		if !n.paused || !n.backend.alive() {
@@ -46,12 +46,12 @@ func (n *Node) Resume() error {
 	})
 }
 
-// Cut drops everything between the node and its clients, both ways. Nothing is closed or refused:
-// connections hang, and new ones open but are not served. It takes the place of CutReplies.
+// Cut blocks everything between the node and its clients, in both directions. Nothing is closed or refused: connections
+// hang, and new ones open but are not served. It replaces CutReplies.
 func (n *Node) Cut() error { return n.cut(cutBoth) }
 
-// CutReplies lets requests arrive, and be applied, but no reply leave. It takes the place of Cut. The
-// replies come after Heal to connections that still live.
+// CutReplies lets requests arrive and be executed, but holds back the replies. It replaces Cut. After Heal, the replies
+// arrive on connections that are still open.
 func (n *Node) CutReplies() error { return n.cut(cutReplies) }
 
 func (n *Node) cut(mode cutMode) error {
@@ -68,7 +68,7 @@ func (n *Node) setMode(mode cutMode) error {
 	c := n.backend.cutter()
 	switch {
 	case c != nil && !n.backend.alive():
-		return nil // Start does it
+		return nil // Start will do it
 	case c != nil:
 		return c.cut(mode)
 	case n.link != nil:
@@ -80,7 +80,7 @@ func (n *Node) setMode(mode cutMode) error {
 	return n.fleet.unsupported(mode.String(), "start it with Options.Links")
 }
 
-// Delay makes everything take d longer in each direction, on top of any Cut. It replaces an earlier Delay.
+// Delay delays everything by d in each direction, in addition to any Cut. It replaces an earlier Delay.
 func (n *Node) Delay(d time.Duration) error {
 	return n.do(fmt.Sprintf("delay %v", d), func() error {
 		if n.link == nil {
@@ -91,8 +91,8 @@ func (n *Node) Delay(d time.Duration) error {
 	})
 }
 
-// Heal ends Cut, CutReplies and Delay; not Pause. What was held flows on. It does nothing where there is
-// nothing to end.
+// Heal ends Cut, CutReplies and Delay, but not Pause. What was held back is delivered. If there is nothing to end, it
+// does nothing.
 func (n *Node) Heal() error {
 	return n.do("heal", func() error {
 		if n.link != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// doomedKind, in the environment, makes this test binary a process that starts a fleet, tells what it
-// started, and waits to be killed.
+// doomedKind, in the environment, makes this test binary start a fleet, print what it started, and wait until it is
+// killed.
 const doomedKind = "FLEET_TEST_DOOMED"
 
 func TestMain(m *testing.M) {
@@ -36,12 +36,12 @@ func TestMain(m *testing.M) {
 	verifyNoLeak(m)
 }
 
-// doom starts a fleet in a process of its own, kills that process, and returns it and the fleet's servers.
+// doom starts a fleet in another process, kills that process, and returns its id and the ids of the servers.
 func doom(t *testing.T, kind fleet.Kind) (owner int, pids []int) {
 	t.Helper()
 	fleettest.Require(t, kind)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), doomedKind+"="+string(kind), "TMPDIR="+t.TempDir()) // nobody cleans up after the dead
+	cmd.Env = append(os.Environ(), doomedKind+"="+string(kind), "TMPDIR="+t.TempDir()) // a killed process does not clean up
 	cmd.Stderr = os.Stderr
 	output, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func doom(t *testing.T, kind fleet.Kind) (owner int, pids []int) {
 }
 
 func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
-	// The orphans come to us, so that we can wait for them and leave no zombie to an init that reaps none.
+	// Orphaned processes become our children, so that we can wait for them. Some init processes do not reap zombies.
 	require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
 	_, pids := doom(t, fleet.Process)
@@ -86,7 +86,7 @@ func TestWhatADeadProcessLeftInTheEngineCanBeRemoved(t *testing.T) {
 	for _, pid := range pids {
 		assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 	}
-	assert.Equal(t, "PONG", do(t, mine.Nodes()[0], "PING"), "a living fleet is left alone")
+	assert.Equal(t, "PONG", do(t, mine.Nodes()[0], "PING"), "a running fleet is not touched")
 }
 
 func TestAPortIsOursWhileTheNodeIsDown(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAPortIsOursWhileTheNodeIsDown(t *testing.T) {
 	}
 }
 
-// A process that is being started holds a copy of every descriptor until it executes its program.
+// A process that is being started has a copy of every file descriptor until it executes its program.
 func TestADoorIsShutThoughAProcessIsJustBeingStarted(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

@@ -8,12 +8,11 @@ import (
 	"syscall"
 )
 
-// reserve finds a free port of 127.0.0.1 and keeps it for us until release is called.
+// reserve finds a free port on 127.0.0.1 and reserves it until release is called.
 //
-// It keeps it by a socket that is bound and never listens. The kernel gives such a port to nobody who asks
-// for any port, and refuses connections to it; but a server that asks for this very port gets it, as
-// SO_REUSEADDR allows while no socket listens, and Go, Redis and Docker all set that. So the port of a dead
-// node is neither taken by another process nor answered by it.
+// It binds a socket that never listens. The kernel does not hand out such a port as an ephemeral port, and refuses
+// connections to it. A server that asks for exactly this port gets it: SO_REUSEADDR allows that while no socket
+// listens, and Go, Redis and Docker all set it. So no other process takes the port of a dead node, or answers there.
 func reserve() (port int, release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -42,9 +41,9 @@ func reserve() (port int, release func(), err error) {
 	return at.Port, func() { _ = syscall.Close(fd) }, nil
 }
 
-// closeListener closes a listener so that dials are refused from now on. Close alone is not enough: while
-// another goroutine starts a process, the child holds a copy of every descriptor until it executes its
-// program, and with it the socket goes on listening. Shutdown ends the listening whoever holds it.
+// closeListener closes a listener so that connections are refused from now on. Close is not enough: while another
+// goroutine starts a process, the child has a copy of every file descriptor until it executes its program, and the
+// socket continues to listen. Shutdown ends the listening for all copies.
 func closeListener(listener net.Listener) error {
 	var err error
 	if socket, ok := listener.(syscall.Conn); ok {

@@ -4,8 +4,8 @@ package fleet
 
 import "net"
 
-// reserve finds a port of 127.0.0.1 that is free now. Another process may take it before we do, or while
-// a node is down; only Linux lets us keep it.
+// reserve finds a port on 127.0.0.1 that is free now. Another process may take it before it is used, or while a node is
+// down. Only on Linux can it be reserved.
 func reserve() (port int, release func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -15,5 +15,5 @@ func reserve() (port int, release func(), err error) {
 	return l.Addr().(*net.TCPAddr).Port, func() {}, nil
 }
 
-// closeListener closes a listener. A process that is just being started may hold it open a moment longer.
+// closeListener closes a listener. A process that is just being started may keep it open for a moment.
 func closeListener(listener net.Listener) error { return listener.Close() }

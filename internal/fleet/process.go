@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// findServer finds redis-server, or says how to get it.
+// findServer finds redis-server, or returns an error that says how to get it.
 func findServer() (string, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -27,8 +27,8 @@ func findServer() (string, error) {
 type processLauncher struct {
 	server  string
 	options Options
-	root    string // a temporary directory, one folder a node in it
-	shim    string // the library that sets clocks; "" without Options.Clocks
+	root    string // temporary directory, with one subdirectory per node
+	shim    string // library that changes clocks; "" without Options.Clocks
 	spawner *spawner
 }
 
@@ -42,7 +42,7 @@ func newProcessLauncher(ctx context.Context, o Options) (*processLauncher, error
 		return nil, err
 	}
 	if o.Unix && len(filepath.Join(root, "node-99", "redis.sock")) > maxSocketPath {
-		return nil, errors.Join(fmt.Errorf("%s is too long for a unix socket in it; set TMPDIR to something shorter", root), os.RemoveAll(root))
+		return nil, errors.Join(fmt.Errorf("%s is too long for the path of a unix socket; set TMPDIR to a shorter path", root), os.RemoveAll(root))
 	}
 	l := &processLauncher{server: path, options: o, root: root, spawner: newSpawner()}
 	if o.Clocks {
@@ -53,7 +53,7 @@ func newProcessLauncher(ctx context.Context, o Options) (*processLauncher, error
 	return l, nil
 }
 
-// maxSocketPath is the shortest limit there is, macOS's 104 with the closing zero.
+// maxSocketPath is the shortest limit of all systems: macOS has 104, including the final zero.
 const maxSocketPath = 103
 
 func (l *processLauncher) node(name string, gone func()) (backend, error) {
@@ -76,22 +76,22 @@ func (l *processLauncher) close() error {
 	return os.RemoveAll(l.root)
 }
 
-// process is a redis-server of ours.
+// process is a redis-server process.
 type process struct {
 	launcher *processLauncher
 	dir      string // <root>/<name>: data/, log, redis.sock
 	gone     func()
 	port     int
 	release  func()
-	started  bool // once: from then on the port is fixed
+	started  bool // it has started once, so the port is fixed
 
 	running atomic.Pointer[child]
 }
 
-// A child is one life of the node: a process, and one goroutine that waits for its end.
+// A child is one run of the node: a process, and one goroutine that waits for its end.
 type child struct {
 	cmd  *exec.Cmd
-	dead chan struct{} // closed when it has been reaped, its own children are gone, and gone was called
+	dead chan struct{} // closed when it was reaped, its own children have ended, and gone was called
 }
 
 func (p *process) choosePort() error {
@@ -142,7 +142,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// startTries is how often a port that another process has taken is replaced or waited for.
+// startTries is how often a start is tried if another process has taken the port.
 const startTries = 5
 
 func (p *process) start(ctx context.Context, data Data) error {
@@ -185,11 +185,11 @@ func (p *process) startOnce(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	said := p.lastWords()
-	if strings.Contains(said, "Address already in use") {
+	output := p.lastOutput()
+	if strings.Contains(output, "Address already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	return errors.Join(fmt.Errorf("%w; %s said:\n%s", err, p.launcher.server, said), p.kill())
+	return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, p.launcher.server, output), p.kill())
 }
 
 func (p *process) arguments() []string {
@@ -200,7 +200,7 @@ func (p *process) arguments() []string {
 	if p.launcher.options.Unix {
 		args = append(args, "--unixsocket", p.socket())
 	}
-	return append(args, p.launcher.options.Args...) // the last one of a name counts
+	return append(args, p.launcher.options.Args...) // the last argument with a name counts
 }
 
 func (p *process) spawn() (*child, error) {
@@ -210,7 +210,7 @@ func (p *process) spawn() (*child, error) {
 	}
 	defer log.Close()
 	c := &child{cmd: exec.Command(p.launcher.server, p.arguments()...), dead: make(chan struct{})}
-	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = p.data(), log, log // a file, so that nobody need copy
+	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = p.data(), log, log // a file, so that no goroutine has to copy
 	if shim := p.launcher.shim; shim != "" {
 		c.cmd.Env = append(os.Environ(), "LD_PRELOAD="+shim, clockVariable+"="+string(p.clock()))
 	}
@@ -226,8 +226,8 @@ func (p *process) spawn() (*child, error) {
 	return c, nil
 }
 
-// lastWords returns the end of what the server wrote.
-func (p *process) lastWords() string {
+// lastOutput returns the end of the server's output.
+func (p *process) lastOutput() string {
 	log, err := os.ReadFile(p.log())
 	if err != nil {
 		return err.Error()
@@ -236,7 +236,7 @@ func (p *process) lastWords() string {
 	return "  " + strings.ReplaceAll(string(log[max(0, len(log)-1000):]), "\n", "\n  ")
 }
 
-// stop sends SIGTERM before SIGCONT, so that a paused server wakes up with it in hand.
+// stop sends SIGTERM before SIGCONT, so that SIGTERM is pending when a paused server wakes up.
 func (p *process) stop(ctx context.Context) error {
 	c := p.running.Load()
 	err := errors.Join(ignoreDone(terminate(c.cmd.Process)), ignoreDone(resume(c.cmd.Process)))
@@ -251,8 +251,8 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// kill needs no SIGCONT for a paused server: SIGKILL ends a stopped process, and without waking it, so that
-// it cannot apply what it was sent while it was paused.
+// kill needs no SIGCONT for a paused server. SIGKILL ends a stopped process without waking it, so it cannot execute
+// requests that were sent during the pause.
 func (p *process) kill() error {
 	c := p.running.Load()
 	if c == nil {
@@ -280,7 +280,7 @@ func (p *process) close() error {
 	return err
 }
 
-// ignoreDone: a process that has ended by itself is as ended as we want it.
+// ignoreDone ignores the error that the process has already ended.
 func ignoreDone(err error) error {
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -288,7 +288,7 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// saveAt has the server write its RDB.
+// saveAt makes the server write its RDB.
 func saveAt(ctx context.Context, at address) error {
 	conn, err := at.dial(ctx, stopTimeout)
 	if err != nil {

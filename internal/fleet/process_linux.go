@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A spawner starts processes from one OS thread of its own. Pdeathsig has the kernel kill a child when the
-// *thread* that forked it ends, not the process (see prctl(2), PR_SET_PDEATHSIG), and Go ends threads as
-// it likes. This thread lives until close, when every child is dead, or until this process dies, however
-// it dies; so no server outlives us.
+// A spawner starts all processes from one dedicated OS thread. With Pdeathsig the kernel kills a child when the
+// *thread* that forked it ends, not the process (see prctl(2), PR_SET_PDEATHSIG), and the Go runtime may end a thread
+// at any time. The dedicated thread lives until close, when all children have ended, or until this process dies for any
+// reason. So no server outlives this process.
 type spawner struct {
 	work chan func()
 	done chan struct{} // closed when the goroutine has ended
@@ -23,7 +23,7 @@ type spawner struct {
 func newSpawner() *spawner {
 	s := &spawner{work: make(chan func()), done: make(chan struct{})}
 	go func() {
-		runtime.LockOSThread() // and never unlocks, so the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		defer close(s.done)
 		for do := range s.work {
 			do()
@@ -44,14 +44,14 @@ func (s *spawner) close() {
 	<-s.done
 }
 
-// setAttributes gives the server a process group of its own: a Ctrl-C at the terminal is for us, and what
-// the server forks to write an RDB can be found.
+// setAttributes gives the server its own process group. So a Ctrl-C at the terminal does not reach it, and the
+// processes that it forks to write an RDB can be found.
 func setAttributes(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// reap waits for the end of the process and of what it forked. Until it is waited for, the dead process
-// keeps its id, and with it the group's, from being given to another; so the kill cannot hit a stranger.
+// reap waits for the end of the process, and ends what it forked. Until a dead process is waited for, its id and the id
+// of its group are not reused, so the kill cannot hit another process.
 func reap(cmd *exec.Cmd) {
 	for {
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -60,10 +60,10 @@ func reap(cmd *exec.Cmd) {
 		}
 	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	_ = cmd.Wait() // how it ended is of no interest: mostly by our signal
+	_ = cmd.Wait() // the exit status does not matter: usually it is our signal
 }
 
-// pause returns when the process has stopped; SIGSTOP alone only asks for it.
+// pause returns when the process has stopped. Signal returns earlier.
 func pause(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

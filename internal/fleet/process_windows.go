@@ -6,7 +6,7 @@ import (
 	"os/exec"
 )
 
-// spawner: only Linux can tie a child's life to ours.
+// A spawner starts processes. Only on Linux do they end with this process.
 type spawner struct{}
 
 func newSpawner() *spawner                 { return &spawner{} }

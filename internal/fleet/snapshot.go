@@ -7,10 +7,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// databases is how many a Redis has by default.
+// databases is the default number of databases of Redis.
 const databases = 16
 
-// A snapshot is a miniredis's dataset at one time: what an RDB is to Redis.
+// A snapshot is a copy of the data of a miniredis, like an RDB of Redis.
 type snapshot struct {
 	keys    []savedKey
 	savedAt time.Time
@@ -19,7 +19,7 @@ type snapshot struct {
 type savedKey struct {
 	database int
 	name     string
-	ttl      time.Duration // left when saved; 0: none
+	ttl      time.Duration // remaining when saved; 0: none
 	restore  func(db *miniredis.RedisDB) error
 }
 
@@ -40,7 +40,7 @@ func takeSnapshot(m *miniredis.Miniredis) (*snapshot, error) {
 	return s, nil
 }
 
-// copyKey returns what puts the key into an empty database; nil if the key has just expired.
+// copyKey returns a function that restores the key in an empty database, or nil if the key has just expired.
 func copyKey(db *miniredis.RedisDB, name string) (func(*miniredis.RedisDB) error, error) {
 	switch kind := db.Type(name); kind {
 	case "":
@@ -76,7 +76,7 @@ func copyKey(db *miniredis.RedisDB, name string) (func(*miniredis.RedisDB) error
 	}
 }
 
-// restore fills an empty m. What expired since the snapshot does not come back.
+// restore fills an empty m. Keys that have expired since the snapshot are not restored.
 func (s *snapshot) restore(m *miniredis.Miniredis) error {
 	age := time.Since(s.savedAt)
 	for _, key := range s.keys {

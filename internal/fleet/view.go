@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A View is a way to a node that one client has for itself: a TCP proxy that can be cut, or led to another
-// node, while the others notice nothing. It lies before the node's own link, if there is one. Like that it
-// refuses dials while the server is down, and ends with the fleet. Its methods may be called concurrently.
+// A View is a TCP proxy to a node for one client. It can be cut, or redirected to another node, without an effect on
+// other clients. It is in front of the node's own link, if there is one. Like the link it refuses connections while the
+// server is down, and ends with the fleet. Its methods may be called concurrently.
 type View struct {
 	link *link
-	node atomic.Pointer[Node] // where it leads; changed by Lead alone
+	node atomic.Pointer[Node] // its target; changed only by Lead
 }
 
-// NewView opens a way to the node. It is there until the fleet is closed.
+// NewView opens a View of the node. It exists until the fleet is closed.
 func (n *Node) NewView() (*View, error) {
 	v := &View{link: new(link)}
 	v.node.Store(n)
@@ -25,7 +25,7 @@ func (n *Node) NewView() (*View, error) {
 	return v, n.addView(v)
 }
 
-// front is where clients reach the node.
+// front is the address for clients.
 func (n *Node) front() address {
 	if n.link != nil {
 		return n.link.address()
@@ -33,23 +33,23 @@ func (n *Node) front() address {
 	return n.backend.address()
 }
 
-// URL returns where the client is to connect. It stays the same wherever the view leads.
+// URL returns the URL for the client. It does not change when the view is redirected.
 func (v *View) URL() string { return v.link.address().url() }
 
-// Cut holds back everything, both ways, as [Node.Cut] does.
+// Cut holds back everything in both directions, like [Node.Cut].
 func (v *View) Cut() { v.link.cut(cutBoth) }
 
-// CutReplies lets requests arrive, and be applied, but no reply leave, as [Node.CutReplies] does.
+// CutReplies lets requests arrive and be executed, but holds back the replies, like [Node.CutReplies].
 func (v *View) CutReplies() { v.link.cut(cutReplies) }
 
-// Heal ends Cut and CutReplies. What was held flows on.
+// Heal ends Cut and CutReplies. What was held back is delivered.
 func (v *View) Heal() { v.link.cut(flowing) }
 
-// Delay makes everything take d longer in each direction. It replaces an earlier Delay; 0 ends it.
+// Delay delays everything by d in each direction. It replaces an earlier Delay; 0 ends it.
 func (v *View) Delay(d time.Duration) { v.link.setDelay(max(d, 0)) }
 
-// Lead makes the view's address that of another node, as a failover or a replaced machine does: connections
-// to the former node end, and new ones go to the other.
+// Lead redirects the view to another node, as a failover or a replaced machine does. Connections to the former node
+// end, and new ones go to the other node.
 func (v *View) Lead(to *Node) error {
 	v.node.Load().dropView(v)
 	v.node.Store(to)
@@ -84,13 +84,13 @@ func (n *Node) dropView(v *View) {
 	v.link.down()
 }
 
-// openViews lets dials through. A server that died meanwhile is found out by the caller.
+// openViews makes the views accept connections. The caller checks whether the server has died meanwhile.
 func (n *Node) openViews() error {
 	n.viewsMu.Lock()
 	defer n.viewsMu.Unlock()
 	var err error
 	for v := range n.views {
-		v.link.down() // a view that was led here at this very moment is open already
+		v.link.down() // a view that was redirected here at this moment is already up
 		err = errors.Join(err, v.link.up())
 	}
 	return err

@@ -56,7 +56,7 @@ func TestAViewLeadsWhereItIsToldAndIsShutWhileItsNodeIsDown(t *testing.T) {
 		old := dialView(t, v)
 		require.NoError(t, v.Lead(b))
 		_, err = old.Do("PING")
-		require.Error(t, err, "a connection to the former node does not outlive the change")
+		require.Error(t, err, "a connection to the former node ends")
 		require.Equal(t, "b", who())
 
 		require.NoError(t, b.Kill())
@@ -73,7 +73,7 @@ func TestAViewLeadsWhereItIsToldAndIsShutWhileItsNodeIsDown(t *testing.T) {
 	})
 }
 
-// near is less than any step of a clock, and more than a busy machine takes to ask.
+// near is less than any step of a clock, and more than a busy machine needs for a question.
 const near = 20 * time.Second
 
 func TestAServersClockCanBeSetAndItsKeysFollow(t *testing.T) {

@@ -1,5 +1,5 @@
 // Stress runs the tests of every package many times under the race detector, while other work keeps all processors
-// busy, and says which tests failed and how often. A test that fails by chance shows here.
+// busy. It prints which tests failed and how often, and so finds flaky tests.
 //
 //	go run ./internal/stress -runs 50
 package main
@@ -26,12 +26,12 @@ import (
 )
 
 func main() {
-	runs := flag.Int("runs", 50, "how often each package's tests are run")
-	jobs := flag.Int("jobs", runtime.NumCPU(), "how many test programs run at once")
-	burners := flag.Int("burners", runtime.NumCPU(), "how many goroutines compute meanwhile")
-	match := flag.String("run", "", "only tests that match; as go test -run")
-	timeout := flag.Duration("timeout", 20*time.Minute, "the most that one run of one package may take")
-	logFile := flag.String("log", "stress.log", "where the output of failed runs goes")
+	runs := flag.Int("runs", 50, "how often the tests of each package run")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "number of test programs that run at once")
+	burners := flag.Int("burners", runtime.NumCPU(), "number of goroutines that keep the processors busy")
+	match := flag.String("run", "", "run only tests that match, like go test -run")
+	timeout := flag.Duration("timeout", 20*time.Minute, "time limit for one run of one package")
+	logFile := flag.String("log", "stress.log", "file for the output of failed runs")
 	flag.Parse()
 	packages := flag.Args()
 	if len(packages) == 0 {
@@ -57,7 +57,7 @@ type options struct {
 	packages            []string
 }
 
-// A program is one package's compiled tests.
+// A program is the compiled tests of one package.
 type program struct{ name, dir, file string }
 
 // A tally counts the runs of one test.
@@ -93,7 +93,7 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 	for range o.burners {
 		go func() {
 			for burn.Err() == nil {
-				for range 1 << 20 { // so much between two looks
+				for range 1 << 20 { // iterations between two checks
 				}
 			}
 		}()
@@ -116,7 +116,7 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 			case <-ctx.Done():
 			}
 		}
-		fmt.Fprintf(os.Stderr, "stress: round %d of %d begun after %v, %d failures\n", i+1, o.runs, time.Since(began).Round(time.Second), r.failures())
+		fmt.Fprintf(os.Stderr, "stress: round %d of %d started after %v, %d failures\n", i+1, o.runs, time.Since(began).Round(time.Second), r.failures())
 	}
 	close(queue)
 	workers.Wait()

@@ -11,15 +11,15 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// startTimeout bounds a start with the building of an image in it.
+// startTimeout bounds a start, including building an image.
 const startTimeout = 2 * time.Minute
 
-// requirement is the name of a kind in REDLOCK_REQUIRE. The embedded fleet is always there.
+// requirement is the name of a kind in REDLOCK_REQUIRE. The embedded fleet is always available.
 var requirement = map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "docker"}
 
-// Start starts a fleet and closes it when the test ends. Where the machine lacks what the kind needs, the
-// test is skipped, with the reason; or it fails, if the environment variable REDLOCK_REQUIRE, a
-// comma-separated list, has the kind's name: "redis" for process, "docker" for docker.
+// Start starts a fleet and closes it when the test ends. If the kind is not available on this machine, the test is
+// skipped with the reason. It fails instead if REDLOCK_REQUIRE names the kind. This environment variable is a
+// comma-separated list of "redis" for process and "docker" for docker.
 func Start(t testing.TB, kind fleet.Kind, o fleet.Options) *fleet.Fleet {
 	t.Helper()
 	Require(t, kind)
@@ -31,13 +31,13 @@ func Start(t testing.TB, kind fleet.Kind, o fleet.Options) *fleet.Fleet {
 	}
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
-			t.Errorf("close of the %s fleet: %v", kind, err)
+			t.Errorf("close the %s fleet: %v", kind, err)
 		}
 	})
 	return f
 }
 
-// Require skips or fails the test, as Start does, where the kind cannot be started.
+// Require skips or fails the test, like Start, if the kind is not available.
 func Require(t testing.TB, kind fleet.Kind) {
 	t.Helper()
 	err := fleet.Available(kind)

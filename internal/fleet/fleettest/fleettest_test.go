@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// verdict records how a test would have ended.
+// verdict records whether a test would have been skipped or failed.
 type verdict struct {
 	testing.TB
 	skipped, failed string
