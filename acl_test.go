@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// The rights that docs/operations.md gives to a Redis user are enough, for contention and a server that forgot its
-// scripts too.
+// The rights that docs/operations.md gives to a Redis user are enough, also under contention and on a server that
+// forgot its scripts.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	doc, err := os.ReadFile("docs/operations.md")
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// Each agreed field, with a value that is not the default.
+// Each agreed field (Q3), with a value that is not the default.
 var disagreements = map[string]func(*redlock.Config){
 	"MaxTTL":       func(cfg *redlock.Config) { cfg.MaxTTL = 20 * time.Second },
 	"MaxClockSkew": func(cfg *redlock.Config) { cfg.MaxClockSkew = time.Second },
@@ -26,7 +26,7 @@ var disagreements = map[string]func(*redlock.Config){
 	"Prefix":       func(cfg *redlock.Config) { cfg.Prefix = "app 1\n" },
 }
 
-// Q3. Whoever differs is refused by every node, and told the field and both values. Nothing of it is written.
+// Q3: Every node refuses a client that differs, and names the field and both values. The client writes nothing there.
 func TestAClientThatIsConfiguredDifferentlyIsRefusedAndToldWhichField(t *testing.T) {
 	for field, change := range disagreements {
 		t.Run(field, func(t *testing.T) {
@@ -42,13 +42,14 @@ func TestAClientThatIsConfiguredDifferentlyIsRefusedAndToldWhichField(t *testing
 			defer cancel()
 			_, err = other.Mutex("x").Acquire(short)
 			requireDiffers(t, err, field)
-			require.NoError(t, short.Err(), "waiting helps nobody")
+			require.NoError(t, short.Err(), "it is refused at once: waiting does not help")
 			requireDiffers(t, other.Enroll(ctx), field)
 			requireDiffers(t, other.Status(ctx)[0].Err, field)
 			require.Equal(t, before, stringOf(tell(t, f.Nodes()[0], "GET", "redlock:node")))
 			require.NoError(t, usual.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 
-			// And the other way round, once an operator has changed it.
+			// The other way round: once an operator has replaced the configuration, a client with the old one is
+			// refused.
 			require.NoError(t, other.Enroll(ctx, redlock.ChangeConfig()))
 			require.NoError(t, other.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 			_, err = openFresh(t, f).Mutex("x").TryAcquire(ctx)
@@ -72,12 +73,12 @@ func requireDiffers(t *testing.T, err error, field string) {
 	require.NotEqual(t, named[field].Here, named[field].There)
 	require.NotEmpty(t, named[field].There)
 	require.ErrorContains(t, err, field+" is ")
-	if field != "Nodes" { // whose number the quorum depends on
+	if field != "Nodes" { // a difference there changes the quorum too
 		require.Len(t, differs.Differences, 1)
 	}
 }
 
-// A client's own TTL is nobody's business, and neither are its timeouts.
+// Q3: Clients need not agree on TTL and timeouts.
 func TestClientsWithDifferentTTLsAndTimeoutsShareNodes(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{}), soon(t)
 	open(t, f)
@@ -91,7 +92,8 @@ func TestClientsWithDifferentTTLsAndTimeoutsShareNodes(t *testing.T) {
 	}
 }
 
-// A node that has forgotten everything does not learn its configuration from somebody whom the others refuse.
+// Q1, Q3: A client that the other nodes refuse does not write its configuration on a node that forgot everything.
+// Otherwise that node would refuse all others.
 func TestANodeThatForgotIsNotTakenOverByAClientThatTheOthersRefuse(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{}), soon(t)
 	operator := openFresh(t, f, brief)
@@ -101,7 +103,7 @@ func TestANodeThatForgotIsNotTakenOverByAClientThatTheOthersRefuse(t *testing.T)
 	_, err := stranger.Mutex("x").TryAcquire(ctx)
 	requireDiffers(t, err, "MaxTTL")
 	tell(t, f.Nodes()[2], "FLUSHALL")
-	for range 20 { // asks the node that forgot, each time
+	for range 20 { // each try asks the node that forgot
 		_, err = stranger.Mutex("x").TryAcquire(ctx)
 		requireDiffers(t, err, "MaxTTL")
 		require.Nil(t, tell(t, f.Nodes()[2], "GET", "redlock:node"))
@@ -114,9 +116,9 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := openFresh(t, f), soon(t)
 		require.Eventually(t, func() bool { return c.Status(ctx)[2].Quarantine > 0 }, 5*time.Second, time.Millisecond,
-			"by its own word, as every new server is")
+			"a new server is in quarantine, and says so")
 		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()))
-		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()), "what is ready needs nothing")
+		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()), "a node that is ready needs nothing")
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
 		holds(t, f, "x", l.Token())
@@ -129,7 +131,7 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 		require.Equal(t, 2, round.Granted)
 		require.Len(t, round.Err.Errors, 1)
 		require.ErrorContains(t, round.Err.Errors[0], c.Status(ctx)[1].Name)
-		require.NoError(t, c.Enroll(ctx), "an operator's word")
+		require.NoError(t, c.Enroll(ctx), "an operator may say that no lease is out")
 		require.NoError(t, l.Release(ctx))
 	})
 }
@@ -140,7 +142,7 @@ func TestAgreedConfigIsWhatTheNodesHold(t *testing.T) {
 		bare := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
 		same, err := redlock.AgreedConfig(ctx, bare)
 		require.NoError(t, err)
-		require.Equal(t, bare, same, "nobody has agreed on anything")
+		require.Equal(t, bare, same, "nothing is agreed on new nodes")
 		open(t, f, func(cfg *redlock.Config) {
 			cfg.MaxTTL, cfg.TTL, cfg.ClockBand, cfg.MaxClockSkew = 5*time.Second, time.Second, -1, 200*time.Millisecond
 			cfg.Prefix, cfg.NoFence, cfg.Quorum = `lock:"a b"`, true, 3
@@ -156,7 +158,7 @@ func TestAgreedConfigIsWhatTheNodesHold(t *testing.T) {
 	})
 }
 
-// What is not zero is for the client that is to be made, and need not fit the defaults of what is.
+// AgreedConfig takes values for the client to be made. They must fit the agreed configuration, not the defaults.
 func TestAgreedConfigTakesATTLAboveTheDefaultMaximum(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3}), soon(t)
 	open(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = 5 * time.Minute })
@@ -176,7 +178,7 @@ func stringOf(v any) string {
 	return s
 }
 
-// Q3. What clients of another version of the protocol have left on the nodes is another configuration.
+// Q3: The protocol version is part of the configuration. So a client of another version is refused.
 func TestAClientOfAnotherProtocolVersionIsRefused(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	usual := open(t, f)

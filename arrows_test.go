@@ -25,11 +25,11 @@ func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
 	return set, files
 }
 
-// The decision knows no node, no goroutine and no clock.
+// quorum.go only decides, from votes and times. It does no I/O, starts no goroutine and reads no clock.
 func TestTheDecisionImportsNoIO(t *testing.T) {
 	_, files := sources(t)
 	for _, spec := range files["quorum.go"].Imports {
-		require.Equal(t, `"time"`, spec.Path.Value, "quorum.go decides, and does nothing else")
+		require.Equal(t, `"time"`, spec.Path.Value, "quorum.go decides and does nothing else")
 	}
 	ast.Inspect(files["quorum.go"], func(n ast.Node) bool {
 		_, spawns := n.(*ast.GoStmt)
@@ -38,7 +38,7 @@ func TestTheDecisionImportsNoIO(t *testing.T) {
 	})
 }
 
-// F1: a client's wall clock is used nowhere. time.Now is called where only its monotonic part counts.
+// F1: The library reads no wall clock. time.Now is allowed where only its monotonic part counts.
 func TestTheWallClockIsReadNowhere(t *testing.T) {
 	allowed := map[string]string{
 		"clock.go":    "the origin of the monotonic clock",

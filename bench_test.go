@@ -23,14 +23,14 @@ func BenchmarkCycle(b *testing.B) {
 		for _, fenced := range []bool{true, false} {
 			b.Run(fmt.Sprintf("goroutines=%d/fence=%v", goroutines, fenced), func(b *testing.B) {
 				c := openFresh(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced })
-				require.NoError(b, c.Enroll(soon(b), redlock.ChangeConfig())) // the one before was configured otherwise
+				require.NoError(b, c.Enroll(soon(b), redlock.ChangeConfig())) // the client before had another configuration
 				cycle(b, c, goroutines)
 			})
 		}
 	}
 }
 
-// BenchmarkNodes is the same with fewer and more servers.
+// BenchmarkNodes is BenchmarkCycle with fewer and more servers.
 func BenchmarkNodes(b *testing.B) {
 	for _, nodes := range []int{3, 5, 7, 9} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkNodes(b *testing.B) {
 	}
 }
 
-// cycle has goroutines that acquire and release, each a name of its own, b.N times between them.
+// cycle has goroutines acquire and release, each a name of its own, b.N times in total.
 func cycle(b *testing.B, c *redlock.Client, goroutines int) {
 	ctx := context.Background()
 	var left atomic.Int64
@@ -68,7 +68,7 @@ func cycle(b *testing.B, c *redlock.Client, goroutines int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 }
 
-// BenchmarkContended is one name wanted by separate clients, each holding it for a millisecond.
+// BenchmarkContended has separate clients compete for one name. Each holds it for a millisecond.
 func BenchmarkContended(b *testing.B) {
 	f := fleettest.Start(b, fleet.Process, fleet.Options{})
 	for _, clients := range []int{2, 8, 64} {
@@ -109,8 +109,8 @@ func BenchmarkContended(b *testing.B) {
 	}
 }
 
-// BenchmarkTenThousandWaiters is one name wanted by ten thousand goroutines of one process at once; an
-// operation is one of them getting it and letting go.
+// BenchmarkTenThousandWaiters has ten thousand goroutines of one process wait for one name. An operation is one acquire
+// and release.
 func BenchmarkTenThousandWaiters(b *testing.B) {
 	const waiters = 10_000
 	f := fleettest.Start(b, fleet.Process, fleet.Options{})
@@ -137,8 +137,8 @@ func BenchmarkTenThousandWaiters(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/waiters, "µs/hand-over")
 }
 
-// BenchmarkHandOver is a lock that goes to and fro between two clients, each as far from the nodes as a server
-// in the next building: 1 ms each way. It reports the time from when Release returned to when the other holds.
+// BenchmarkHandOver passes a lock to and fro between two clients. Each is 1 ms from the nodes, as from a server in the
+// next building. It reports the time from the return of Release until the other client holds the lock.
 func BenchmarkHandOver(b *testing.B) {
 	const roundTrip = 2 * time.Millisecond
 	f := fleettest.Start(b, fleet.Process, fleet.Options{Links: true})

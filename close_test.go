@@ -21,7 +21,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// Leases are renewed all the time, so that some are being ticked whenever Close begins.
+// L2: Close also ends leases that are being renewed at that moment. These leases renew all the time, so each Close
+// meets some.
 func TestCloseEndsEveryLeaseAlsoThoseThatAreBeingRenewed(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	fast := func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 30*time.Millisecond, 10*time.Millisecond }
@@ -43,7 +44,8 @@ func TestCloseEndsEveryLeaseAlsoThoseThatAreBeingRenewed(t *testing.T) {
 	}
 }
 
-// What was acquired while the client was being closed must not stay locked until it expires: each deployment does that.
+// L2: What a client acquires while it is being closed must not stay locked until it expires. Every deployment closes
+// clients in the middle of their work.
 func TestCloseLeavesNothingOfAnAcquireUnderWay(t *testing.T) {
 	for _, delay := range []time.Duration{0, 5 * time.Millisecond} {
 		t.Run(delay.String(), func(t *testing.T) {
@@ -68,7 +70,7 @@ func TestCloseLeavesNothingOfAnAcquireUnderWay(t *testing.T) {
 							assert.ErrorIs(t, err, redlock.ErrClosed)
 							return
 						}
-						<-l.Context().Done() // it was had before Close, which releases it
+						<-l.Context().Done() // acquired before Close, which releases it
 					})
 				}
 				time.Sleep(delay/2*time.Duration(i%10) + time.Duration(i%10)*50*time.Microsecond)
@@ -84,7 +86,7 @@ func TestCloseLeavesNothingOfAnAcquireUnderWay(t *testing.T) {
 	}
 }
 
-// tellQuiet is tell for goroutines beside the test's.
+// tellQuiet is tell for goroutines other than the test's.
 func tellQuiet(n *fleet.Node, command string, args ...any) any {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -110,7 +112,7 @@ func TestAnAcquireAfterCloseIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrClosed)
 }
 
-// A process that has lost its leadership may end everything, where it hears of it.
+// A process that has lost its leadership may call Close in the Lost hook. Close must not wait for that hook.
 func TestCloseMayBeCalledByAHook(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	var c *redlock.Client
@@ -133,7 +135,7 @@ func TestCloseWaitsForWhatHooksAreStillToBeToldAndNotForOneThatBlocks(t *testing
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	released := 0
 	quick := open(t, f, func(cfg *redlock.Config) {
-		cfg.Hooks.Released = func(redlock.LeaseInfo, error) { released++ } // Close orders this and what is below
+		cfg.Hooks.Released = func(redlock.LeaseInfo, error) { released++ } // no race: the test reads it after Close
 	})
 	for range 100 {
 		require.NoError(t, quick.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
@@ -153,7 +155,7 @@ func TestCloseWaitsForWhatHooksAreStillToBeToldAndNotForOneThatBlocks(t *testing
 	go under.Release(context.Background())
 	<-ctx.Done()
 	require.NoError(t, late.Close())
-	require.Len(t, told, 1, "a Release that was under way")
+	require.Len(t, told, 1, "the hook of a Release that was running")
 
 	block, ended := make(chan struct{}), make(chan struct{})
 	stuck := open(t, f, func(cfg *redlock.Config) {
@@ -165,10 +167,10 @@ func TestCloseWaitsForWhatHooksAreStillToBeToldAndNotForOneThatBlocks(t *testing
 	require.NoError(t, l.Release(soon(t)))
 	require.NoError(t, stuck.Close())
 	close(block)
-	<-ended // what was queued is told even so
+	<-ended // the queued hook still runs
 }
 
-// A node's own Dial is the user's code: it may ignore its context.
+// A node's Dial is the user's code and may ignore its context. Close returns all the same.
 func TestCloseDoesNotWaitForADialThatDoesNotReturn(t *testing.T) {
 	block, dialled := make(chan struct{}), make(chan struct{}, 100)
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 2})
@@ -195,7 +197,7 @@ func TestCloseDoesNotWaitForADialThatDoesNotReturn(t *testing.T) {
 	<-(<-late).ended
 }
 
-// A closingConn tells that it was closed.
+// A closingConn reports when it is closed.
 type closingConn struct {
 	redis.Conn
 	ended chan struct{}
@@ -206,8 +208,8 @@ func (c *closingConn) Close() error {
 	return nil
 }
 
-// Clients that are closed in the middle of everything, with all hooks and a logger; for the race detector, and for the
-// test for leaked goroutines at the end.
+// Clients are closed in the middle of everything, with all hooks and a logger. This is for the race detector, and for
+// the test for leaked goroutines at the end.
 func TestClientsAreClosedInTheMiddleOfEverything(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	open(t, f, func(cfg *redlock.Config) { cfg.TTL, cfg.MaxTTL = time.Second, 2*time.Second })

@@ -69,7 +69,7 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 	}
 }
 
-// redis://host?db=3 is database 3 to other clients, and must not be another here.
+// Other clients read redis://host?db=3 as database 3, so it must not mean another one here.
 func TestTheDatabaseMayBeAParameterOfTheURL(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	for number, suffix := range map[int]string{0: "?db=0", 3: "?db=3", 4: "/4", 5: "/5?db=5", 6: "/?db=6"} {
@@ -106,7 +106,7 @@ func FuzzNodeURL(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		// Without nodes that can be reached, but also without a client that is left open.
+		// No node of this configuration can be reached, and no client stays open.
 		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(raw, raw)}) // twice: never valid
 		if err == nil {
 			c.Close()
@@ -159,7 +159,7 @@ func TestAcquiringUnderOneselfIsAnErrorAtOnce(t *testing.T) {
 			require.ErrorContains(t, err, `"b"`)
 		}
 		return c.Mutex("c").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
-			_, err := c.Mutex("a").Acquire(ctx) // two contexts further out
+			_, err := c.Mutex("a").Acquire(ctx) // this lock is held two contexts further out
 			require.ErrorIs(t, err, redlock.ErrInvalid)
 			return nil
 		})

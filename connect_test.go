@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// works acquires and releases once, and checks that the key was on every node, in this database.
+// works acquires and releases once. It checks that every node had the key, in this database.
 func works(t *testing.T, f *fleet.Fleet, c *redlock.Client, database int) {
 	t.Helper()
 	ctx := soon(t)
@@ -116,7 +116,7 @@ func TestConnectsOverTLS(t *testing.T) {
 	works(t, f, open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }), 0)
 
 	for i := range nodes {
-		nodes[i].TLS = nil // the host's roots know nothing of this certificate
+		nodes[i].TLS = nil // the host's root certificates do not cover it
 	}
 	_, err := open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }).Mutex("x").TryAcquire(soon(t))
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -148,7 +148,7 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
 }
 
-// terminateTLS listens with the certificate and passes what it hears on to the address, until the test ends.
+// terminateTLS listens with the certificate and forwards to the address, until the test ends.
 func terminateTLS(t *testing.T, cert tls.Certificate, to string) string {
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {
 				cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("some", "secret") })...)
 			})
 			status := c.Status(soon(t))
-			if said == "" { // it can do without
+			if said == "" { // this right is not needed
 				require.NoError(t, status[0].Err)
 				works(t, f, c, 0)
 				return

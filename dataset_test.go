@@ -16,13 +16,14 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// steady makes a quarantine long enough for all that a test does meanwhile: 1.5s + 100ms + 100ms.
+// steady makes a quarantine longer than what a test does meanwhile: 1.5s + 100ms + 100ms.
 func steady(cfg *redlock.Config) {
 	cfg.TTL, cfg.MaxTTL = time.Second, 1500*time.Millisecond
 	cfg.NodeTimeout, cfg.MaxClockSkew = 100*time.Millisecond, 100*time.Millisecond
 }
 
-// openAt is a client of the first five nodes that reaches these alone, by number, and its way to node 3.
+// openAt makes a client of the first five nodes that reaches only the given ones, by number. It also returns the
+// client's way to node 3.
 func openAt(t *testing.T, f *fleet.Fleet, reachable []int, change ...func(*redlock.Config)) (*redlock.Client, *fleet.View) {
 	urls := make([]string, 5)
 	var third *fleet.View
@@ -39,7 +40,7 @@ func openAt(t *testing.T, f *fleet.Fleet, reachable []int, change ...func(*redlo
 	return openFresh(t, f, append(slices.Clone(change), func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })...), third
 }
 
-// shared is a fleet whose node 3 is the one that two quorums share: the holder has 1 to 3, the other reaches 3 to 5.
+// shared is a fleet where two quorums share node 3: the holder has nodes 1 to 3, the other client reaches 3 to 5.
 type shared struct {
 	fleet         *fleet.Fleet
 	holder, other *redlock.Client
@@ -55,20 +56,20 @@ func share(t *testing.T, o fleet.Options, change ...func(*redlock.Config)) *shar
 	require.NoError(t, operator.Close())
 	s.holder, s.toHolder = openAt(t, s.fleet, []int{1, 2, 3}, s.change...)
 	s.other, s.toOther = openAt(t, s.fleet, []int{3, 4, 5}, s.change...)
-	// Both have heard all that they can.
+	// Both have heard from every node that they reach.
 	s.holder.Status(soon(t))
 	s.other.Status(soon(t))
 	return s
 }
 
-// acquire has the holder take the lock for as long as anybody may.
+// acquire has the holder take the lock for the longest time that is allowed (MaxTTL).
 func (s *shared) acquire(t *testing.T) *redlock.Lease {
 	l, err := s.holder.Mutex("x").WithTTL(1500 * time.Millisecond).WithoutRenewal().Acquire(soon(t))
 	require.NoError(t, err)
 	return l
 }
 
-// never fails the test if this client has the lock while the holder believes.
+// never fails the test if this client acquires the lock while the holder's lease is valid.
 func never(t *testing.T, c *redlock.Client, holder *redlock.Lease) {
 	t.Helper()
 	next, err := c.Mutex("x").Acquire(soon(t))
@@ -89,8 +90,9 @@ func replicate(t *testing.T, n, of *fleet.Node) {
 
 var replicas = []string{"--repl-diskless-sync-delay", "0"}
 
-// Q1. A node is made a replica of its own stale replica, and a master again. It is one process all the time, with one
-// run id, and the marker comes back with the data. The other client has been connected throughout.
+// Q1: A node becomes a replica of its own stale replica, and then a master again. The process and its run id stay the
+// same, and the marker comes back with the data. The other client stays connected. Only INFO, asked for just before the
+// acquire, shows the change; without it, two clients hold the lock.
 func TestANodeThatFailsBackInOneProcessSitsOutAQuarantine(t *testing.T) {
 	t.Parallel()
 	for name, off := range map[string]bool{"": false, "with the data set not vouched for": true} {
@@ -105,7 +107,7 @@ func TestANodeThatFailsBackInOneProcessSitsOutAQuarantine(t *testing.T) {
 			replicate(t, spare, three)
 			tell(t, spare, "REPLICAOF", "NO", "ONE") // the lock will never reach it
 			holder := s.acquire(t)
-			time.Sleep(20 * time.Millisecond) // INFO's word on the data set is older than it may be
+			time.Sleep(20 * time.Millisecond) // the last INFO is now too old to vouch for the data set
 			replicate(t, three, spare)
 			begun := time.Now()
 			tell(t, three, "REPLICAOF", "NO", "ONE")
@@ -122,7 +124,7 @@ func TestANodeThatFailsBackInOneProcessSitsOutAQuarantine(t *testing.T) {
 	}
 }
 
-// Q2. Durable is about restarts: what a promoted replica has is only what had reached it.
+// Q2: Durable is about restarts. A promoted replica has only what had reached it, so it sits out a quarantine.
 func TestDurableDoesNotTrustAPromotedReplica(t *testing.T) {
 	t.Parallel()
 	s := share(t, fleet.Options{Nodes: 6, Args: append([]string{"--appendonly", "yes", "--appendfsync", "always"}, replicas...)},
@@ -135,7 +137,8 @@ func TestDurableDoesNotTrustAPromotedReplica(t *testing.T) {
 	never(t, s.other, holder)
 }
 
-// Q1. A machine boots with its clock behind, and NTP then sets it: the server's own clock counts half a minute at once.
+// Q1: A machine boots with its clock behind, and NTP sets it right: by the server's own clock, half a minute has passed
+// at once. So the other nodes' clocks must also say that the quarantine is over.
 func TestAQuarantineIsNotEndedByAClockThatIsSetRight(t *testing.T) {
 	t.Parallel()
 	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
@@ -170,7 +173,7 @@ func TestAQuarantineIsNotEndedByAClockThatIsSetRight(t *testing.T) {
 	}
 }
 
-// A quarantine that began under a clock an hour ahead lasts no longer than any other once the clock is right.
+// Q1: A quarantine that began under a clock an hour ahead lasts no longer than usual once the clock is right.
 func TestAQuarantineBegunWithTheClockAheadDoesNotLastUntilThen(t *testing.T) {
 	t.Parallel()
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Clocks: true}), soon(t)
@@ -187,8 +190,8 @@ func TestAQuarantineBegunWithTheClockAheadDoesNotLastUntilThen(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Status(ctx)[2].Err == nil }, 8*time.Second, 10*time.Millisecond)
 }
 
-// Q1. Keys that were evicted between two looks may have been locks, also if the policy is in order again. What persists
-// is then that they are gone.
+// Q1: Keys that were evicted between two looks may have been locks, even if the policy is in order again. Durable does
+// not help: what the server then persists is that they are gone.
 func TestANodeThatEvictedSitsOutAQuarantineThoughTheMarkerStayed(t *testing.T) {
 	t.Parallel()
 	for name, durable := range map[string]bool{"": false, "durable": true} {
@@ -208,13 +211,13 @@ func TestANodeThatEvictedSitsOutAQuarantineThoughTheMarkerStayed(t *testing.T) {
 			tell(t, three, "CONFIG", "SET", "maxmemory", "0")
 			tell(t, three, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 			require.Equal(t, marker, tell(t, three, "GET", "redlock:node"))
-			s.other.Status(soon(t)) // asks for INFO, as every client does now and then
+			s.other.Status(soon(t)) // reads INFO, as every client does every five seconds
 			never(t, s.other, holder)
 		})
 	}
 }
 
-// N1, asked again and again.
+// N1: The server is read again and again. One that no longer persists before it answers loses its vote.
 func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, setting := range [][3]string{{"appendfsync", "everysec", "always"}, {"no-appendfsync-on-rewrite", "yes", "no"}} {
@@ -230,7 +233,8 @@ func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
 	}
 }
 
-// A proxy that understands Redis keeps its clients' connections while the server behind it is another.
+// Q1: A proxy that speaks the Redis protocol may keep a client's connection while the server behind it changes. The run
+// id changes, and the client gives the connection up.
 func TestAConnectionThatLeadsToAnotherServerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 4}), soon(t)
@@ -250,7 +254,7 @@ func TestAConnectionThatLeadsToAnotherServerIsGivenUp(t *testing.T) {
 	}, 8*time.Second, 10*time.Millisecond)
 }
 
-// A user who may not end connections on the server lacks a defence, and is told so.
+// A user who may not end connections on the server lacks a defence against stale connections. Status warns of it.
 func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	t.Parallel()
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
@@ -268,7 +272,8 @@ func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 }
 
-// R1. A renewal under a clock that was set back would give the key less time than it has, once the clock is right again.
+// R1: An expiry that a server counts by a clock that was set back comes too early once the clock is right again. So a
+// renewal never makes a key's time shorter.
 func TestARenewalUnderAClockThatIsBehindTakesNoTimeFromTheKey(t *testing.T) {
 	t.Parallel()
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Clocks: true}), soon(t)
@@ -279,7 +284,7 @@ func TestARenewalUnderAClockThatIsBehindTakesNoTimeFromTheKey(t *testing.T) {
 	behind := f.Nodes()[2]
 	require.NoError(t, behind.SetClock(-30*time.Second))
 	require.NoError(t, l.Extend(ctx))
-	require.Equal(t, "master", c.Status(ctx)[2].Role) // its answer comes behind that to the renewal
+	require.Equal(t, "master", c.Status(ctx)[2].Role) // answered after the renewal, on the same connection
 	require.NoError(t, behind.SetClock(0))
 	require.Equal(t, l.Token(), owners(t, f, "x")[2])
 	require.NoError(t, l.Release(ctx))

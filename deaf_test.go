@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// as makes a user with these rights, and clients that log in as that user.
+// as makes a user with these rights, and has clients log in as that user.
 func as(t testing.TB, f *fleet.Fleet, user string, rights ...any) func(*redlock.Config) {
 	for _, n := range f.Nodes() {
 		tell(t, n, "ACL", append([]any{"SETUSER", user, "on", ">secret", "~*", "+@all"}, rights...)...)
@@ -29,7 +29,7 @@ func as(t testing.TB, f *fleet.Fleet, user string, rights ...any) func(*redlock.
 	}
 }
 
-// A journal is a log that can be read while it is written.
+// A journal is a log that can be read while it is being written.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -47,8 +47,8 @@ func (j *journal) count(what string) int {
 	return strings.Count(j.text.String(), what)
 }
 
-// A user without channel rights, the default of a new one since Redis 7, does not come back a hundred times a second,
-// and somebody hears of it, once a node.
+// W2: Since Redis 7, a new user has no channel rights. Its client must not try to subscribe a hundred times a second.
+// The log says once for each node why it is refused.
 func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	var log journal
@@ -76,21 +76,21 @@ func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 		require.ErrorContains(t, redlock.Refusal(b, i), "NOPERM")
 		require.ErrorContains(t, redlock.Refusal(b, i), "&redlock:released:*")
 	}
-	time.Sleep(2 * time.Second)     // in which 180 came
-	require.Less(t, refusals(), 20) // each wait is twice the one before
-	require.Equal(t, 3, log.count("NOPERM"), "each node's refusal is told once")
+	time.Sleep(2 * time.Second)     // without backoff, 180 refusals came in that time
+	require.Less(t, refusals(), 20) // each pause is twice the one before
+	require.Equal(t, 3, log.count("NOPERM"), "each node's refusal is logged once")
 
 	for _, n := range f.Nodes() {
 		tell(t, n, "ACL", "SETUSER", "deaf", "allchannels")
 	}
-	for i := range f.Nodes() { // the operator's remedy is noticed
+	for i := range f.Nodes() { // the client notices that it has the rights now
 		require.Eventually(t, func() bool { return redlock.Refusal(b, i) == nil }, 30*time.Second, 10*time.Millisecond)
 	}
 	require.NoError(t, held.Release(soon(t)))
 	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
 
-// Status tells that the user lacks the channels before anybody waits, and no longer once it has them.
+// Status warns of missing channel rights before there is any waiter, and no longer once the user has them.
 func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		rights, remedy []any
@@ -129,7 +129,7 @@ func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 			for _, n := range f.Nodes() {
 				tell(t, n, "ACL", append([]any{"SETUSER", "deaf"}, c.remedy...)...)
 			}
-			if c.waits { // it asks again now and then
+			if c.waits { // its subscriber tries again by itself
 				require.Eventually(t, func() bool { return warned() == 0 }, 30*time.Second, 10*time.Millisecond)
 			} else {
 				require.Zero(t, warned())
@@ -138,8 +138,8 @@ func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 	}
 }
 
-// A client that hears nothing of releases, or of which nobody hears, has its turn beside others that want the same
-// lock all the time, and they have theirs.
+// W2: A client that may not subscribe, or may not publish either, gets its turn beside others that want the same lock
+// all the time. The others get theirs too.
 func TestAClientWithoutChannelRightsHasItsTurn(t *testing.T) {
 	for name, rights := range map[string][]any{
 		"may not subscribe":            {"allchannels", "-subscribe"},
@@ -182,7 +182,7 @@ func TestAClientWithoutChannelRightsHasItsTurn(t *testing.T) {
 	}
 }
 
-// A client that polled, and died, keeps the lock from the others for one reservation.
+// W2: A client that polled and died costs the other waiters one reservation, no more.
 func TestADeadClientThatPolledIsPassedOver(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	a, b, node := open(t, f, unasked), open(t, f, unasked), f.Nodes()[0]

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// The simulation is worth what miniredis is worth. Here both are told the same, script by script: the
-// replies must be the same, but for the time, and so must the keys that result.
+// The simulation is only as good as miniredis. Here miniredis and Redis run the same random programs, script by script.
+// Their replies must be the same except for times, and so must the keys at the end.
 func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 	real := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	mini := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
@@ -60,7 +60,7 @@ func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 	t.Logf("%d operations on both, the same replies and keys", operations)
 }
 
-// operation is one that a client might send, or an operator: few names, so that they meet.
+// operation is one that a client or an operator might send. It uses few names, so that operations meet.
 func operation(r *rand.Rand) (command string, args []any) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	names := []string{"a", "b", "c"}[:1+r.IntN(3)]
@@ -78,7 +78,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 			ballot = append(ballot, fmt.Sprint(name[0]%2))
 		}
 	}
-	eval := func(s *script, keys []any, args ...any) (string, []any) { // as the client sends it, and as a person might
+	eval := func(s *script, keys []any, args ...any) (string, []any) { // by hash, as the client sends it, or by source
 		how, text := "EVALSHA", s.sha
 		if r.IntN(4) == 0 {
 			how, text = "EVAL", s.source
@@ -122,13 +122,13 @@ func operation(r *rand.Rand) (command string, args []any) {
 		case 0:
 			return "SET", []any{"b", "another's, without expiry"}
 		case 1:
-			return "HSET", []any{"c", "no", "lock"} // a key that is no string
+			return "HSET", []any{"c", "no", "lock"} // a key that is not a string
 		}
 		return "DEL", []any{"c"}
 	}
 }
 
-// say prints an operation, with a script's name for its source.
+// say prints an operation, with a script's name instead of its source.
 func say(name string, args []any) string {
 	for _, s := range standard.scripts() {
 		if strings.HasPrefix(name, "EVAL") && (args[0] == any(s.source) || args[0] == any(s.sha)) {
@@ -138,7 +138,7 @@ func say(name string, args []any) string {
 	return fmt.Sprint(name, " ", args)
 }
 
-// plain prints a reply without what differs from server to server: times, and what is left of them.
+// plain prints a reply without what differs between servers: times, and times to live.
 func plain(reply any, err error) string {
 	switch reply := reply.(type) {
 	case nil:
@@ -167,7 +167,7 @@ func plain(reply any, err error) string {
 	}
 }
 
-// contents prints all keys with their values and whether they expire.
+// contents prints all keys, their values, and whether they expire.
 func contents(t *testing.T, conn redis.Conn) string {
 	var b strings.Builder
 	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, configKey, waitPrefix + "a", waitPrefix + "b"} {
@@ -183,7 +183,7 @@ func contents(t *testing.T, conn redis.Conn) string {
 				fields[2] = "till" // by its own clock
 				value = strings.Join(fields, " ")
 			}
-		case "zset": // in the order in which they came
+		case "zset": // in the order of the queue
 			var who []string
 			who, err = redis.Strings(conn.Do("ZRANGE", key, 0, -1))
 			value = strings.Join(who, " ")

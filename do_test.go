@@ -48,7 +48,7 @@ func TestAGuardedFunctionWaitsFailsOrIsSkippedWhileItsLockIsHeld(t *testing.T) {
 	require.Equal(t, 1, ran)
 }
 
-// What has not run is Acquire's error, and leaves nothing.
+// Work without its lock does not run. The error is that of Acquire, and nothing is left behind.
 func TestWorkThatCannotHaveItsLockDoesNotRun(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c, ctx := open(t, f), soon(t)

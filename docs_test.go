@@ -42,7 +42,7 @@ func TestTheProgramInTheReadmeCompiles(t *testing.T) {
 	}
 }
 
-// Every link of the documents into this repository leads to a file, and to a heading in it if it names one.
+// Every link from the documents into this repository leads to a file, and to a heading in it if the link names one.
 func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 	texts := documents(t)
 	for document, text := range texts {
@@ -88,7 +88,7 @@ func headingsOf(text string) (anchors []string) {
 	return anchors
 }
 
-// What the documents call a test is one.
+// Every test that the documents name exists.
 func TestTheDocumentsNameTestsThatThereAre(t *testing.T) {
 	var code strings.Builder
 	require.NoError(t, filepath.WalkDir(".", func(path string, entry os.DirEntry, err error) error {
@@ -107,7 +107,7 @@ func TestTheDocumentsNameTestsThatThereAre(t *testing.T) {
 	}
 }
 
-// Every --flag in the documents is a flag of the command, or one of redis-server.
+// Every --flag in the documents is a flag of the command or of redis-server.
 func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
 	known := []string{"help", "appendonly", "appendfsync", "bind", "port", "save", "daemonize"}
 	sources, err := filepath.Glob("cmd/redlock/*.go")
@@ -121,7 +121,7 @@ func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
 	}
 	require.Contains(t, known, "nodes-file")
 	for document, text := range documents(t) {
-		if document == "docs/performance.md" { // it has those of compare too
+		if document == "docs/performance.md" { // it names the flags of compare too
 			continue
 		}
 		for _, m := range regexp.MustCompile("(?m)(?:^|[\\s`(])--([a-z][a-z-]+)").FindAllStringSubmatch(text, -1) {
@@ -130,7 +130,7 @@ func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
 	}
 }
 
-// Each picture is well formed, says in words what it shows, and has colours for dark pages too.
+// Each picture is well-formed XML, says in words what it shows, and has colours for dark pages too.
 func TestThePicturesAreSound(t *testing.T) {
 	pictures, err := filepath.Glob("docs/img/*.svg")
 	require.NoError(t, err)

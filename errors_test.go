@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// each calls f with every node's own error.
+// each calls f with the error of each node.
 func each(t *testing.T, err error, f func(*redlock.NodeError)) {
 	t.Helper()
 	var round *redlock.RoundError
@@ -43,7 +43,7 @@ func TestARefusalSaysOnOneLineWhoHoldsTheLockAndEachCauseOnce(t *testing.T) {
 	text := err.Error()
 	t.Log(text)
 	require.NotContains(t, text, "\n")
-	require.Equal(t, 1, strings.Count(text, fmt.Sprintf("held by %q…", l.Token()[:16])), "said once, and not the whole token, with which anybody could release it")
+	require.Equal(t, 1, strings.Count(text, fmt.Sprintf("held by %q…", l.Token()[:16])), "named once, and not by the whole token: anybody could release the lock with that")
 	require.NotContains(t, text, l.Token())
 	require.Equal(t, 1, strings.Count(text, "refused"), "two nodes share it: their addresses are in their names")
 	for _, n := range f.Nodes() {
@@ -72,7 +72,7 @@ func TestARefusalSaysOnOneLineWhoHoldsTheLockAndEachCauseOnce(t *testing.T) {
 	require.Equal(t, 3, denials)
 }
 
-// That one node says held makes no outage a held lock.
+// A3: One node that says held does not make an outage a held lock.
 func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	a, b := open(t, f), open(t, f)
@@ -113,7 +113,7 @@ func TestWhatAnotherProgramWroteAddsNoLineToAnError(t *testing.T) {
 	})
 }
 
-// Without a Logger, the error is all that a newcomer sees.
+// Without a Logger, the error is all that a newcomer sees. So it says how the quarantine ends.
 func TestTheFirstErrorOnNewServersSaysHowTheQuarantineEnds(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		c := openFresh(t, f)
@@ -128,7 +128,7 @@ func TestTheFirstErrorOnNewServersSaysHowTheQuarantineEnds(t *testing.T) {
 	})
 }
 
-// Who waits behind another caller of its process asks no node itself.
+// W1: A waiter behind another caller of its process asks no node itself. Its error still says that the lock is held.
 func TestWhoWaitsInLineIsToldThatTheLockIsHeld(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	holder, c := open(t, f), open(t, f)

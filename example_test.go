@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// exampleClient is a client of three nodes inside this process, and what ends both.
+// exampleClient returns a client of three nodes inside this process, and a function that ends both.
 func exampleClient() (*redlock.Client, func()) {
 	nodes, err := fleet.Start(context.Background(), fleet.Embedded, fleet.Options{Nodes: 3})
 	if err != nil {
@@ -99,8 +99,8 @@ func ExampleLock_TryDo() {
 	// <nil>
 }
 
-// Every process calls this at each tick. The work takes a moment, and the ticks of two processes are a moment apart:
-// without the minimum hold, the second would find the lock free and run it again.
+// Every process calls this at each tick. The work takes a moment, and the ticks of two processes are a moment apart.
+// Without the minimum hold, the second process would find the lock free and run the work again.
 func ExampleLock_WithMinHold() {
 	client, end := exampleClient()
 	defer end()
@@ -141,8 +141,8 @@ func ExampleGuard() {
 	// <nil>
 }
 
-// A resource that refuses smaller fences than the largest it has seen is safe even from a holder that was
-// stopped for longer than its lease.
+// A resource that refuses smaller fencing tokens than the largest it has seen is safe even from a holder that was
+// paused for longer than its lease.
 func ExampleLease_Fence() {
 	client, end := exampleClient()
 	defer end()
@@ -178,8 +178,8 @@ func ExampleLease_Context() {
 	// Output: true false
 }
 
-// New nodes are enrolled once, when no lease can be out on them. Status says whether each of them votes, and
-// if not, why.
+// New nodes are enrolled once, when no lease can be out on them. Status says whether each of them votes, and if not,
+// why.
 func ExampleClient_Enroll() {
 	ctx := context.Background()
 	nodes, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{Nodes: 3})
@@ -291,6 +291,6 @@ func ExampleClient_ForceRelease() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("a larger fence:", next.Fence() > gone.Fence())
-	// Output: a larger fence: true
+	fmt.Println("a larger fencing token:", next.Fence() > gone.Fence())
+	// Output: a larger fencing token: true
 }

@@ -14,7 +14,7 @@ type Switch struct {
 	apply func(*Config)
 }
 
-// Off turns the defence off for a client that is made of this configuration.
+// Off turns the defence off for a client made from this configuration.
 func (s Switch) Off(cfg *Config) {
 	if cfg.protocol == nil {
 		p := *standard
@@ -23,7 +23,7 @@ func (s Switch) Off(cfg *Config) {
 	s.apply(cfg)
 }
 
-// Seed makes the client's chance repeat itself. Its tokens stay what they are.
+// Seed makes the client's random choices repeatable, but not its tokens.
 func Seed(cfg *Config, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex
@@ -36,7 +36,7 @@ func Seed(cfg *Config, seed uint64) {
 	cfg.protocol = &p
 }
 
-// InLine is how many of this client want the lock and do not have it.
+// InLine is how many callers of this client want the lock and do not have it (W1).
 func InLine(c *Client, name string, more ...string) int {
 	c.localQueues.mu.Lock()
 	defer c.localQueues.mu.Unlock()
@@ -51,7 +51,7 @@ func InLine(c *Client, name string, more ...string) int {
 	}
 }
 
-// Owed is how many releases the client keeps for this node.
+// Owed is how many releases the client still owes to this node (L3).
 func Owed(c *Client, node int) int {
 	n := c.nodes[node]
 	n.mu.Lock()
@@ -59,7 +59,7 @@ func Owed(c *Client, node int) int {
 	return len(n.owed)
 }
 
-// ProbeFor is the node, by its index in Config.Nodes, that the client asks first for a contended lock; -1: none.
+// ProbeFor is the node that the client asks first for a contended lock (W3), by its index in Config.Nodes; -1: none.
 func ProbeFor(c *Client, name string, more ...string) int {
 	n := c.probeFor(newResource(c.cfg.Prefix, name, more))
 	if n == nil {
@@ -68,7 +68,8 @@ func ProbeFor(c *Client, name string, more ...string) int {
 	return n.index
 }
 
-// LostPoll sets how often a waiter asks for a lock that it should hear of: in a test of who is told what, never.
+// LostPoll sets how often a waiter asks again without any message (W2). Tests of messages set it so long that this
+// never happens.
 func LostPoll(d time.Duration) func(*Config) {
 	return func(cfg *Config) {
 		p := *standard
@@ -77,21 +78,21 @@ func LostPoll(d time.Duration) func(*Config) {
 	}
 }
 
-// NeverSlow has the client ask first whatever node the name and the servers choose, on a busy machine too.
+// NeverSlow has the client ask first the node that the name and the servers choose (W3), also on a busy machine.
 func NeverSlow(cfg *Config) {
 	p := *standard
 	p.slowMargin = time.Hour
 	cfg.protocol = &p
 }
 
-// Refusal is why that node's messages do not reach the client.
+// Refusal is why this node's messages do not reach the client; nil: they do.
 func Refusal(c *Client, node int) error { return c.waiters.refusal(node) }
 
 func omit(d defence) func(*Config) {
 	return func(cfg *Config) { cfg.protocol.off |= d }
 }
 
-// edit changes a line of one script.
+// edit changes one line of a script.
 func edit(script, old, new string) func(*Config) {
 	return func(cfg *Config) {
 		was := cfg.protocol
@@ -108,7 +109,7 @@ func edit(script, old, new string) func(*Config) {
 	}
 }
 
-// Switches are all there are, but for the clock that counts suspend: that is [Config.Clock].
+// Switches are all switches but one: the clock that counts suspend is [Config.Clock].
 var Switches = map[string]Switch{}
 
 func init() {
@@ -140,7 +141,7 @@ func init() {
 	}
 }
 
-// Waiters is how many of this client listen for a release.
+// Waiters is how many waiters of this client listen for a release.
 func Waiters(c *Client) int { return int(c.waiters.listening.Load()) }
 
 // IsProbe reports whether the client would ask that node first for some lock.

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// slack is how much later than its context's end a call may return.
+// slack is how long after the end of its context a call may return.
 const slack = 20 * time.Millisecond
 
 func p99(all []time.Duration) time.Duration {
@@ -25,7 +25,7 @@ func p99(all []time.Duration) time.Duration {
 	return all[len(all)*99/100]
 }
 
-// cycles times Acquire, Extend and Release, each by itself.
+// cycles measures Acquire, Extend and Release, each by itself.
 func cycles(t *testing.T, c *redlock.Client, name string, n int) (acquire, extend, release []time.Duration) {
 	for range n {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -46,8 +46,8 @@ func TestOneStoppedNodeOfFiveSlowsNothing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	c := open(t, f)
 	cycles(t, c, "warm", 200)
-	// The machine's own noise is larger than what is measured, so the best of a few pairs counts: a client
-	// that waits for the stopped node is slow in each of them, by NodeTimeout.
+	// The machine's own noise is larger than what is measured, so the best of a few pairs counts. A client that waits
+	// for the stopped node is slow in each of them, by NodeTimeout.
 	best := map[string]float64{"acquire": 1e9, "extend": 1e9, "release": 1e9}
 	for range 5 {
 		a, e, r := cycles(t, c, "x", 400)
@@ -131,7 +131,7 @@ func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
 	const clients, goroutines, each = 4, 8, 400
 	var failures, wins atomic.Int64
 	var wg sync.WaitGroup
-	patient := func(cfg *redlock.Config) { cfg.NodeTimeout = 4 * time.Second } // silence is not what is tested here
+	patient := func(cfg *redlock.Config) { cfg.NodeTimeout = 4 * time.Second } // timeouts are not tested here
 	for range clients {
 		c := open(t, f, patient)
 		for range goroutines {
@@ -164,7 +164,7 @@ func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
 	clears(t, f, "x")
 }
 
-// R3: the clock ends the lease before another can own it, renewals on.
+// R3: With renewals on, the clock ends the lease before another client can own the lock.
 func TestAHolderThatIsCutOffStopsBelievingBeforeAnotherAcquires(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
 	const ttl, tries, parallel = 400 * time.Millisecond, 100, 20
@@ -218,7 +218,7 @@ func TestAHolderThatIsCutOffStopsBelievingBeforeAnotherAcquires(t *testing.T) {
 	require.LessOrEqual(t, worst, time.Duration(0))
 }
 
-// openDirect is a client that no link fault touches.
+// openDirect makes a client that connects past the links, so that no link fault touches it.
 func openDirect(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
 	urls := make([]string, len(f.Nodes()))
 	for i, n := range f.Nodes() {
@@ -227,8 +227,8 @@ func openDirect(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *
 	return open(t, f, append(change, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })...)
 }
 
-// A5: on one ordered connection a release cannot overtake its acquire. The pause is once shorter than a
-// connection's patience and once longer, so that the release comes on a new connection.
+// A5: On one ordered connection, a release cannot overtake its acquire. One pause is shorter than the connection's
+// timeout. The other is longer, so that the release goes over a new connection.
 func TestReleaseCannotOvertakeItsAcquire(t *testing.T) {
 	for _, pause := range []time.Duration{0, 1500 * time.Millisecond} {
 		t.Run(pause.String(), func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestReleaseCannotOvertakeItsAcquire(t *testing.T) {
 				for _, n := range paused {
 					require.NoError(t, n.Resume())
 				}
-				// Once all nodes answer on this connection again, all that was sent before is done.
+				// Once all nodes answer on this connection again, everything that was sent before has been done.
 				require.EventuallyWithT(t, func(t *assert.CollectT) {
 					l, err := c.Mutex("y").TryAcquire(ctx)
 					if assert.NoError(t, err) {
@@ -267,13 +267,13 @@ func TestReleasesOwedToANodeThatWasAwayAreSentFirst(t *testing.T) {
 	holds(t, f, "x", l.Token())
 	require.NoError(t, f.Nodes()[0].Cut())
 	require.NoError(t, l.Release(ctx))
-	require.Equal(t, l.Token(), owners(t, f, "x")[0], "the cut node has not heard of the release")
-	time.Sleep(1200 * time.Millisecond) // past the connection's patience
+	require.Equal(t, l.Token(), owners(t, f, "x")[0], "the release has not reached the node that is cut off")
+	time.Sleep(1200 * time.Millisecond) // longer than the connection's timeout
 	require.NoError(t, f.Nodes()[0].Heal())
 	clears(t, f, "x")
 }
 
-// What comes after the time that Release waits does not change what it said.
+// L1: An answer that comes after Release has returned does not change its result.
 func TestEveryReleaseOfALeaseReturnsTheSame(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
 	c, ctx := open(t, f), soon(t)
@@ -304,7 +304,7 @@ func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 	for _, n := range f.Nodes() {
 		tell(t, n, "SCRIPT", "FLUSH")
 	}
-	_ = l.Release(ctx) // its votes are unknown, but it is still owed
+	_ = l.Release(ctx) // its votes are unknown, and it is still owed (L3)
 	clears(t, f, "held")
 	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 }

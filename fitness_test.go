@@ -14,8 +14,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// A node that is unfit has no vote, whatever it is asked for, and says in words what to change: in Status,
-// and in the error of an Acquire that lacks its vote.
+// N1: An unfit node has no vote. Status, and the error of an Acquire that lacks its vote, say what to change.
 func TestAnUnfitNodeHasNoVoteAndSaysWhatToChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string
@@ -100,7 +99,7 @@ func TestOneServerUnderTwoAddressesHasOneVote(t *testing.T) {
 	require.ErrorContains(t, err, "the same server as")
 }
 
-// A server may become unfit under a connection.
+// N1: A server may become unfit while it is connected.
 func TestANodeThatBecomesUnfitLosesItsVote(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	client, ctx := open(t, f), soon(t)
@@ -143,8 +142,8 @@ func TestStatusTellsEveryNode(t *testing.T) {
 	})
 }
 
-// The clock band on real servers: one server's clock steps a minute ahead, so that the key of the lease
-// there is gone, and it is the node that both quorums share.
+// C1, C2: A real server's clock steps a minute ahead, so the lease's key is gone there. Both quorums share that node.
+// Without the band, two clients hold the lock.
 func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 	overlapAfterStep := func(t *testing.T, change ...func(*redlock.Config)) bool {
 		if err := fleet.ClocksAvailable(fleet.Process); err != nil {
@@ -155,7 +154,7 @@ func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 		second := openDirect(t, f, change...)
 		first := open(t, f, change...)
 		for _, n := range nodes[3:] {
-			require.NoError(t, n.Cut()) // from the first, whose urls go through the links
+			require.NoError(t, n.Cut()) // only for the first client, which connects through the links
 		}
 		l, err := first.Mutex("x").WithoutRenewal().Acquire(ctx)
 		require.NoError(t, err)
@@ -191,8 +190,8 @@ func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 	})
 }
 
-// A server whose clock went back keeps a dead holder's key for as long as that. It is the first that those who
-// wait would ask, and has no vote.
+// C1, W3: A server whose clock went back keeps a dead holder's key for that much longer. Waiters must not wait for it:
+// its clock is out of step, so it has no vote and is not asked first.
 func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
 	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
 		t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
@@ -218,7 +217,8 @@ func tokenOf(t *testing.T, n *fleet.Node, name string) string {
 	return token
 }
 
-// N1. Without INFO's word no vote counts, so a server that comes to refuse it has none, and that is told.
+// N1: A vote counts only if INFO vouches for it (Q1). So a server that begins to refuse INFO has no vote, and Status
+// says so.
 func TestAServerThatComesToRefuseInfoHasNoVote(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c, ctx := open(t, f), soon(t)

@@ -23,7 +23,7 @@ func TestInspectTellsWhoHoldsALock(t *testing.T) {
 			require.Len(t, s.Nodes, 5)
 			return s
 		}
-		require.Equal(t, redlock.NodeState{Node: c.Status(ctx)[0].Name}, inspect().Nodes[0], "nobody ever had it")
+		require.Equal(t, redlock.NodeState{Node: c.Status(ctx)[0].Name}, inspect().Nodes[0], "nobody ever held it")
 
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestInspectTellsWhoHoldsALock(t *testing.T) {
 		s = inspect()
 		require.False(t, s.Held)
 		require.Empty(t, s.Token)
-		require.Equal(t, l.Fence(), s.Fence, "fences are not forgotten")
+		require.Equal(t, l.Fence(), s.Fence, "fencing tokens are not forgotten")
 
 		for _, n := range f.Nodes()[:3] {
 			tell(t, n, "SET", "x", "another library's")
@@ -97,7 +97,7 @@ func TestInspectOfTooFewNodesTellsWhatTheySaid(t *testing.T) {
 	require.ErrorIs(t, c.ForceRelease(ctx, "x"), redlock.ErrClosed)
 }
 
-// A node in quarantine answers and has no vote: what it lacks it may have forgotten.
+// A node in quarantine answers but has no vote: it may have forgotten the keys that it lacks.
 func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	c, ctx := open(t, f), soon(t)
@@ -105,7 +105,7 @@ func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 	require.NoError(t, err)
 	holds(t, f, "x", l.Token())
 	for _, n := range f.Nodes()[1:3] {
-		tell(t, n, "FLUSHALL") // the client is connected, and has not heard of it
+		tell(t, n, "FLUSHALL") // the client is connected, and does not know
 	}
 	tell(t, f.Nodes()[3], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
 	cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
@@ -130,7 +130,7 @@ func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 		require.EqualValues(t, 0, tell(t, n, "EXISTS", "x"))
 	}
 
-	s, err = c.Inspect(ctx, "x") // the older client, which thought that they vote
+	s, err = c.Inspect(ctx, "x") // the older client, which believed that they vote
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.Equal(t, 2, s.Votes)
 }

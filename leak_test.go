@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// Hooks may well reach a lease: what notices that a lease was dropped must not keep it, and its client, once
-// it was lost and released.
+// A hook may reach a lease. The library watches for dropped leases. That must not keep a lease and its client in memory
+// once the lease is lost and released.
 func TestALostLeaseIsForgottenOnceItIsReleased(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	forgotten := func() weak.Pointer[redlock.Lease] {
@@ -42,7 +42,7 @@ func TestALostLeaseIsForgottenOnceItIsReleased(t *testing.T) {
 	}, 5*time.Second, 10*time.Millisecond)
 }
 
-// Contexts that were made of a lease and have ended are not kept until the lease ends.
+// A lease does not keep the ended contexts that were made of it.
 func TestALeaseForgetsTheContextsThatHaveEnded(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	c := open(t, f)

@@ -47,8 +47,8 @@ var (
 	pathInMap = regexp.MustCompile(`^[\w./*-]+(\.go|/)$`) // a file of Go, or a directory
 )
 
-// compareMap returns what the tree has and the map does not name in the first column of a table, and what the map names
-// anywhere and the tree does not have.
+// compareMap returns what the tree has and the map does not name in the first column of a table (missing), and what the
+// map names anywhere and the tree does not have (surplus).
 func compareMap(t *testing.T, tree fs.FS, text string) (missing, surplus []string) {
 	_, text, found := strings.Cut(text, mapHeading+"\n")
 	require.True(t, found, "there is no heading %q", mapHeading)
@@ -84,7 +84,7 @@ func compareMap(t *testing.T, tree fs.FS, text string) (missing, surplus []strin
 	return missing, surplus
 }
 
-// mustBeNamed is the files of the root package that are not tests, and the directories below it that have Go code.
+// mustBeNamed returns the files of the root package that are not tests, and the directories below it that have Go code.
 func mustBeNamed(t *testing.T, tree fs.FS) (names []string) {
 	require.NoError(t, fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// What one cycle is made of on this side, without servers; see docs/performance.md.
+// What one cycle costs on the client's side, without servers; see docs/performance.md.
 
 func BenchmarkTally(b *testing.B) {
 	b.ReportAllocs()
@@ -36,7 +36,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// discarding is a connection that takes everything and says nothing.
+// discarding is a connection that takes all writes and never replies.
 type discarding struct{ net.Conn }
 
 func (discarding) Write(p []byte) (int, error)      { return len(p), nil }

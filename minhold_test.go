@@ -17,7 +17,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// However a lease with a minimum hold ends, the next one begins no earlier than that, and long before the TTL is over.
+// H1, H2: However a lease with a minimum hold ends, the next one begins after the minimum hold, and long before the TTL
+// is over.
 func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
 	const d = 700 * time.Millisecond
 	for name, end := range map[string]func(*testing.T, *redlock.Client, *redlock.Lease){
@@ -25,7 +26,7 @@ func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
 			require.NoError(t, l.Release(soon(t)))
 			require.False(t, l.Valid())
 			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrReleased)
-			require.NoError(t, l.Release(soon(t)), "a second release says what the first did")
+			require.NoError(t, l.Release(soon(t)), "a second release returns what the first did")
 		},
 		"Close": func(t *testing.T, c *redlock.Client, l *redlock.Lease) {
 			require.NoError(t, c.Close())
@@ -53,7 +54,7 @@ func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
 				} else {
 					require.ErrorIs(t, err, redlock.ErrHeld)
 				}
-				next, err := other.Mutex("y").Acquire(soon(t)) // the TTL is as long as soon
+				next, err := other.Mutex("y").Acquire(soon(t)) // the TTL is as long as the timeout of soon
 				require.NoError(t, err)
 				require.GreaterOrEqual(t, time.Since(begun), d)
 				require.Greater(t, next.Fence(), first.Fence())
@@ -65,7 +66,7 @@ func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
 	}
 }
 
-// Who waits already, in this process or another, learns of the rest and need not wait for the TTL.
+// H2: A waiter, in this process or another, learns how much of the minimum hold is left. It does not wait for the TTL.
 func TestAWaiterGetsTheLockWhenItsMinimumHoldIsOver(t *testing.T) {
 	for _, where := range []string{"here", "in another process"} {
 		t.Run(where, func(t *testing.T) {
@@ -101,8 +102,8 @@ func TestAWaiterGetsTheLockWhenItsMinimumHoldIsOver(t *testing.T) {
 	}
 }
 
-// A process that dies says nothing: the nodes know of the minimum hold from the beginning, also where it is longer than
-// the TTL, and after a renewal.
+// H1: A process that dies sends nothing. So the nodes know of the minimum hold from the beginning, also where it is
+// longer than the TTL, and after a renewal.
 func TestACrashKeepsTheMinimumHoldToo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	other := openDirect(t, f)
@@ -135,7 +136,7 @@ func TestACrashKeepsTheMinimumHoldToo(t *testing.T) {
 	}
 }
 
-// Re-entry: the time counts from the first lease, and the last release leaves the rest of it.
+// H2: With re-entry, the minimum hold counts from the first lease, and the last release leaves the rest of it.
 func TestTheMinimumHoldOfAReentrantLockIsLeftByItsLastRelease(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c := open(t, f)
@@ -156,7 +157,7 @@ func TestTheMinimumHoldOfAReentrantLockIsLeftByItsLastRelease(t *testing.T) {
 	clears(t, f, "x")
 }
 
-// A release that comes late, or again, must not hold the lock for longer than its minimum hold.
+// H2: A release that comes late, or again, must not hold the lock for longer than its minimum hold.
 func TestALateReleaseDoesNotMakeTheMinimumHoldLonger(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	const d = 5 * time.Second
@@ -167,20 +168,20 @@ func TestALateReleaseDoesNotMakeTheMinimumHoldLonger(t *testing.T) {
 	holds(t, f, "x", l.Token())
 	require.NoError(t, f.Nodes()[0].Cut())
 	require.NoError(t, l.Release(soon(t)))
-	late := 1500 * time.Millisecond // past the connection's patience: the release is owed
+	late := 1500 * time.Millisecond // longer than the connection's timeout: the release is owed
 	time.Sleep(late - time.Since(acquired))
 	require.NoError(t, f.Nodes()[0].Heal())
 	require.Eventually(t, func() bool { return c.Status(soon(t))[0].Connected }, 5*time.Second, time.Millisecond)
-	c.Status(soon(t)) // answered behind the release, on the same connection
+	c.Status(soon(t)) // answered after the release, on the same connection
 	for _, n := range f.Nodes() {
 		since := time.Since(acquired)
 		left, err := redis.Int64(tell(t, n, "PTTL", "x"), nil)
 		require.NoError(t, err)
-		require.LessOrEqual(t, time.Duration(left)*time.Millisecond, d+d/100+410*time.Millisecond-since, "as the acquire said, or sooner")
+		require.LessOrEqual(t, time.Duration(left)*time.Millisecond, d+d/100+410*time.Millisecond-since, "as long as the acquire said, or less")
 	}
 }
 
-// An Acquire that returns ErrClosed had the lock for nobody: no minimum hold is kept.
+// A5: An Acquire that returns ErrClosed gave the lock to nobody, so it leaves no minimum hold.
 func TestAnAcquireThatFailsKeepsNoMinimumHold(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	open(t, f)
@@ -226,7 +227,8 @@ func TestAMinimumHoldMustFitIntoMaxTTL(t *testing.T) {
 	}
 }
 
-// H1. An attempt that asks one node first writes that node's key up to a whole NodeTimeout before the others'.
+// H1: An attempt that asks one node first (W3) writes the key there up to a whole NodeTimeout before it writes the
+// others.
 func TestTheMinimumHoldOutlastsTheSlowestAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atLeast = 3 * time.Second

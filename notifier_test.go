@@ -34,11 +34,11 @@ func TestEventsThatFindNoRoomAreDroppedAndCounted(t *testing.T) {
 		cfg.Logger.Info("there is again")
 		n.close(time.Second)
 		require.Contains(t, log.String(), "there is again")
-		require.Equal(t, 2, strings.Count(log.String(), "\n"), "what was said is not said again")
+		require.Equal(t, 2, strings.Count(log.String(), "\n"), "nothing is logged twice")
 	})
 }
 
-// A record is written later, and says when it was made.
+// A log record is written later, and has the time of its event.
 func TestALogRecordHasTheTimeOfItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -58,7 +58,8 @@ func TestALogRecordHasTheTimeOfItsEvent(t *testing.T) {
 	})
 }
 
-// Every hook there is: one that was forgotten would be called where a lease depends on it, or not at all.
+// Every hook must go through the notifier. One that was forgotten would be called where a lease depends on it, or not
+// at all.
 func TestEveryHookIsCalledByTheNotifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hooks Hooks

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// A log that blocks (a full pipe, a slow disk), and a hook that does, must not keep anything alive that should end.
+// A log or a hook that blocks (a full pipe, a slow disk) must not keep a lease or a context alive past its end.
 func TestAHookOrALogThatBlocksDelaysNoLease(t *testing.T) {
 	for _, which := range []string{"hook", "log"} {
 		t.Run(which, func(t *testing.T) {
@@ -60,15 +60,15 @@ func TestAHookOrALogThatBlocksDelaysNoLease(t *testing.T) {
 	}
 }
 
-// One after the other, in the order in which things happened.
+// Hooks and the log run one after the other, in the order of the events.
 func TestHooksAndTheLogAreInOrder(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	var told []string
-	say := func(what string) { told = append(told, what) } // the race detector has a word if two are called at once
+	say := func(what string) { told = append(told, what) } // the race detector fails if two run at once
 	c := open(t, f, func(cfg *redlock.Config) {
 		cfg.Hooks.Acquired = func(redlock.LeaseInfo, time.Duration, int) { say("acquired") }
 		cfg.Hooks.Refused = func([]string, error) {
-			if !slices.Contains(told, "released") { // afterwards, on a busy machine: the short TTL leaves a round 50ms
+			if !slices.Contains(told, "released") { // later ones come from a busy machine: a round has only 50ms
 				say("refused")
 			}
 		}

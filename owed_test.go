@@ -14,14 +14,15 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// A jumpingClock is the system's, and can be put forward.
+// A jumpingClock is the system's clock, and can be set ahead.
 type jumpingClock struct{ ahead atomic.Int64 }
 
 func (c *jumpingClock) Now() redlock.Instant {
 	return redlock.SystemClock().Now().Add(time.Duration(c.ahead.Load()))
 }
 
-// A node may be gone for good: what it is owed is kept for as long as there may be something to delete, and no longer.
+// L3: A node may be gone for good. A release stays owed to it as long as there may be something to delete, and no
+// longer.
 func TestWhatANodeIsOwedIsForgottenOnceItsKeysHaveExpired(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	clock := &jumpingClock{}
@@ -46,7 +47,8 @@ func TestWhatANodeIsOwedIsForgottenOnceItsKeysHaveExpired(t *testing.T) {
 	require.Eventually(t, func() bool { return redlock.Owed(c, 2) == 0 }, 5*time.Second, time.Millisecond)
 }
 
-// A node may refuse a release (it is full, or lacks its replicas), and is asked again also if it is never idle.
+// L3: A node may refuse a release: it is full, or lacks its replicas. It is asked again even if its connection is never
+// idle.
 func TestANodeThatRefusesAReleaseIsAskedAgainUnderLoad(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 30 * time.Second })

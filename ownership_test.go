@@ -10,7 +10,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// R3: whoever works under a lost lease has the drift to stop, also where a tick was due when it was lost.
+// R3: Work under a lost lease has the drift to stop. A tick that was due when the lease was lost must not release it
+// sooner.
 func TestALostLeaseIsNotReleasedByATickThatWasDueBefore(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	c, err := New(Config{Nodes: Nodes(f.URLs()...)})

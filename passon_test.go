@@ -15,11 +15,12 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// Who must be told that a lock is free, where whoever it was meant for cannot use it, does not need it, or has gone.
+// W2: A key is reserved for a client that cannot use it, does not need it, or is gone. The next waiter must get a
+// message.
 
-const strange = "0123456789abcdef0123456789abcdef" // looks like a lease of this library, of a client that has gone
+const strange = "0123456789abcdef0123456789abcdef" // looks like the owner token of a client that is gone
 
-// runRelease frees on one node what this owner has there, as the owner's own release would.
+// runRelease releases on one node what this owner has there, as the owner itself would.
 func runRelease(t testing.TB, n *fleet.Node, owner string, key string) {
 	t.Helper()
 	script, err := os.ReadFile("scripts/release.lua")
@@ -27,8 +28,9 @@ func runRelease(t testing.TB, n *fleet.Node, owner string, key string) {
 	tell(t, n, "EVAL", script, 1, key, owner, 100)
 }
 
-// A node that was outvoted keeps one of the winner's keys for it, because another is held there. The waiter of that key
-// is told: the winner's release would find nothing there, and tell nobody.
+// W2: The winner of two names was outvoted on a node: it holds one of them for somebody else, and has reserved the
+// other for the winner. The winner passes that reservation on. Its release would find nothing there, and the next
+// waiter would get no message.
 func TestAWinnerPassesOnWhatIsKeptForItWhereItWasOutvoted(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	a, b := open(t, f, unasked), open(t, f, unasked)
@@ -51,7 +53,8 @@ func TestAWinnerPassesOnWhatIsKeptForItWhereItWasOutvoted(t *testing.T) {
 	require.NoError(t, other.has(t).Release(soon(t)))
 }
 
-// The same, where the key is kept for the winner after that node has denied it, and before the others have granted.
+// The same, but the node reserves the key for the winner after it has denied it, and before the other nodes have
+// granted.
 func TestAWinnerPassesOnWhatIsKeptForItAfterItWasDenied(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	a, b := open(t, f, unasked), openDirect(t, f, unasked)
@@ -78,7 +81,7 @@ func TestAWinnerPassesOnWhatIsKeptForItAfterItWasDenied(t *testing.T) {
 	require.NoError(t, other.has(t).Release(soon(t)))
 }
 
-// commands is how many scripts the node has run for its clients.
+// commands is how many scripts clients have run on the node.
 func commands(t testing.TB, n *fleet.Node) (count int) {
 	t.Helper()
 	text, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)
@@ -90,7 +93,8 @@ func commands(t testing.TB, n *fleet.Node) (count int) {
 	return count
 }
 
-// A key that is kept for a client that has gone is free when that time is over, and nobody tells of it.
+// W2: When a reservation for a client that is gone is over, the key is free, and no message says so. A waiter asks
+// again by itself.
 func TestAReservationOfAClientThatHasGoneIsWaitedForNoLonger(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c := open(t, f, unasked)
@@ -100,7 +104,7 @@ func TestAReservationOfAClientThatHasGoneIsWaitedForNoLonger(t *testing.T) {
 	require.NoError(t, begin(t, c, "x").has(t).Release(soon(t)))
 }
 
-// A client that is closed while it waits is in no queue any more: its turn would be nobody's.
+// L2, W2: A client that is closed while it waits leaves all queues. Otherwise a turn would go to a client that is gone.
 func TestAClientThatIsClosedWhileItWaitsLeavesTheQueues(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	a, b := open(t, f, unasked), open(t, f, unasked)
@@ -114,7 +118,7 @@ func TestAClientThatIsClosedWhileItWaitsLeavesTheQueues(t *testing.T) {
 	}
 	var held []*redlock.Lease
 	var waiting []claim
-	for i := range 10 { // on different nodes
+	for i := range 10 { // in the queues of different nodes
 		l, err := a.Mutex(fmt.Sprint("x", i)).Acquire(soon(t))
 		require.NoError(t, err)
 		held = append(held, l)
@@ -131,7 +135,7 @@ func TestAClientThatIsClosedWhileItWaitsLeavesTheQueues(t *testing.T) {
 	}
 }
 
-// A waiter in the queue of a node that dies enters another's. It does not sleep until it would have asked anyway.
+// W2: When a node dies, a waiter in its queue enters another node's queue. It does not sleep until its next poll.
 func TestAWaiterLeavesTheQueueOfANodeThatDies(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	patient := func(cfg *redlock.Config) {
@@ -141,7 +145,7 @@ func TestAWaiterLeavesTheQueueOfANodeThatDies(t *testing.T) {
 	a, b := open(t, f, patient), open(t, f, patient)
 	other, err := a.Mutex("y").Acquire(soon(t))
 	require.NoError(t, err)
-	first := begin(t, b, "y") // so that the subscriptions are old
+	first := begin(t, b, "y") // so that the subscriptions are not new
 	queued(t, f, "y")
 	require.NoError(t, other.Release(soon(t)))
 	require.NoError(t, first.has(t).Release(soon(t)))
@@ -149,11 +153,11 @@ func TestAWaiterLeavesTheQueueOfANodeThatDies(t *testing.T) {
 	require.NoError(t, err)
 	waiter := begin(t, b, "x")
 	require.NoError(t, queued(t, f, "x").Kill())
-	_ = held.Release(soon(t)) // the node that died may have been one of the two that it had
+	_ = held.Release(soon(t)) // the dead node may have been one of the two that granted
 	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
 
-// A queue is a hint. What somebody else put in its place keeps nobody from acquiring, nor a release from its work.
+// W2: A queue is a hint. Something else under its key keeps nobody from acquiring, and no release from its work.
 func TestAQueueThatIsSomethingElseIsNoQueue(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	a, b := open(t, f), open(t, f)
@@ -170,7 +174,8 @@ func TestAQueueThatIsSomethingElseIsNoQueue(t *testing.T) {
 	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
 
-// A release favours a waiter of several names in its own process, who cannot have another of them. It goes to the next.
+// W1: A release hands the lock to a waiter in its own process. This one wants several names and cannot get another of
+// them, so it passes the lock on to the next.
 func TestAFavouredWaiterThatCannotHaveItsOtherNamePassesItOn(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	a, b := open(t, f, unasked), open(t, f, unasked)

@@ -23,8 +23,8 @@ func rotated(t testing.TB, f *fleet.Fleet, by int, change ...func(*redlock.Confi
 	return open(t, f, append(change, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })...)
 }
 
-// W3: all who want a lock ask the same node first, whatever the order of their nodes, and of different locks different
-// ones.
+// W3: All clients ask the same node first for a lock, whatever the order of their nodes. Different locks ask different
+// nodes.
 func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 	const nodes, names = 5, 200
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
@@ -32,7 +32,7 @@ func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 	for i := range nodes {
 		clients = append(clients, rotated(t, f, i, redlock.NeverSlow))
 	}
-	for i, c := range clients { // a first round trip that took long would count as slow
+	for i, c := range clients { // a long first round trip would make a node count as slow
 		for j := range nodes {
 			require.Eventually(t, func() bool { return redlock.IsProbe(c, j) }, 30*time.Second, 10*time.Millisecond, "client %d, node %d", i, j)
 		}
@@ -50,14 +50,15 @@ func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 	require.Greater(t, slices.Min(counts), names/nodes/3, "locks of each node: %v", counts)
 }
 
-// A node that is far away, or refuses to grant, is not asked first by anybody, and is again when it is in order.
+// W3: No client asks first a node that is slow or refuses to grant. Once that node is in order, it is asked first
+// again.
 func TestTheNodeAskedFirstIsNeitherSlowNorRefusing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	c := open(t, f)
 	becomes := func(node int, asked bool) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			if l, err := c.Mutex("x").Acquire(soon(t)); err == nil { // what it costs to notice: the votes of every round
+			if l, err := c.Mutex("x").Acquire(soon(t)); err == nil { // the client learns it from the votes of its rounds
 				_ = l.Release(soon(t))
 			}
 			return redlock.IsProbe(c, node) == asked
@@ -77,8 +78,8 @@ func TestTheNodeAskedFirstIsNeitherSlowNorRefusing(t *testing.T) {
 	}
 }
 
-// BenchmarkContendedBeside is one name that four clients want, beside a node that is slow or refuses, at each position
-// of their lists, and with lists in different orders. An operation is one of them getting it and letting go.
+// BenchmarkContendedBeside has four clients compete for one name. One node is slow or refuses, at each position of
+// their lists, and with lists in different orders. An operation is one acquire and release.
 func BenchmarkContendedBeside(b *testing.B) {
 	const nodes = 3
 	for _, fault := range []string{"nothing", "slow", "refuses"} {
@@ -105,7 +106,7 @@ func BenchmarkContendedBeside(b *testing.B) {
 					case "refuses":
 						tell(b, f.Nodes()[at], "CONFIG", "SET", "maxmemory", "1")
 					}
-					contend(b, clients, 300) // until they know
+					contend(b, clients, 300) // until they know the slow or refusing node
 					b.ResetTimer()
 					contend(b, clients, b.N)
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
@@ -115,7 +116,7 @@ func BenchmarkContendedBeside(b *testing.B) {
 	}
 }
 
-// contend has the clients acquire one name so many times between them.
+// contend has the clients acquire one name, so many times in total.
 func contend(b *testing.B, clients []*redlock.Client, times int) {
 	var left atomic.Int64
 	left.Store(int64(times))

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// A proxy understands the Redis protocol: it passes each command to the server behind it and the reply back, one at a
-// time, and keeps a client's connection while that server changes.
+// A proxy speaks the Redis protocol. It passes on each command and its reply, one at a time. It keeps a client's
+// connection while the server behind it changes.
 type proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup

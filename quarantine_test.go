@@ -35,10 +35,10 @@ func tell(t testing.TB, n *fleet.Node, command string, args ...any) any {
 	return reply
 }
 
-// A forgetting makes node 3 of five forget what it granted. The others of the fleet beyond five are spares.
+// A forgetting makes node 3 of five forget what it granted. Further nodes of the fleet are spares.
 type forgetting struct {
 	spares int
-	before func(t *testing.T, f *fleet.Fleet)                       // the lock is taken
+	before func(t *testing.T, f *fleet.Fleet)                       // before the lock is acquired
 	forget func(t *testing.T, f *fleet.Fleet, views ...*fleet.View) // views are the ways to node 3
 }
 
@@ -59,7 +59,7 @@ func lead(t *testing.T, f *fleet.Fleet, views ...*fleet.View) {
 	}
 }
 
-// What makes a node forget; docs/safety.md lists the same.
+// The nine ways to forget of docs/safety.md.
 var forgettings = map[string]forgetting{
 	"restart without data": {forget: restart(fleet.Empty)},
 	"restart with an old RDB": {forget: restart(fleet.Kept), before: func(t *testing.T, f *fleet.Fleet) {
@@ -91,7 +91,8 @@ var forgettings = map[string]forgetting{
 		forget: lead},
 }
 
-// Q1. The holder has nodes 1 to 3 of five, the other client reaches 3 to 5, and node 3 forgets.
+// Q1: The holder has nodes 1 to 3 of five, the other client reaches 3 to 5, and node 3 forgets. Without the quarantine,
+// two clients hold the lock.
 func TestANodeThatForgotDoesNotGrantWhileItsLeasesLast(t *testing.T) {
 	for name, way := range forgettings {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +110,7 @@ func TestANodeThatForgotDoesNotGrantWhileItsLeasesLast(t *testing.T) {
 	}
 }
 
-// afterForgetting returns the lease of the holder, and that of the other client at the moment it is had.
+// afterForgetting returns the lease of the holder, and that of the other client at the moment when it is acquired.
 func afterForgetting(t *testing.T, way forgetting, ttl time.Duration, change ...func(*redlock.Config)) (holder, next *redlock.Lease) {
 	ctx := soon(t)
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 5 + way.spares, Args: replicas})
@@ -128,7 +129,7 @@ func afterForgetting(t *testing.T, way forgetting, ttl time.Duration, change ...
 	return holder, next
 }
 
-// Q2: what a quarantined node had granted is extended there and released, and planted again.
+// Q2: A node in quarantine still extends and releases what it had granted, and missing keys are put back there (R2).
 func TestAQuarantinedNodeStillExtendsAndReleases(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f), soon(t)
@@ -165,7 +166,7 @@ func TestDurableNodesSkipTheQuarantineAfterARestartButNotAfterAFlush(t *testing.
 	}
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		_, err := c.Mutex("x").TryAcquire(ctx)
-		assert.ErrorIs(t, err, redlock.ErrHeld, "it votes, and has forgotten nothing")
+		assert.ErrorIs(t, err, redlock.ErrHeld, "it votes, and it has forgotten nothing")
 	}, 5*time.Second, 10*time.Millisecond)
 	require.NoError(t, l.Release(ctx))
 	for _, n := range f.Nodes() {
@@ -175,7 +176,8 @@ func TestDurableNodesSkipTheQuarantineAfterARestartButNotAfterAFlush(t *testing.
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 }
 
-// Q1. Leases as long as the old configuration allowed may still be out, however often the servers restart.
+// Q1: Leases as long as the old configuration allowed may still be out. The quarantine covers them, however often the
+// servers restart.
 func TestAQuarantineBegunAgainStillCoversTheLongestLeaseOfAll(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	require.NoError(t, openFresh(t, f).Enroll(ctx)) // leases of up to 30s
@@ -194,7 +196,8 @@ func TestAQuarantineBegunAgainStillCoversTheLongestLeaseOfAll(t *testing.T) {
 	}
 }
 
-// Q1. The clocks of others are known by what a round trip lets through: they seem to move.
+// Q1: The other nodes' clocks are known only as exactly as a round trip allows, so they seem to move. A quarantine must
+// end all the same.
 func TestAQuarantineEndsHoweverWellClocksAreKept(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	c := openFresh(t, f, brief, func(cfg *redlock.Config) { cfg.MaxClockSkew = time.Microsecond })

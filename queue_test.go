@@ -15,13 +15,13 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// unasked makes clients whose waiters ask again for a lock only when they are told to, within a test.
+// unasked makes clients whose waiters ask again only after a message, for as long as a test takes.
 func unasked(cfg *redlock.Config) {
 	redlock.LostPoll(time.Hour)(cfg)
 	cfg.TTL = 30 * time.Second
 }
 
-// queue is who waits for the key on the node, in the order of their turns.
+// queue returns the waiters for the key on the node, in the order of their turns.
 func queue(t testing.TB, n *fleet.Node, key string) []string {
 	t.Helper()
 	members, err := redis.Strings(tell(t, n, "ZRANGE", "redlock:wait:"+key, 0, -1), nil)
@@ -29,7 +29,7 @@ func queue(t testing.TB, n *fleet.Node, key string) []string {
 	return members
 }
 
-// queues waits until so many wait for the key on the node.
+// queues waits until the key has so many waiters on the node.
 func queues(t testing.TB, n *fleet.Node, key string, length int) []string {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(queue(t, n, key)) == length }, 8*time.Second, 2*time.Millisecond,
@@ -37,7 +37,7 @@ func queues(t testing.TB, n *fleet.Node, key string, length int) []string {
 	return queue(t, n, key)
 }
 
-// queued waits until somebody waits for the key, and returns the node that has entered it.
+// queued waits until the key has a waiter, and returns the node whose queue it is in.
 func queued(t testing.TB, f *fleet.Fleet, key string) (first *fleet.Node) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -51,7 +51,7 @@ func queued(t testing.TB, f *fleet.Fleet, key string) (first *fleet.Node) {
 	return first
 }
 
-// A claim is an Acquire that is under way.
+// A claim is an Acquire that is running.
 type claim struct {
 	cancel context.CancelFunc
 	got    chan *redlock.Lease // nil: it failed
@@ -76,12 +76,12 @@ func (c claim) has(t testing.TB) *redlock.Lease {
 		require.NotNil(t, l, "it gave up")
 		return l
 	case <-time.After(15 * time.Second):
-		require.Fail(t, "it sleeps beside a free lock")
+		require.Fail(t, "it sleeps while the lock is free")
 		return nil
 	}
 }
 
-// A waiter that gives up leaves the queue: the next release is not for it.
+// W2: A waiter that gives up leaves the queue. So the next release is not for it.
 func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	a, b, node := open(t, f, unasked), open(t, f, unasked), f.Nodes()[0]
@@ -97,7 +97,7 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	require.NoError(t, held.Release(soon(t)))
 }
 
-// The queue knows a client, not its waiters: it stays entered for those who still wait.
+// W2: The queue lists clients, not their waiters. A client stays in it for its remaining waiters.
 func TestAWaiterThatGivesUpLeavesItsClientInTheQueueForOthers(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	a, b, node := open(t, f, unasked), open(t, f, unasked), f.Nodes()[0]
@@ -114,7 +114,7 @@ func TestAWaiterThatGivesUpLeavesItsClientInTheQueueForOthers(t *testing.T) {
 	require.NoError(t, one.has(t).Release(soon(t)))
 }
 
-// Whoever has the lock has left the queue, however it came to it.
+// W2: A client that has the lock has left the queue, however it got the lock.
 func TestAHolderIsInNoQueue(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	a, b, node := open(t, f), open(t, f), f.Nodes()[0]
@@ -122,14 +122,14 @@ func TestAHolderIsInNoQueue(t *testing.T) {
 	require.NoError(t, err)
 	waiter := begin(t, b, "x")
 	queues(t, node, "x", 1)
-	l := waiter.has(t) // at the expiry, of which nobody is told
+	l := waiter.has(t) // when the key expires, which sends no message
 	queues(t, node, "x", 0)
 	require.NoError(t, l.Release(soon(t)))
 	_ = held.Release(soon(t))
 }
 
-// A release that favours a waiter of its own process tells nobody else. If that waiter gives up, at whatever moment,
-// the waiters of other processes are told.
+// W1, W2: A release to a waiter of its own process sends no message. If that waiter gives up, at whatever moment, the
+// waiters of other processes get one.
 func TestAFavouredWaiterThatGivesUpTellsTheOthers(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	p, e := open(t, f, unasked), open(t, f, unasked)
@@ -147,16 +147,16 @@ func TestAFavouredWaiterThatGivesUpTellsTheOthers(t *testing.T) {
 			}
 			return entered > 0
 		}, 5*time.Second, time.Millisecond)
-		favoured := begin(t, p, "x")
+		local := begin(t, p, "x")
 		require.Eventually(t, func() bool { return redlock.InLine(p, "x") == 1 }, 5*time.Second, 100*time.Microsecond)
 		if i%2 == 0 {
 			require.Eventually(t, func() bool { return redlock.Waiters(p) == 1 }, 5*time.Second, 100*time.Microsecond)
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, held.Release(soon(t))) })
-		time.Sleep(time.Duration(i%10) * 500 * time.Microsecond) // the moment is what is tried, not waited for
-		favoured.cancel()
-		if l := <-favoured.got; l != nil {
+		time.Sleep(time.Duration(i%10) * 500 * time.Microsecond) // the test tries many moments
+		local.cancel()
+		if l := <-local.got; l != nil {
 			require.NoError(t, l.Release(soon(t)))
 		}
 		require.NoError(t, other.has(t).Release(soon(t)))
@@ -164,8 +164,8 @@ func TestAFavouredWaiterThatGivesUpTellsTheOthers(t *testing.T) {
 	}
 }
 
-// A failed attempt frees what it was granted and tells nobody, since it goes on. If it then gives up, the waiters there
-// are told.
+// A5: A failed attempt may have been granted a key that others wait for. When it gives up, the waiters there get a
+// message.
 func TestAFailedAttemptThatGivesUpTellsTheOthers(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	a, b := open(t, f, unasked), open(t, f, unasked)
@@ -181,19 +181,19 @@ func TestAFailedAttemptThatGivesUpTellsTheOthers(t *testing.T) {
 	require.NoError(t, messages.PSubscribe("redlock:released:next:*"))
 	require.IsType(t, redis.Subscription{}, messages.Receive())
 
-	tell(t, first, "DEL", "x") // it expired there, and nobody was told
+	tell(t, first, "DEL", "x") // as if it had expired: no message is sent
 	quits := begin(t, b, "x")  // is granted there, refused elsewhere
 	require.Eventually(t, func() bool { return redlock.Waiters(b) == 1 }, 5*time.Second, 100*time.Microsecond)
 	quits.cancel()
 	require.Nil(t, <-quits.got)
 	_, told := messages.Receive().(redis.Message)
-	require.True(t, told, "nobody was told")
+	require.True(t, told, "no waiter got a message")
 	sleeper.cancel()
 	<-sleeper.got
 }
 
-// A waiter that can reach too few nodes could not use its turn: it is not in the queue where it would keep others from
-// theirs.
+// W2: A waiter that reaches fewer nodes than a quorum could not use its turn. It loses its place in the queue, where it
+// would hold up the others.
 func TestAWaiterWithoutAQuorumKeepsNobodyFromHisTurn(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	cut := open(t, f, unasked)
@@ -226,7 +226,7 @@ func TestAWaiterWithoutAQuorumKeepsNobodyFromHisTurn(t *testing.T) {
 	<-waiter.got
 }
 
-// A waiter that was told of its turn and could not use it does not begin again at the end of the queue.
+// W2: A waiter whose turn came and was of no use does not start again at the end of the queue.
 func TestAWaiterThatLostItsTurnKeepsItsPlace(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	a, b, node := open(t, f), open(t, f, redlock.LostPoll(50*time.Millisecond)), f.Nodes()[0]
@@ -235,14 +235,14 @@ func TestAWaiterThatLostItsTurnKeepsItsPlace(t *testing.T) {
 	waiter := begin(t, b, "x")
 	me := queues(t, node, "x", 1)[0]
 	since := tell(t, node, "ZSCORE", "redlock:wait:x", me)
-	tell(t, node, "ZPOPMIN", "redlock:wait:x") // its turn came, and was of no use
+	tell(t, node, "ZPOPMIN", "redlock:wait:x") // its turn came and was of no use
 	queues(t, node, "x", 1)
 	require.Equal(t, since, tell(t, node, "ZSCORE", "redlock:wait:x", me))
 	require.NoError(t, held.Release(soon(t)))
 	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
 
-// A single name may be spelled as two names are: they are not one lock.
+// W1: One name may be spelled like two quoted names. These are two locks, with a queue each.
 func TestNamesThatReadLikeOthersQueueForThemselves(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	c := open(t, f)
@@ -250,7 +250,7 @@ func TestNamesThatReadLikeOthersQueueForThemselves(t *testing.T) {
 	require.NoError(t, err)
 	both := begin(t, c, "a", "b")
 	require.Eventually(t, func() bool { return redlock.InLine(c, "a", "b") == 1 }, 5*time.Second, time.Millisecond)
-	require.NoError(t, begin(t, c, `"a", "b"`).has(t).Release(soon(t))) // is free, and nobody wants it
+	require.NoError(t, begin(t, c, `"a", "b"`).has(t).Release(soon(t))) // this lock is free
 	require.NoError(t, a.Release(soon(t)))
 	require.NoError(t, both.has(t).Release(soon(t)))
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// agree is what a set of clocks has to do, told of each two of them: they may lie within the tolerance.
+// agree reports whether two clocks may lie within the tolerance of each other. In a group that counts, any two must
+// (C1).
 func agree(a, b span, tolerance int64) bool {
 	return a.low-b.high <= tolerance && b.low-a.high <= tolerance
 }
 
-// naive counts again from the whole list of casts each time, and tries every set of nodes. best is the size of the
-// largest that counts.
+// naive counts the whole list of casts again each time, and tries every set of nodes. best is the size of the largest
+// set that counts.
 func naive(nodes, need int, tolerance time.Duration, casts []cast) (v verdict, best int, votes map[int]cast) {
 	first := map[int]cast{}
 	for _, c := range casts {
@@ -47,7 +48,7 @@ func naive(nodes, need int, tolerance time.Duration, casts []cast) (v verdict, b
 	return undecided, best, first
 }
 
-// naiveEnds tries every way in which the open nodes may still answer: what is true in all of them is known.
+// naiveEnds tries every way in which the open nodes may still answer. What is true in all of them is known.
 func naiveEnds(nodes, need, best int, votes map[int]cast) (why loss, released verdict, final bool) {
 	count := map[vote]int{}
 	for _, c := range votes {
@@ -58,7 +59,7 @@ func naiveEnds(nodes, need, best int, votes map[int]cast) (why loss, released ve
 	for yes := range open + 1 {
 		for no := range open + 1 - yes {
 			why, released := lossOutage, undecided
-			if best+count[denied]+no >= need { // a yes may count or not, by its clock: at worst it does not
+			if best+count[denied]+no >= need { // whether a yes counts depends on its clock: at worst not
 				why = lossHeld
 			}
 			if count[granted]+yes >= need {
@@ -87,8 +88,8 @@ type cast struct {
 	clock span
 }
 
-// casts reads three bytes a vote: who and what, where its clock is, and how wide that is known. Thirty-two are
-// more than nine nodes can take, late answers and repeated ones among them.
+// casts reads three bytes for each vote: the node and its vote, where its clock is, and how wide the span is.
+// Thirty-two votes are more than nine nodes can give, so that late and repeated answers occur too.
 func casts(nodes int, script []byte) []cast {
 	var all []cast
 	for ; len(script) >= 3 && len(all) < 32; script = script[3:] {
@@ -118,10 +119,10 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 			assert.Equal(t, wantReleased, released) && assert.Equal(t, wantFinal, final) &&
 			assert.Equal(t, len(votes), tally.granted+tally.denied+tally.unknown) && checkSlack(t, &tally, votes)
 		if decided != undecided {
-			ok = assert.Equal(t, decided, got, "a verdict stands") && ok
+			ok = assert.Equal(t, decided, got, "a verdict is final") && ok
 		}
 		if known != lossUnclear {
-			ok = assert.Equal(t, known, tally.loss(), "a loss is told once") && ok
+			ok = assert.Equal(t, known, tally.loss(), "the kind of a loss is final") && ok
 		}
 		known = tally.loss()
 		if tally.refused() {
@@ -135,7 +136,8 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 	return true
 }
 
-// checkSlack: no two clocks that are counted together lie further apart than the tolerance and the slack.
+// checkSlack checks that any two clocks that are counted together are no further apart than the tolerance and the slack
+// (C2).
 func checkSlack(t assert.TestingT, tally *tally, votes map[int]cast) bool {
 	set, slack := tally.counted()
 	ok := true
@@ -165,7 +167,7 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// A node grants one owner at a time, so two winners would need disjoint quorums.
+// A node grants one owner at a time. Two winners would need two quorums that share no node.
 func TestTwoOwnersCannotBothWinWhenEachNodeGrantsOne(t *testing.T) {
 	require.NoError(t, quick.Check(func(size uint8, owners []bool) bool {
 		nodes := int(size)%9 + 1
@@ -184,7 +186,7 @@ func TestTwoOwnersCannotBothWinWhenEachNodeGrantsOne(t *testing.T) {
 	}, nil))
 }
 
-// Two denials of four lose an acquire. The third answer tells whether it is held or an outage.
+// A3: Two denials of four lose an acquire. Only the third answer tells whether the lock is held or there is an outage.
 func TestALossIsClearWhenAQuorumHasAnsweredOrCannot(t *testing.T) {
 	tally := newTally(4, 3, -1)
 	tally.cast(0, denied, span{})
@@ -231,7 +233,7 @@ func TestValidityGivesUpTheRoundAndTheDrift(t *testing.T) {
 	}, nil))
 }
 
-func TestProspectNamesWhoIsInTheWayAndSinceWhere(t *testing.T) {
+func TestARefusalNamesTheOwnerInTheWayAndItsNodes(t *testing.T) {
 	no := func(owner string, left time.Duration) answer {
 		return answer{vote: denied, denial: &denial{reason: held, owner: owner, left: left}}
 	}
@@ -258,8 +260,9 @@ func TestProspectNamesWhoIsInTheWayAndSinceWhere(t *testing.T) {
 	}
 }
 
-// The clock band: a lease has ended when its key has, however one server's clock steps between two quorums
-// that share nothing but that server, and however far the other servers may differ in good order.
+// C2: A lease has ended when its key has. One server's clock steps between two quorums that share only that server, and
+// the other servers differ by as much as is in good order. Where clocks need only agree within the whole band, this
+// test finds a step that neither quorum notices.
 func TestALeaseEndsBeforeAStepThatNeitherQuorumNoticesEndsItsKey(t *testing.T) {
 	const rtt = 20_000 // µs, at most
 	require.NoError(t, quick.Check(func(seed [18]uint16, band16 uint16) bool {

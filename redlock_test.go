@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// openFresh is a client of nodes as they are: new ones are in quarantine.
+// openFresh makes a client of the nodes as they are. New nodes are in quarantine.
 func openFresh(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
@@ -29,7 +29,7 @@ func openFresh(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *r
 	return c
 }
 
-// open is a client of nodes that are ready to grant.
+// open makes a client of nodes that are ready to grant.
 func open(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	c := openFresh(t, f, change...)
@@ -43,7 +43,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// owners reads who holds the key on each node, past any proxy; "" where nobody does.
+// owners returns who holds the key on each node, read past any proxy; "" where nobody does.
 func owners(t testing.TB, f *fleet.Fleet, key string) []string {
 	t.Helper()
 	all := make([]string, len(f.Nodes()))
@@ -60,14 +60,14 @@ func owners(t testing.TB, f *fleet.Fleet, key string) []string {
 	return all
 }
 
-// onFleets runs the test on every kind of fleet that is quick to start.
+// onFleets runs the test on each kind of fleet that starts quickly.
 func onFleets(t *testing.T, o fleet.Options, test func(*testing.T, *fleet.Fleet)) {
 	for _, kind := range []fleet.Kind{fleet.Embedded, fleet.Process} {
 		t.Run(string(kind), func(t *testing.T) { test(t, fleettest.Start(t, kind, o)) })
 	}
 }
 
-// holds waits until every node has the key for this owner: an Acquire returns when a majority has.
+// holds waits until every node has the key for this owner. An Acquire returns when a majority has it.
 func holds(t testing.TB, f *fleet.Fleet, key, owner string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -99,7 +99,7 @@ func TestOneClientHoldsAndTheNextGetsItAfterRelease(t *testing.T) {
 
 		require.NoError(t, first.Extend(ctx))
 		require.NoError(t, first.Release(ctx))
-		require.NoError(t, first.Release(ctx), "a second release says what the first did")
+		require.NoError(t, first.Release(ctx), "a second release returns what the first did")
 		require.False(t, first.Valid())
 		require.Zero(t, first.Remaining())
 		require.ErrorIs(t, first.Extend(ctx), redlock.ErrReleased)
@@ -221,7 +221,7 @@ func TestHolderLearnsAtTheNextRenewalThatItsKeysAreGone(t *testing.T) {
 	})
 }
 
-// R2.
+// R2: A node that lost the key gets it back.
 func TestANodeThatLostTheKeyIsPlantedAgain(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f), soon(t)

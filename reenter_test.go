@@ -51,7 +51,7 @@ func TestAReentrantLockIsLetGoWhenTheLastOfItsLeasesIs(t *testing.T) {
 	})
 }
 
-// The context that a release is given may be one that this very release, or that of the lease outside, has ended.
+// A release may end the very context that it was given, or the release of the outer lease may have ended it.
 func TestALeaseIsReleasedUnderAContextThatItselfEnds(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c, ctx := open(t, f), soon(t)
@@ -123,7 +123,7 @@ func TestReentryNeedsTheContextAndAllTheNames(t *testing.T) {
 	clears(t, f, "a")
 }
 
-// Also where the context of one carries the other.
+// The leases stop renewing also where the context of one carries the other.
 func TestDroppedLeasesOfAReentrantLockStopRenewing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 200 * time.Millisecond })

@@ -30,7 +30,8 @@ func away(t *testing.T, c *redlock.Client, f *fleet.Fleet, nodes ...int) {
 	}, 5*time.Second, time.Millisecond)
 }
 
-// One node granted the release, one never had the key, one is away: nobody else can have had the lock.
+// L1: One node released the key, one never had it, one is away. Nobody else can have had the lock, so it is not
+// ErrLost.
 func TestALeaseThatWasValidThroughoutIsNeverSaidToBeLost(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c, ctx := open(t, f), soon(t)
@@ -53,7 +54,7 @@ func TestALeaseThatWasValidThroughoutIsNeverSaidToBeLost(t *testing.T) {
 	}), "what was done was done under a valid lease")
 }
 
-// The last answer proves it, and Release waits for it.
+// L1: The last answer proves the loss, and Release waits for it.
 func TestWorkIsToldThatItsLockWasTakenByForce(t *testing.T) {
 	for _, nodes := range []int{3, 4, 5} {
 		for dead := range (nodes-1)/2 + 1 {
@@ -76,7 +77,8 @@ func TestWorkIsToldThatItsLockWasTakenByForce(t *testing.T) {
 	}
 }
 
-// With a node away, four nodes are three: one denial leaves no quorum, and only the other answers tell.
+// R3: One of five nodes is away and three have no key. Two denials already rule out a quorum. Extend waits for the
+// third, which tells a lost lease from an outage.
 func TestExtendWaitsForTheAnswersThatTellALostLeaseFromAnOutage(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 5, Links: true})
 	c, ctx := open(t, f), soon(t)

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Close must see a hold that the scheduler has taken out to tick it, and nothing may come back after it looked.
+// L2: Close must see a lease that the scheduler has taken out to renew. Nothing comes back into the scheduler after
+// that.
 func TestDrainReturnsAlsoTheHoldThatIsBeingTicked(t *testing.T) {
 	s := newScheduler(SystemClock())
 	ticked, queued, late := &ownership{place: -1}, &ownership{place: -1}, &ownership{place: -1}

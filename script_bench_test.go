@@ -13,9 +13,9 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// BenchmarkServer is what a script costs one server: so many in flight on one connection that the server is
-// what they wait for. server-µs is what the server itself says of each call (commandstats), without reading
-// the request and writing the reply.
+// BenchmarkServer measures what a script costs one server. So many requests are in flight on one connection that they
+// wait for the server only. server-µs is what the server itself says of each call (commandstats), without reading the
+// request and writing the reply.
 func BenchmarkServer(b *testing.B) {
 	f := fleettest.Start(b, fleet.Process, fleet.Options{Nodes: 1, Unix: true})
 	conn, err := f.Nodes()[0].Dial(b.Context(), 10*time.Second)

@@ -27,7 +27,7 @@ func openSharded(t *testing.T, groups int) (*redlock.Sharded, []redlock.Config) 
 
 func TestShardedLocksSpreadOverTheGroupsAndExclude(t *testing.T) {
 	s, configs := openSharded(t, 3)
-	again, err := redlock.NewSharded(configs[2], configs[0], configs[1]) // the order is no matter
+	again, err := redlock.NewSharded(configs[2], configs[0], configs[1]) // the order does not matter
 	require.NoError(t, err)
 	defer again.Close()
 	ctx := soon(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// fails notes what a call was told instead of a lease.
+// fails records the error that a call returned instead of a lease, and judges it.
 func (o *oracle) fails(a *call, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -31,18 +31,19 @@ func (o *oracle) fails(a *call, err error) {
 	if isClosed || a.worker.id+1 == w.has.mute {
 		return
 	}
-	// Whoever gives up before all can have answered knows nothing of an outage, nor of none.
+	// A caller that gives up before all nodes can have answered cannot know whether there is an outage.
 	if errors.Is(err, redlock.ErrNoQuorum) && a.ended.Sub(a.began) > 4*w.slow() {
-		o.violate(wrongKind, "client %d was told of an outage, and every node was there: %v", a.worker.id+1, err)
+		o.violate(wrongKind, "client %d was told of an outage, but every node was there: %v", a.worker.id+1, err)
 	}
 	if errors.Is(err, redlock.ErrHeld) && !o.wanted(a) {
-		o.violate(wrongKind, "client %d was told that %s was held, and nobody else wanted it: %v", a.worker.id+1, a.names, err)
+		o.violate(wrongKind, "client %d was told that %s was held, but nobody else wanted it: %v", a.worker.id+1, a.names, err)
 	}
 }
 
-// wanted reports whether somebody else had one of the call's names, was taking it, or may have left a key. o.mu is held.
+// wanted reports whether somebody else had one of the call's names, was acquiring it, or may have left a key. o.mu is
+// held.
 func (o *oracle) wanted(a *call) bool {
-	left := a.began.Add(-o.world.ttl*3/10 - 100*time.Millisecond) // what is left is gone by then, but for what is kept
+	left := a.began.Add(-o.world.ttl*3/10 - 100*time.Millisecond) // by then it is gone, and so is a reservation
 	for _, others := range [][]*call{o.past, slices.Collect(keysOf(o.calls))} {
 		for _, other := range others {
 			if other != a && other.shares(a) && (other.worker != a.worker || other.client != a.client) &&
@@ -68,7 +69,7 @@ func (a *call) shares(other *call) bool {
 	return slices.ContainsFunc(a.names, func(name string) bool { return slices.Contains(other.names, name) })
 }
 
-// released notes what Release returned, of a lease that was valid or was not.
+// released records what Release returned, for a lease that was valid or was not.
 func (o *oracle) released(a *call, valid bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,14 +85,15 @@ func (o *oracle) released(a *call, valid bool, err error) {
 }
 
 const (
-	// maxFree is how long a lock may be free while somebody waits and nothing is wrong; twice that where a client may
-	// not tell anybody that it has released.
+	// maxFree is how long a lock may stay free while it has a waiter and nothing is wrong. It is twice that where a
+	// client may send no message after its release.
 	maxFree = 1200 * time.Millisecond
-	// maxOvertaken is how many others who came later may have it before one who waits.
+	// maxOvertaken is how many callers that came later may get the lock before a waiter.
 	maxOvertaken = 24
 )
 
-// passes notes that the call has its lease, and judges whether it, and those who wait on, came in time. o.mu is held.
+// passes records that the call got its lease, and judges whether the waiters, this one included, came in time. o.mu is
+// held.
 func (o *oracle) passes(a *call) {
 	o.tooLong()
 	for other := range o.calls {
@@ -101,7 +103,7 @@ func (o *oracle) passes(a *call) {
 		if other.began.Before(a.began) {
 			other.overtaken++
 			if other.overtaken > maxOvertaken && other.quiet {
-				o.violate(outOfTurn, "client %d waits for %s since %v, and %d who came later had it", other.worker.id+1, other.names,
+				o.violate(outOfTurn, "client %d has waited for %s for %v, and %d that came later got it", other.worker.id+1, other.names,
 					time.Since(other.began), other.overtaken)
 				other.overtaken = -1 << 30
 			}
@@ -109,12 +111,12 @@ func (o *oracle) passes(a *call) {
 	}
 }
 
-// waits reports whether the call is one that waits. o.mu is held.
+// waits reports whether the call is a waiter. o.mu is held.
 func (a *call) waits(o *oracle) bool {
 	return !a.trying && !a.granted && a.ended.IsZero() && a.worker.id+1 != o.world.has.mute
 }
 
-// tooLong judges for how long those who wait could have had what they wait for. o.mu is held.
+// tooLong judges for how long the waiters could have had their locks. o.mu is held.
 func (o *oracle) tooLong() {
 	bound := maxFree
 	if o.world.has.mute != 0 {
@@ -139,7 +141,7 @@ func (o *oracle) isTaken(a *call) bool {
 	return false
 }
 
-// frees notes that a lease is over, or a call: nil. o.mu is held.
+// frees records that this call's lease is over; nil: that a call ended without one. o.mu is held.
 func (o *oracle) frees(ended *call) {
 	if ended == nil {
 		o.tooLong()

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// A caller is one process that uses the library: a client, its clock, and those who work with it.
+// A caller is one process that uses the library: a client, its clock and its workers.
 type caller struct {
 	world  *world
 	id     int
@@ -29,7 +29,7 @@ type caller struct {
 	wake      chan struct{}
 }
 
-// A worker is one goroutine of a caller's.
+// A worker is one goroutine of a caller.
 type worker struct {
 	*caller
 	index  int
@@ -39,7 +39,7 @@ type worker struct {
 // Now is the client's clock.
 func (c *caller) Now() redlock.Instant {
 	if c.world.has.closes {
-		runtime.Gosched() // let another come between
+		runtime.Gosched() // let another goroutine run
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *caller) current() *redlock.Client {
 	return c.client
 }
 
-// reopen closes the client after this time, in the middle of whatever its others do. Another takes its place.
+// reopen closes the client after this time, in the middle of what its workers do, and opens another in its place.
 func (c *caller) reopen(after time.Duration) {
 	c.mu.Lock()
 	busy := !c.since.IsZero() || c.reopening || c.world.isResting()
@@ -75,7 +75,7 @@ func (c *caller) reopen(after time.Duration) {
 	}
 	fresh, err := redlock.New(c.cfg)
 	if err != nil {
-		panic(err) // it could be opened before
+		panic(err) // the same configuration was valid before
 	}
 	c.sleep(after)
 	c.mu.Lock()
@@ -97,8 +97,8 @@ func (k *worker) upTo(d time.Duration) time.Duration {
 	return time.Duration(k.random.Float64() * float64(d))
 }
 
-// work is one worker's life: it takes locks, works under them and releases them, until the world is at
-// rest; then once more.
+// work is one worker's life. It takes locks, works under them and releases them until the world is at rest, and then
+// once more.
 func (k *worker) work() {
 	w := k.world
 	for {
@@ -107,8 +107,8 @@ func (k *worker) work() {
 			if k.id+1 == w.has.differs {
 				return
 			}
-			// Whoever waits gets in: at worst a quarantine has just begun, a lease is left that nobody
-			// releases, and each of the others is about to hold for as long as they ever do.
+			// Every waiter gets in. At worst a quarantine has just begun, a lease is left that nobody releases, and
+			// each of the others is about to hold the lock for as long as it ever does.
 			ctx, cancel := context.WithTimeout(context.Background(), 40*w.ttl+10*time.Second)
 			defer cancel()
 			err := k.once(ctx, w.names[:1], inBrief)
@@ -132,7 +132,7 @@ func (k *worker) work() {
 			k.reopen(0)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), k.upTo(3*w.ttl))
-		if k.chance(0.2) { // so soon that the round is under way
+		if k.chance(0.2) { // it ends while the round is running
 			ctx, cancel = context.WithTimeout(context.Background(), k.upTo(w.ttl/25))
 		}
 		_ = k.once(ctx, names, asUsual)
@@ -141,7 +141,7 @@ func (k *worker) work() {
 	}
 }
 
-// sleep is a worker's: a suspended process does nothing.
+// sleep is for workers: a suspended process does nothing.
 func (c *caller) sleep(d time.Duration) {
 	time.Sleep(d)
 	c.mu.Lock()
@@ -158,7 +158,7 @@ type manner int
 const (
 	asUsual manner = iota // as it comes
 	inBrief               // wait, and be done soon
-	asPlain               // brief, and nothing about the lock is out of the ordinary: its answer can be judged
+	asPlain               // brief, with an ordinary lock, so that its answer can be judged
 	asTry                 // plain, without waiting
 )
 
@@ -175,7 +175,7 @@ func (k *worker) lock(client *redlock.Client, names []string, how manner) redloc
 	if k.chance(0.5) && !k.world.has.closes {
 		l = l.WithoutRenewal()
 	}
-	if k.chance(0.1) && k.id+1 != k.world.has.differs { // who differs may have a MaxTTL below that
+	if k.chance(0.1) && k.id+1 != k.world.has.differs { // a client that differs may have a smaller MaxTTL
 		l = l.WithTTL(k.world.ttl/4 + k.upTo(k.world.ttl/2))
 	}
 	if how == asUsual && k.chance(0.1) {
@@ -203,7 +203,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 	}
 	k.sleep(0)
 	w.oracle.grants(a, l, k.chance(0.7))
-	w.trace("client %d has %s, fence %d", k.id+1, strings.Join(names, "+"), l.Fence())
+	w.trace("client %d has %s, fencing token %d", k.id+1, strings.Join(names, "+"), l.Fence())
 	if k.chance(0.1) {
 		again, err := lock.Reentrant().TryAcquire(l.With(context.Background()))
 		switch {
@@ -212,7 +212,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 				defer func() { _ = again.Release(context.Background()) }()
 				break
 			}
-			_ = again.Release(context.Background()) // the lease is over, and this is another: nobody's here
+			_ = again.Release(context.Background()) // the first lease is over, and this one is not needed
 		case errors.Is(err, redlock.ErrInvalid):
 			w.oracle.report("no such error", "re-entry: %v", err)
 		}
@@ -264,7 +264,7 @@ func (k *worker) hold(a *call, l *redlock.Lease, names []string, how manner) {
 	}
 }
 
-// suspend stops a process: nothing that it sends or hears is delivered, and its workers do nothing.
+// suspend stops a process: nothing that it sends or receives is delivered, and its workers do nothing.
 func (c *caller) suspend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,7 +287,7 @@ func (c *caller) resume() {
 	c.reach(-1)
 }
 
-// reach holds both directions of all the client's links, or lets them go.
+// reach holds up both directions of all the client's links, or lets them go on.
 func (c *caller) reach(by int) {
 	for _, s := range c.world.servers {
 		s.links[c.id].hold(requests, by)

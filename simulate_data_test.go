@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// What a server saves, and what it is made to go on from.
+// What a server saves, and what it is made to continue from.
 
 type savedKey struct {
 	name, text string
@@ -16,7 +16,7 @@ type savedKey struct {
 	left       time.Duration     // 0: without expiry
 }
 
-// save keeps what there is, as an RDB does.
+// save saves the data, as Redis does in an RDB file.
 func (s *server) save() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *server) saveLocked(running *fleet.ServerCommands) {
 	s.redis.SetTime(s.savedAt)
 	for _, name := range s.redis.Keys() {
 		if kind := s.redis.Type(name); kind != "hash" && kind != "string" {
-			continue // who waits: a hint
+			continue // a queue is only a hint
 		}
 		k := savedKey{name: name, left: s.redis.TTL(name)}
 		if s.redis.Type(name) == "hash" {
@@ -61,8 +61,8 @@ func (k savedKey) restore(m *miniredis.Miniredis, age time.Duration) {
 	}
 }
 
-// failBack makes the server a replica of a stale copy of itself, and a master again: the process is the same, the data
-// are the copy's.
+// failBack makes the server a replica of a stale copy of itself, and a master again. The process stays the same; the
+// data are those of the copy.
 func (s *server) failBack() {
 	s.mu.Lock()
 	running := s.commands
@@ -76,7 +76,7 @@ func (s *server) failBack() {
 	s.startLocked(true, s.promoted(running.Identity()))
 }
 
-// failBackUnseen is the same, and nobody's connection breaks, as with Redis.
+// failBackUnseen is failBack, but breaks no connection, as with Redis.
 func (s *server) failBackUnseen() {
 	s.mu.Lock()
 	running := s.commands
@@ -104,7 +104,7 @@ func (s *server) failBackUnseen() {
 	s.tell("EVAL", args...)
 }
 
-// replaceAll makes these keys all there is, in one step.
+// replaceAll replaces all data with these keys, in one step.
 const replaceAll = `
 redis.call('FLUSHALL')
 for i = 1, #ARGV, 4 do

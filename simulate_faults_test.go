@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// trouble hurts the world for a while, one fault after another, some at the same time.
+// trouble causes faults for a while, one after the other, some at the same time.
 func (w *world) trouble() {
 	if w.has.calm {
 		time.Sleep(time.Duration(1+w.random.IntN(3)) * w.ttl)
@@ -31,14 +31,14 @@ func (w *world) trouble() {
 	faults.Wait()
 }
 
-// A kind of fault begins, and returns what ends it; nil: it is over.
+// A kind is one kind of fault. begin starts it and returns what ends it; nil: it is over.
 type kind struct {
 	weight  int
 	lasting time.Duration
 	begin   func() (heal func())
 }
 
-// fault picks one of what can go wrong, and how long it lasts.
+// fault picks a fault and how long it lasts.
 func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	s := w.servers[w.random.IntN(w.forgetful())]
 	c := w.clients[w.random.IntN(len(w.clients))]
@@ -93,8 +93,8 @@ func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	panic("not reached")
 }
 
-// forgetful is how many servers may forget, the first ones: where a client differs, a minority. If most of the nodes
-// have forgotten what was agreed, whoever comes first decides anew.
+// forgetful is how many servers may forget: the first ones. Where a client differs, they are a minority. If most of the
+// nodes have forgotten the agreed configuration, the first client decides it anew (Q3).
 func (w *world) forgetful() int {
 	if w.has.differs != 0 {
 		return (len(w.servers) - 1) / 2
@@ -102,7 +102,7 @@ func (w *world) forgetful() int {
 	return len(w.servers)
 }
 
-// divide cuts each client off from a minority of its own.
+// divide cuts each client off from a minority of the servers, each client from another one.
 func (w *world) divide() func() {
 	var cut []*link
 	for _, c := range w.clients {
@@ -115,7 +115,7 @@ func (w *world) divide() func() {
 	return func() { hold(cut, -1) }
 }
 
-// divideAround leaves the clients this server and little else in common, until some time after it is told to end.
+// divideAround leaves the clients this server and little else in common, until some time after unite is called.
 func (w *world) divideAround(s *server) (unite func()) {
 	others := slices.DeleteFunc(slices.Clone(w.servers), func(o *server) bool { return o == s })
 	w.random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -135,7 +135,7 @@ func (w *world) divideAround(s *server) (unite func()) {
 	}
 }
 
-// hold holds both directions of links, or lets them go.
+// hold holds up both directions of links, or lets them go on.
 func hold(links []*link, by int) {
 	for _, l := range links {
 		l.hold(requests, by)
@@ -143,7 +143,7 @@ func hold(links []*link, by int) {
 	}
 }
 
-// silence holds one link: its requests, its replies, or both.
+// silence holds up one link: its requests, its replies, or both.
 func (w *world) silence(s *server, c *caller, which int) func() {
 	w.trace("link of client %d to node-%d is held, %d", c.id+1, s.index+1, which)
 	both := func(by int) {
@@ -158,7 +158,7 @@ func (w *world) silence(s *server, c *caller, which int) func() {
 	return func() { both(-1) }
 }
 
-// restart ends a server's process; another begins with nothing, with what was saved, or elsewhere at once.
+// restart ends a server's process. The next one begins later, empty or with the saved data, or at once and empty.
 func (w *world) restart(s *server, how int) func() {
 	if !s.end() {
 		return nil
@@ -171,7 +171,7 @@ func (w *world) restart(s *server, how int) func() {
 	return func() { s.start(how == 1) }
 }
 
-// promote makes a replica of a server that stays behind, and later puts it in the server's place.
+// promote makes a replica of a server that falls behind, and later puts it in the server's place.
 func (w *world) promote(s *server) func() {
 	s.save()
 	unite := w.divideAround(s)
@@ -185,14 +185,14 @@ func (w *world) promote(s *server) func() {
 		}
 		w.trace("node-%d ends, and a stale replica is promoted", s.index+1)
 		s.mu.Lock()
-		s.saved, s.savedAt, s.savedOf = saved, at, of // what a durable server knew at its end is newer
+		s.saved, s.savedAt, s.savedOf = saved, at, of // what a durable server saved at its end is newer
 		s.startLocked(true, s.promoted(s.newRun()))
 		s.mu.Unlock()
 		unite()
 	}
 }
 
-// failBack makes a copy of a server, which stays behind, and later makes the server go on from the copy.
+// failBack makes a copy of a server that falls behind, and later has the server continue from the copy.
 func (w *world) failBack(s *server, back func()) func() {
 	s.save()
 	unite := w.divideAround(s)
@@ -215,12 +215,12 @@ func (w *world) force(c *caller) func() {
 	return nil
 }
 
-// bootWrong restarts the one server whose clock may be wrong with a wrong clock, which is set right later.
+// bootWrong restarts the one server whose clock may be wrong. It boots with a wrong clock, which is set right later.
 func (w *world) bootWrong() func() {
 	s := w.servers[w.clock]
 	by := time.Duration(w.random.Int64N(int64(maxStep)))
-	// Without a battery it is behind. Ahead, it would end the leases that a durable server still has: a step that
-	// nobody can notice once it is undone.
+	// Without a battery, the clock is behind. If it were ahead, it would end the leases that a durable server still
+	// has. Nobody can notice such a step once it is undone.
 	if w.random.IntN(4) > 0 || w.has.durable {
 		by = -by
 	}
@@ -253,15 +253,15 @@ func (w *world) bootWrong() func() {
 		s.mu.Unlock()
 		w.trace("clock of node-%d is set right", s.index+1)
 		s.step(-away)
-		for _, l := range s.links { // whoever makes a connection asks how the node is
+		for _, l := range s.links { // a client reads INFO when it connects
 			l.reset()
 		}
 		unite()
 	}
 }
 
-// stepClock sets the one server's clock. It comes back only when what expired too early would have expired
-// anyway: a clock that goes there and back between two looks cannot be told from a deleted key.
+// stepClock sets the one server's clock. It comes back only when what expired too early would have expired anyway. A
+// clock that goes ahead and comes back between two looks is like a key that was deleted by hand (docs/safety.md).
 func (w *world) stepClock() func() {
 	s := w.servers[w.clock]
 	s.mu.Lock()

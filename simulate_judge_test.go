@@ -10,10 +10,10 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// judge goes on for a while in which nothing is wrong: every node is up, can be reached, votes, and has the right time.
-// Then each answer can be held against the true state, and what is left behind shows at once.
+// judge runs for a while in which nothing is wrong: every node is up, reachable, votes, and has the right time. Then
+// each answer can be compared with the true state, and what is left behind shows at once.
 func (w *world) judge(workers []*worker) {
-	if s := w.servers[w.clock]; s.stepped != 0 { // nobody holds anything
+	if s := w.servers[w.clock]; s.stepped != 0 { // no lock is held
 		s.step(-s.stepped)
 	}
 	if !w.recovers() {
@@ -32,14 +32,14 @@ func (w *world) judge(workers []*worker) {
 	if w.random.IntN(2) == 0 {
 		w.closeAtWork()
 	}
-	// Everything that was sent has arrived, and so have the releases that answer it; a key that was given up or never
-	// wanted is gone, however short it would have lived.
+	// Everything that was sent has arrived, and so have the releases that answer it. A key that was given up or never
+	// wanted is gone, however soon it would have expired.
 	time.Sleep(w.ttl * 3 / 10)
 	w.lookForOrphans()
 }
 
-// recovers waits until nothing of the faults is left: every node votes for every client, and no key is there. That takes
-// no longer than a quarantine, or a key that came back with old data, that has just begun.
+// recovers waits until nothing is left of the faults: every node votes for every client, and no key is there. At worst,
+// a quarantine has just begun, or a key has just come back with old data.
 func (w *world) recovers() bool {
 	until := time.Now().Add(w.ttl + w.ttl/10 + 250*time.Millisecond + 8*time.Second)
 	for {
@@ -48,7 +48,7 @@ func (w *world) recovers() bool {
 			return true
 		}
 		if time.Now().After(until) {
-			// Old data may have an expiry by a clock that was wrong when they were saved, or when they came back.
+			// Old data may have an expiry by a clock that was wrong when they were saved or loaded.
 			if !isLeftOver || w.servers[w.clock].steppedAt.IsZero() {
 				w.oracle.report(neverBack, "%s", why)
 			}
@@ -58,7 +58,7 @@ func (w *world) recovers() bool {
 	}
 }
 
-// unready is what is still wrong, or "", and whether that is a key.
+// unready is what is still wrong, or "", and whether that is a leftover key.
 func (w *world) unready() (why string, isLeftOver bool) {
 	for _, s := range w.servers {
 		if left := s.locks(true); len(left) > 0 {
@@ -81,7 +81,7 @@ func (w *world) unready() (why string, isLeftOver bool) {
 	return "", false
 }
 
-// answer is what a worker does while it is judged.
+// answer is what a worker does during judge.
 func (k *worker) answer() {
 	w := k.world
 	rounds := 2
@@ -111,7 +111,7 @@ func (k *worker) answer() {
 	}
 }
 
-// storm is a try by everybody at the same moment: somebody wins.
+// storm has everybody try at the same moment. Somebody must win (T2).
 func (w *world) storm() {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -143,7 +143,7 @@ func (w *world) storm() {
 	time.Sleep(4 * w.slow())
 }
 
-// closeAtWork closes all clients in the middle of attempts.
+// closeAtWork closes all clients in the middle of attempts (L2).
 func (w *world) closeAtWork() {
 	var all sync.WaitGroup
 	for _, c := range w.clients {
@@ -166,7 +166,7 @@ func (w *world) closeAtWork() {
 	w.trace("all clients are closed")
 }
 
-// calms notes that nothing is wrong from now on.
+// calms records that nothing is wrong from now on.
 func (o *oracle) calms() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// A server is a simulated Redis: miniredis, with a clock of its own, and what it may forget.
+// A server is a simulated Redis: miniredis with a clock of its own and data that it may forget.
 type server struct {
 	world *world
 	index int
@@ -30,30 +30,30 @@ type server struct {
 	stepped   time.Duration         // of that, by steps
 	steppedAt time.Time
 	saved     []savedKey      // as of the last save
-	revived   map[string]bool // tokens that came back with what was saved: their owners are long gone
+	revived   map[string]bool // tokens that came back with old data: their owners are long gone
 	savedAt   time.Time       // by its clock
-	savedOf   string          // the history that it was of
+	savedOf   string          // its history, as INFO names it
 	runs      int             // processes and histories so far, so that each has a name of its own
 	deaf      map[*timed]bool // connections that have subscribed
 }
 
-// An existence is what a server's INFO says that it is.
+// An existence is a server's identity, as its INFO says.
 type existence = fleet.Identity
 
-// nowLocked is what the server's clock says. s.mu is held.
+// nowLocked is the time of the server's clock. s.mu is held.
 func (s *server) nowLocked() time.Time {
 	elapsed := time.Since(s.world.began)
 	return s.world.began.Add(s.ahead + time.Duration(float64(elapsed)*s.rate))
 }
 
-// start begins a new process, with what was saved or with nothing.
+// start begins a new process, empty or with the saved data.
 func (s *server) start(saved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.startLocked(saved, s.newRun())
 }
 
-// newRun is a process that began just now. s.mu is held.
+// newRun is the identity of a process that begins now. s.mu is held.
 func (s *server) newRun() existence {
 	e := existence{RunID: s.newID("1"), History: s.newID("2")}
 	if s.world.has.durable {
@@ -62,13 +62,13 @@ func (s *server) newRun() existence {
 	return e
 }
 
-// newID is one that no other process or history of the world has. s.mu is held.
+// newID returns an ID that no other process or history of the world has. s.mu is held.
 func (s *server) newID(kind string) string {
 	s.runs++
 	return kind + fmt.Sprintf("%039x", uint64(s.index)<<32|uint64(s.runs))
 }
 
-// promoted is the existence of a replica that was promoted. s.mu is held.
+// promoted is the identity of a replica that was promoted. s.mu is held.
 func (s *server) promoted(e existence) existence {
 	e.Before, e.BeforeOffset, e.History = s.savedOf, 1000, s.newID("2")
 	return e
@@ -83,7 +83,7 @@ func (s *server) startLocked(saved bool, as existence) {
 		age := s.nowLocked().Sub(s.savedAt)
 		for _, k := range s.saved {
 			k.restore(s.redis, age)
-			if !s.world.has.durable || as.Before != "" { // what a promoted replica has is old, also where restarts forget nothing
+			if !s.world.has.durable || as.Before != "" { // a promoted replica has old data, even if restarts forget nothing
 				s.revived[k.text] = true
 			}
 		}
@@ -93,8 +93,8 @@ func (s *server) startLocked(saved bool, as existence) {
 
 func (s *server) stop() { s.end() }
 
-// end ends the process, and every connection with it. Where it is durable, what it knew is kept. It reports whether
-// there was one: whoever ended it starts the next.
+// end ends the process and all its connections. A durable server keeps its data. It reports whether a process was
+// running: the caller that ended it starts the next one.
 func (s *server) end() bool {
 	s.mu.Lock()
 	was := s.redis
@@ -122,8 +122,8 @@ func (s *server) flush() {
 	s.redis.FlushAll()
 }
 
-// step sets the clock by so much. Keys expire at a time of the clock: set ahead, they expire sooner, which
-// miniredis sees to; set back, later.
+// step moves the clock by so much. Keys expire at a time of this clock. If it is set ahead, they expire sooner
+// (miniredis does that); if it is set back, later.
 func (s *server) step(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *server) step(by time.Duration) {
 	s.redis.SetTime(s.nowLocked())
 }
 
-// locks are the lock keys there, with their owners' tokens; those of old data only if wanted.
+// locks returns the lock keys with their owner tokens; those of old data only if old is set.
 func (s *server) locks(old bool) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,12 +180,12 @@ func (s *server) dial(client int) (redis.Conn, error) {
 	return redis.NewConn(ours, 0, 0), nil
 }
 
-// node is the server as that client knows it.
+// dialer returns the Dial of this server's node for that client.
 func (s *server) dialer(client int) func(context.Context) (redis.Conn, error) {
 	return func(context.Context) (redis.Conn, error) { return s.dial(client) }
 }
 
-// timed tells miniredis the time of the server's clock whenever something arrives.
+// timed sets miniredis to the time of the server's clock whenever something arrives.
 type timed struct {
 	net.Conn
 	server *server
@@ -204,7 +204,7 @@ func (t *timed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// deafen breaks the connections that subscribe, and no other.
+// deafen breaks the connections that subscribe, and no others.
 func (s *server) deafen() {
 	s.mu.Lock()
 	lost := s.deaf
@@ -215,10 +215,10 @@ func (s *server) deafen() {
 	}
 }
 
-// forgetScripts is a SCRIPT FLUSH.
+// forgetScripts sends SCRIPT FLUSH.
 func (s *server) forgetScripts() { s.tell("SCRIPT", "FLUSH") }
 
-// tell sends a command over a connection that has no troubles.
+// tell sends a command over a connection without faults.
 func (s *server) tell(command string, args ...any) {
 	s.mu.Lock()
 	commands := s.commands

@@ -10,16 +10,16 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// The invariants, by the names that the table in docs/safety.md has.
+// The invariants, named as in the table of docs/safety.md.
 const (
 	twoHolders   = "two valid leases"
-	fenceOrder   = "fences unique and ordered"
+	fenceOrder   = "fencing tokens unique and ordered"
 	staleWrite   = "no stale write through the fence"
 	validRefused = "no valid write refused"
 	lostUpdate   = "no lost update"
 	orphaned     = "no orphan"
 	stuck        = "everyone gets in after healing"
-	poisoned     = "fences keep to the servers' clocks"
+	poisoned     = "fencing tokens keep to the servers' clocks"
 	outlived     = "no context outlives its lease"
 	closes       = "Close ends every lease"
 	refused      = "a client that differs gets nothing"
@@ -30,37 +30,37 @@ const (
 	neverBack    = "every node votes again"
 )
 
-// An oracle sees all that the clients are told, and says what must not be.
+// An oracle sees every answer that the clients get, and reports what breaks an invariant.
 type oracle struct {
 	world *world
 
 	mu         sync.Mutex // guards the rest; of the library, only Valid is called under it
 	leases     map[*redlock.Lease]*call
 	calls      map[*call]bool    // that have not ended, and those whose lease has not
-	highest    map[string]uint64 // by name: the largest fence returned
-	fences     map[string]string // by name and fence: the token
+	highest    map[string]uint64 // by name: the largest fencing token returned
+	fences     map[string]string // by name and fencing token: the owner token
 	forcing    map[string]int    // by name: how many are taking it away
 	quiet      bool              // nothing is wrong, and nothing has been for long
-	past       []*call           // that ended while it was quiet
+	past       []*call           // those that ended while it was quiet
 	granted    int
 	violations []violation
 }
 
-// A call is one attempt to have names, and the lease if it had them.
+// A call is one attempt to acquire names, and its lease if it succeeds.
 type call struct {
 	worker *worker
 	client *redlock.Client
 	names  []string
-	floor  map[string]uint64 // the largest fences that were returned before it
+	floor  map[string]uint64 // the largest fencing tokens that were returned before it
 	trying bool
 	quiet  bool // when it began
-	forced bool // somebody may have taken a lock of its own away: nothing is promised to it any more
+	forced bool // an operator may have taken its lock away: nothing is promised to it any more
 
 	began, ended time.Time
 	lease        context.Context // ends with the lease; nil: it was never asked for
 	free         time.Time       // since when nobody has had any of its names
-	overtaken    int             // leases that others got who came later
-	granted      bool            // it has had its lease: what it does now is release it
+	overtaken    int             // leases of others that came later
+	granted      bool            // it got its lease, and now releases it
 }
 
 type violation struct {
@@ -75,7 +75,7 @@ func newOracle(w *world) *oracle {
 		fences: map[string]string{}, forcing: map[string]int{}}
 }
 
-// violate is called with o.mu held.
+// violate records a violation. o.mu is held.
 func (o *oracle) violate(invariant, format string, args ...any) {
 	if len(o.violations) < 10 {
 		o.violations = append(o.violations, violation{invariant, fmt.Sprintf(format, args...), time.Since(o.world.began)})
@@ -89,7 +89,7 @@ func (o *oracle) report(invariant, format string, args ...any) {
 	o.violate(invariant, format, args...)
 }
 
-// begins notes that somebody asks. Fences acquired from now on are larger than all that were returned.
+// begins records that somebody asks. Fencing tokens acquired from now on must be larger than all that were returned.
 func (o *oracle) begins(k *worker, client *redlock.Client, names []string, trying bool) *call {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,7 +103,7 @@ func (o *oracle) begins(k *worker, client *redlock.Client, names []string, tryin
 	return a
 }
 
-// grants notes a lease at the moment that its holder has it.
+// grants records a lease at the moment when its holder gets it.
 func (o *oracle) grants(a *call, l *redlock.Lease, wantsContext bool) {
 	if wantsContext {
 		a.lease = l.Context()
@@ -118,12 +118,12 @@ func (o *oracle) grants(a *call, l *redlock.Lease, wantsContext bool) {
 	}
 	for _, name := range a.names {
 		if f := l.Fence(); f <= a.floor[name] {
-			o.violate(fenceOrder, "client %d got %s with fence %d, and %d was returned before it asked", client, name, f, a.floor[name])
+			o.violate(fenceOrder, "client %d got %s with fencing token %d, and %d was returned before it asked", client, name, f, a.floor[name])
 		}
 		o.highest[name] = max(o.highest[name], l.Fence())
 		id := fmt.Sprint(name, " ", l.Fence())
 		if of := o.fences[id]; of != "" && of != l.Token() {
-			o.violate(fenceOrder, "client %d got %s with fence %d, which another lease had", client, name, l.Fence())
+			o.violate(fenceOrder, "client %d got %s with fencing token %d, which another lease had", client, name, l.Fence())
 		}
 		o.fences[id] = l.Token()
 	}
@@ -135,7 +135,8 @@ func (o *oracle) grants(a *call, l *redlock.Lease, wantsContext bool) {
 	o.lookLocked()
 }
 
-// ends notes that the holder is about to release the lease, or has dropped it. It reports whether it was valid.
+// ends records that the holder is about to release the lease, or has dropped it. It reports whether the lease was
+// valid.
 func (o *oracle) ends(l *redlock.Lease) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,15 +147,15 @@ func (o *oracle) ends(l *redlock.Lease) bool {
 	return l.Valid() && !a.forced
 }
 
-// writes reports whether the holder may write where no fence guards.
+// writes reports whether the holder may write where no fencing token guards.
 func (o *oracle) writes(a *call, l *redlock.Lease) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return l.Valid() && !a.forced
 }
 
-// forces notes that a lock is being taken away, and returns what is called when that is over. Whoever has it, or is
-// taking it meanwhile, may lose it without being told.
+// forces records that a lock is being taken away, and returns what to call when that is over. Whoever has the lock, or
+// acquires it meanwhile, may lose it without notice.
 func (o *oracle) forces(name string) (done func()) {
 	mark := func(by int) {
 		o.mu.Lock()
@@ -168,7 +169,7 @@ func (o *oracle) forces(name string) (done func()) {
 	return func() { mark(-1) }
 }
 
-// closed notes that Close of a client has returned.
+// closed records that Close of a client has returned.
 func (o *oracle) closed(client *redlock.Client) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -179,7 +180,7 @@ func (o *oracle) closed(client *redlock.Client) {
 	}
 }
 
-// look holds every lease against every other.
+// look compares every lease with every other.
 func (o *oracle) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -235,14 +236,14 @@ type register struct {
 	passed map[*redlock.Lease]bool
 }
 
-// read returns the value, and shows the fence.
+// read returns the value, and shows the lease's fencing token to the register.
 func (r *register) read(l *redlock.Lease) (int, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.value, r.admit(l)
 }
 
-// write puts value there, if the fence is not behind.
+// write stores the value, unless the register has seen a larger fencing token.
 func (r *register) write(l *redlock.Lease, value int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +254,7 @@ func (r *register) write(l *redlock.Lease, value int) {
 	r.value = value
 	if r.value != r.writes {
 		r.oracle.report(lostUpdate, "%s: %d writes raised the counter to %d", r.name, r.writes, r.value)
-		r.value = r.writes // once is enough
+		r.value = r.writes // it is reported once
 	}
 	if l != r.last && r.last != nil {
 		r.passed[r.last] = true // its turn is over
@@ -264,7 +265,7 @@ func (r *register) write(l *redlock.Lease, value int) {
 	r.last = l
 }
 
-// admit is false where the resource refuses: it has seen a larger fence. r.mu is held.
+// admit is false where the register refuses: it has seen a larger fencing token. r.mu is held.
 func (r *register) admit(l *redlock.Lease) bool {
 	if !r.fenced {
 		return true

@@ -9,10 +9,11 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// suspendAware is the switch that is not the library's: the clock is given to it.
+// suspendAware is the switch outside the library: the clock is part of the configuration.
 const suspendAware = "suspend-aware clock"
 
-// shownBy is, by defence, what worlds must have that show what it is for. The others show in any.
+// shownBy names, for a defence, the trait that a world needs to show what the defence is for. The others show in any
+// world.
 var shownBy = map[string]string{
 	"quarantine by the others' clocks": wrongClock,
 	"data set vouched for":             failingUnseen,
@@ -41,8 +42,8 @@ func switchOff(t *testing.T, w *world, name string) {
 	w.change = append(w.change, s.Off)
 }
 
-// everyDefenceIsNeeded switches one defence off after the other, wants a violation in no more than so many
-// seeds, and prints the table of docs/safety.md.
+// everyDefenceIsNeeded switches off one defence after the other, and wants a violation within so many seeds. It prints
+// the table of docs/safety.md.
 func everyDefenceIsNeeded(t *testing.T, seeds int) {
 	fmt.Println("| off | seeds until the first violation | what broke |\n| --- | ---: | --- |")
 	for _, name := range slices.Sorted(maps.Keys(switches())) {

@@ -26,7 +26,7 @@ var (
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
 
-// simulate runs one seed in a bubble of its own. Its trace, if any, comes out when it is over.
+// simulate runs one seed in a bubble of its own. The trace, if there is one, is written at the end.
 func simulate(t *testing.T, seed uint64, off string, trace io.Writer) (w *world) {
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(seed, off)
@@ -45,8 +45,8 @@ func simulate(t *testing.T, seed uint64, off string, trace io.Writer) (w *world)
 	return w
 }
 
-// TestSimulation runs the client's own code and the nodes' own scripts in virtual time, by seed, among
-// faults, and holds what happens against the promise. -seed=N runs one seed again.
+// TestSimulation runs the client's own code and the nodes' own scripts in virtual time. A seed decides the faults, and
+// the oracle checks the invariants. -seed=N runs one seed again.
 func TestSimulation(t *testing.T) {
 	if *simulateFirst != 0 {
 		replay(t, *simulateFirst)
@@ -63,8 +63,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// replay runs a seed until something breaks, and shows what went before. The order of goroutines within one instant
-// is not the seed's to decide, so what broke once may hold the next time.
+// replay runs a seed until something breaks, and shows what happened before. The seed does not decide the order of
+// goroutines within one instant, so what broke once may hold the next time.
 func replay(t *testing.T, seed uint64) {
 	for try := 1; ; try++ {
 		var trace bytes.Buffer
@@ -85,12 +85,12 @@ type failure struct {
 	violations []violation
 }
 
-// replay is what broke, and the line that runs it again.
+// replay is what broke, and the command line that runs it again.
 func (f failure) replay(off string) string {
 	return fmt.Sprintf("%s\n\treplay: go test -run '^TestSimulation$' -seed=%d -off=%q -draw=%q", f.violations[0], f.seed, off, *simulateDraw)
 }
 
-// A summary is what a sweep over many seeds found.
+// A summary is the result of a sweep over many seeds.
 type summary struct {
 	seeds, events, granted int64
 	took                   time.Duration
@@ -102,13 +102,13 @@ func (s summary) String() string {
 		s.seeds, s.events, s.granted, len(s.failures), float64(s.seeds)/s.took.Seconds())
 }
 
-// sweep runs seeds, as many at once as there are processors, until all are run or, if once, one fails.
+// sweep runs seeds, several at a time, until all have run or, if once is set, one has failed.
 func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summary) {
 	var next, stop atomic.Int64
 	var mu sync.Mutex
 	began := time.Now()
 	said := began
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // many small worlds, each soon forgotten
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // many small worlds make much garbage
 	var workers sync.WaitGroup
 	for worker := range 3 * runtime.GOMAXPROCS(0) { // the goroutines of one world mostly wait for each other
 		workers.Go(func() {
@@ -129,7 +129,7 @@ func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summ
 							stop.Store(1)
 						}
 					}
-					if since := time.Since(said); since > 10*time.Second { // who waits for long wants to see something move
+					if since := time.Since(said); since > 10*time.Second { // a long sweep shows how far it is
 						said = said.Add(since)
 						s.took = time.Since(began)
 						fmt.Fprintf(os.Stderr, "%s, of %d\n", s, count)

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// What a world may have, and what is judged, beyond links that fail, servers that forget and one clock that steps.
+// What a world may have, and what is judged, apart from links that fail, servers that forget and one clock that steps.
 const (
 	severalWidths  = "four and seven nodes"
 	closing        = "close and reopen"
@@ -34,7 +34,7 @@ const (
 
 var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
 
-// isNamed reports whether the command line asks for it by name: then most worlds have it.
+// isNamed reports whether the command line names this trait. Then most worlds have it.
 func isNamed(what string) bool {
 	return *simulateDraw != "" && slices.Contains(strings.Split(*simulateDraw, "+"), what)
 }
@@ -50,14 +50,14 @@ type traits struct {
 	difference      int
 	mute            int  // of the client that may use no channel
 	blocks          int  // of the client whose hooks and logger take their time
-	impatient       bool // most give up soon, beside one who waits
+	impatient       bool // most give up soon, beside one waiter
 	wrongClock      bool
 	failsBack       bool
 	failsBackUnseen bool
 }
 
-// drawTraits draws what a world is like. Most have what is asked for, by the command line or to show what a defence is
-// for.
+// drawTraits draws what a world is like. Most worlds have what the command line names, or what shows the purpose of a
+// defence.
 func drawTraits(r *rand.Rand, shows string) traits {
 	draw := func(percent int, what string) bool {
 		if isNamed(what) || what == shows {
@@ -97,7 +97,7 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	return t
 }
 
-// differences are what clients of the same nodes must not have.
+// differences are settings in which clients of the same nodes must agree.
 var differences = []func(*redlock.Config){
 	func(cfg *redlock.Config) { cfg.MaxTTL *= 2 },
 	func(cfg *redlock.Config) { cfg.TTL, cfg.MaxTTL = cfg.TTL/2, cfg.MaxTTL/2 },
@@ -112,7 +112,7 @@ var differences = []func(*redlock.Config){
 
 func (t *traits) differ(cfg *redlock.Config) { differences[t.difference](cfg) }
 
-// A blocker is what a user does in a hook, or what a logger does whose disk is full.
+// A blocker is a hook that takes its time, or a logger whose disk is full.
 type blocker struct {
 	world  *world
 	mu     sync.Mutex // guards random

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A link is the way between one client and one node. All connections on it share its troubles.
+// A link is the way between one client and one node. A fault of the link is one of all its connections.
 type link struct {
 	seed   uint64
 	random *rand.Rand // of all lanes; nil: each has its own
@@ -31,7 +31,7 @@ func newLink(seed uint64, slow time.Duration) *link {
 	return &link{seed: seed, slow: slow, lanes: map[*lane]struct{}{}}
 }
 
-// hold stops one direction, or lets it go on; what was written meanwhile is then delivered, late.
+// hold stops one direction, or lets it go on. What was written meanwhile is then delivered, late.
 func (l *link) hold(direction, by int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +41,7 @@ func (l *link) hold(direction, by int) {
 	}
 }
 
-// reset breaks every connection, and what was on its way is lost.
+// reset breaks every connection. What was on its way is lost.
 func (l *link) reset() {
 	l.mu.Lock()
 	lanes := make([]*lane, 0, len(l.lanes))
@@ -66,8 +66,7 @@ func (l *link) connect() (client, server net.Conn) {
 	return &wire{in: from, out: to}, &wire{in: to, out: from}
 }
 
-// A lane is one direction of one connection: bytes are delivered in order, late, and also after the sender
-// has closed.
+// A lane is one direction of one connection. Bytes are delivered in order, late, and also after the sender has closed.
 type lane struct {
 	link      *link
 	direction int
@@ -115,7 +114,7 @@ func (l *lane) end(broken bool) {
 func (l *lane) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Mostly quick, now and then as slow as it gets.
+	// Mostly fast, and now and then as slow as the link allows.
 	late := l.random.Float64()
 	at := time.Now().Add(time.Duration(late * late * late * float64(l.link.slow)))
 	if l.closed {
@@ -151,7 +150,7 @@ func (l *lane) Read(p []byte) (int, error) { // by one goroutine
 	}
 }
 
-// take returns what is due, or how long until something is; 0: nobody knows.
+// take returns what is due, or how long until something is due; 0: not known.
 func (l *lane) take(p []byte) (n int, wait time.Duration, err error) {
 	held := l.link.isHeld(l.direction)
 	l.mu.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// A world is one simulated run: servers, clients, their links, and the oracle that watches. It lives in a
-// testing/synctest bubble, so that its time is virtual.
+// A world is one simulated run: servers, clients, their links, and the oracle. It lives in a testing/synctest bubble,
+// so its time is virtual.
 type world struct {
 	seed    uint64
 	random  *rand.Rand // of the schedule alone
@@ -25,7 +25,7 @@ type world struct {
 	servers []*server
 	clients []*caller
 	fenced  map[string]*register
-	bare    map[string]*register // without fences
+	bare    map[string]*register // without fencing tokens
 	oracle  *oracle
 	change  []func(*redlock.Config)
 	unaware bool // the clients' clocks do not count suspend
@@ -37,7 +37,7 @@ type world struct {
 	resting chan struct{} // closed when the faults are over and everything is healed
 	trace   func(format string, args ...any)
 	events  atomic.Int64
-	clock   int // the server whose clock may step; one, as the promise has it
+	clock   int // the server whose clock may step: one, as docs/safety.md assumes
 }
 
 const maxStep = 60 * time.Second
@@ -50,7 +50,7 @@ func newWorld(seed uint64, off string) *world {
 	w.ttl = []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second}[r.IntN(3)]
 	w.has = drawTraits(r, shownBy[off])
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
-		w.has.differs = 0 // a switch may be a configuration of its own
+		w.has.differs = 0 // a switch may change the configuration too
 	}
 	w.oracle = newOracle(w)
 	for _, name := range w.names {
@@ -59,12 +59,12 @@ func newWorld(seed uint64, off string) *world {
 	}
 	w.clock = r.IntN(w.has.nodes)
 	if w.has.differs != 0 {
-		w.clock %= (w.has.nodes - 1) / 2 // it may boot without data, which only these do
+		w.clock %= (w.has.nodes - 1) / 2 // it may boot without data, as only a minority does
 	}
 	return w
 }
 
-// slow is the most that a message takes where nothing is wrong.
+// slow is the longest time that a message takes where nothing is wrong.
 func (w *world) slow() time.Duration { return min(w.ttl/25, 100*time.Millisecond) }
 
 // open starts the servers and the clients.
@@ -82,14 +82,14 @@ func (w *world) open() error {
 		c := &caller{world: w, id: id, rate: 1 + (w.random.Float64()-0.5)/100,
 			origin: time.Duration(w.began.UnixNano() + w.random.Int64N(int64(2*time.Hour)) - int64(time.Hour))}
 		if w.has.closes {
-			c.rate = 1 // whoever sleeps as long as the client wakes with it
+			c.rate = 1 // a worker that sleeps as long as the client wakes at the same time
 		}
 		w.clients = append(w.clients, c)
 		c.cfg = w.config(c)
 		if err := c.open(); err != nil {
 			return err
 		}
-		if id == 0 { // before anybody who differs comes
+		if id == 0 { // before the client that differs
 			if err := c.client.Enroll(context.Background()); err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func (w *world) open() error {
 	return nil
 }
 
-// config is what this client is made of. All clients have the same, but for one that differs.
+// config is the configuration of this client. All clients have the same, except one that differs.
 func (w *world) config(c *caller) redlock.Config {
 	cfg := redlock.Config{TTL: w.ttl, MaxTTL: w.ttl, MaxClockSkew: w.ttl / 10, Clock: c, Durable: w.has.durable}
 	for i, s := range w.servers {
@@ -120,8 +120,8 @@ func (w *world) config(c *caller) redlock.Config {
 	return cfg
 }
 
-// run is a whole life: trouble, then peace, in which everyone gets in and nothing is left behind, and then some
-// more, in which every answer can be judged because nothing is wrong.
+// run is the whole life of a world. First there are faults. Then comes a calm time, in which every waiter gets in and
+// nothing may be left behind. At the end every answer can be judged, because nothing is wrong.
 func (w *world) run() error {
 	defer func() {
 		for _, c := range w.clients {
@@ -130,7 +130,7 @@ func (w *world) run() error {
 			}
 		}
 		if w.has.blocks != 0 {
-			time.Sleep(2 * w.ttl) // a hook may take so long yet
+			time.Sleep(2 * w.ttl) // a hook may still take so long
 		}
 		for _, s := range w.servers {
 			s.stop()
@@ -159,7 +159,7 @@ func (w *world) run() error {
 	return nil
 }
 
-// cleanUp is how long it may take after a fault: a stall noticed, a connection made, a release sent again.
+// cleanUp is how long clean-up may take after a fault: to notice a stall, to connect, to send a release again.
 const cleanUp = 4 * time.Second
 
 func (w *world) isResting() bool {
@@ -171,15 +171,15 @@ func (w *world) isResting() bool {
 	}
 }
 
-// settle waits until all is cleaned up that the faults left, and looks for what is not. It tells nothing where keys
-// expire sooner: judge does.
+// settle waits until everything that the faults left is cleaned up, and reports what is not. It reports nothing where
+// keys expire sooner: judge does.
 func (w *world) settle() {
 	if w.ttl <= 2*cleanUp {
 		return
 	}
 	time.Sleep(cleanUp)
-	// A client that was closed while a node was out of its reach has left what it had there to expire, and what it had
-	// sent there has arrived when the node was reached again. Where a clock was set back meanwhile that takes long.
+	// A client that was closed while a node was out of its reach has left its keys there to expire. What it had sent
+	// there arrived when the node was reached again. Where a clock was set back meanwhile, that takes long.
 	if !w.closed.Load() || time.Since(w.healed) > w.ttl+cleanUp && w.servers[w.clock].steppedAt.IsZero() {
 		w.lookForOrphans()
 	}
@@ -193,7 +193,7 @@ func (w *world) lookForOrphans() {
 	}
 }
 
-// heal ends all trouble.
+// heal ends all faults.
 func (w *world) heal() {
 	for _, c := range w.clients {
 		c.resume()
@@ -216,7 +216,7 @@ func (w *world) heal() {
 	w.trace("healed")
 }
 
-// minority is a random set of servers of which no quorum is left without.
+// minority is a random set of servers. The servers without it are still a quorum.
 func (w *world) minority() []*server {
 	some := slices.Clone(w.servers)
 	w.random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// F3: the slot is the same in every client of the nodes, of whatever version or language.
+// F3: All clients of the nodes compute the same slot, whatever their version or language.
 func TestAFenceSlotIsTheFNV1aOfTheKey(t *testing.T) {
 	require.NoError(t, quick.Check(func(key string) bool {
 		h := fnv.New64a()

@@ -22,10 +22,10 @@ import (
 
 var stressFor = flag.Duration("stress", 3*time.Second, "how long TestStress runs")
 
-// TestStress does everything at once on real servers: clients that are closed in the middle of whatever they do,
-// contended names, every kind of lock and hook, while connections flap, servers stop, restart empty and forget their
-// scripts. It is for the race detector and for what counts leaked goroutines; and two leases must never be valid at
-// once, nor fencing tokens fall. make stress-close runs it for ten minutes.
+// TestStress does everything at once on real servers. Clients are closed in the middle of their work, names are
+// contended, and every kind of lock and hook is used. Meanwhile connections break, and servers stop, restart empty and
+// forget their scripts. It is for the race detector, and for the count of leaked goroutines. Two leases must never be
+// valid at once, and fencing tokens must never fall. make stress-close runs it for ten minutes.
 func TestStress(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	operator := openFresh(t, f, stressed)
@@ -58,7 +58,7 @@ func TestStress(t *testing.T) {
 	require.Empty(t, s.violations)
 	require.Positive(t, s.granted.Load())
 
-	// Peace: everybody gets in again.
+	// The faults are over: every name can be acquired again.
 	c := openFresh(t, f, stressed)
 	for name := range s.highest {
 		require.NoError(t, c.Mutex(name).Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
@@ -80,7 +80,7 @@ type stress struct {
 	violations []string
 }
 
-// live is the life of one client, which ends while its workers are at work.
+// live runs one client, which is closed while its workers are at work.
 func (s *stress) live(ctx context.Context, r *rand.Rand) {
 	cfg := redlock.Config{Nodes: redlock.Nodes(s.fleet.URLs()...), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	stressed(&cfg)
@@ -127,7 +127,7 @@ func (s *stress) live(ctx context.Context, r *rand.Rand) {
 	workers.Wait()
 }
 
-// once takes one lock in one of all ways, and reports whether the client is still open.
+// once takes one lock, in any of the possible ways, and reports whether the client is still open.
 func (s *stress) once(c *redlock.Client, r *rand.Rand) (open bool) {
 	names := [][]string{{"a"}, {"b"}, {"a", "b"}, {"c", "a"}, {fmt.Sprint("many/", r.IntN(500))}}[r.IntN(5)]
 	lock := c.Mutex(names[0], names[1:]...)
@@ -170,14 +170,14 @@ func (s *stress) once(c *redlock.Client, r *rand.Rand) (open bool) {
 	return true
 }
 
-// flap ends connections, of all kinds, at any moment.
+// flap breaks connections of all kinds, at any moment.
 func (s *stress) flap(ctx context.Context, r *rand.Rand) {
 	n := s.fleet.Nodes()[r.IntN(3)]
 	tellQuietly(ctx, n, "CLIENT", "KILL", "TYPE", []string{"pubsub", "pubsub", "normal"}[r.IntN(3)])
 	time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
 }
 
-// hurt does one server harm for a while.
+// hurt harms one server for a while.
 func (s *stress) hurt(ctx context.Context, r *rand.Rand) {
 	n := s.fleet.Nodes()[r.IntN(3)]
 	for what, begin := range []func() error{n.Cut, n.CutReplies, n.Pause, func() error { return n.Delay(20 * time.Millisecond) }} {

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// leaping is the system's clock, and as far ahead of it as a suspend was long: what CLOCK_BOOTTIME does when
-// the machine wakes, while no timer has noticed yet.
+// leaping is the system's clock, ahead by the length of a suspend. So is CLOCK_BOOTTIME when the machine wakes and no
+// timer has fired.
 type leaping struct {
 	redlock.Clock
 	slept atomic.Int64

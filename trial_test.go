@@ -30,9 +30,9 @@ func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 	problems, err = c.Trial(ctx)
 	require.NoError(t, err)
 	require.Error(t, problems[4])
-	require.NoError(t, c.Close()) // what it owed is sent
+	require.NoError(t, c.Close()) // Close sends the releases that it owed
 	for i, n := range f.Nodes()[:4] {
-		if i != 3 { // which may not wake, or be rid of, who waits
+		if i != 3 { // without ZPOPMIN, the trial's queue stays
 			require.Empty(t, tell(t, n, "KEYS", "*doctor/*"), "%d", i)
 		}
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// contest has each client try the name at the same moment, and returns who got it. Every other must be told that
-// it is held, by the time that it is.
+// contest has each client try the name at the same moment, and returns the winners. All others must get ErrHeld.
 func contest(t *testing.T, clients []*redlock.Client, name string) (winners []*redlock.Lease) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -41,8 +40,8 @@ func contest(t *testing.T, clients []*redlock.Client, name string) (winners []*r
 	return winners
 }
 
-// A lost tick of a job that must run once, or two customers who are both told that the last seat is taken, would be
-// the price of a round that nobody wins.
+// T2: If nobody won, a job that must run once would miss a tick, or two customers would both hear that the last seat is
+// taken.
 func TestOfSeveralWhoTryAFreeLockAtOnceExactlyOneGetsIt(t *testing.T) {
 	for _, nodes := range []int{3, 4, 5} {
 		for _, dead := range []int{0, 1} {
@@ -58,7 +57,7 @@ func TestOfSeveralWhoTryAFreeLockAtOnceExactlyOneGetsIt(t *testing.T) {
 				rounds := trials(8)
 				for _, size := range []int{2, 3, 4, 5, 8, 16} {
 					for i := range rounds {
-						name := fmt.Sprint("free/", size, "/", i%3) // often the same: then it is known to be contended
+						name := fmt.Sprint("free/", size, "/", i%3) // names come again, so that the clients know some as contended
 						winners := contest(t, clients[:size], name)
 						require.Len(t, winners, 1, "of %d who tried, in round %d", size, i)
 						require.NoError(t, winners[0].Release(soon(t)))
@@ -83,7 +82,7 @@ func TestOfSeveralProcessesThatTryToDoWorkAtOnceOneDoesIt(t *testing.T) {
 					if over.Add(1) == int64(len(clients)) {
 						close(all)
 					}
-					<-all // until the others were told
+					<-all // until the others have their answers
 					return nil
 				})
 				assert.NoError(t, err)
@@ -100,7 +99,8 @@ func TestOfSeveralProcessesThatTryToDoWorkAtOnceOneDoesIt(t *testing.T) {
 	}
 }
 
-// A lock that is released to a waiter is reserved on one node alone, so that a try can get a quorum of the others.
+// T3: A lock that is released to a waiter is reserved on one node alone, so a try could win a quorum of the others. The
+// waiter must get its turn all the same.
 func TestAWaiterGetsItsTurnAmongThoseWhoTry(t *testing.T) {
 	for _, oneWay := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond} {
 		t.Run(oneWay.String(), func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestAWaiterGetsItsTurnAmongThoseWhoTry(t *testing.T) {
 	}
 }
 
-// A try that has a quorum without the node that reserved the lock leaves it to the waiter.
+// T3: A try that has a quorum without the node that reserved the lock leaves the lock to the waiter.
 func TestATryLeavesALockThatIsReserved(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f, redlock.NeverSlow), soon(t)
@@ -164,7 +164,7 @@ func TestATryLeavesALockThatIsReserved(t *testing.T) {
 	})
 }
 
-// So does an Acquire that was not refused yet, if the node said so by the time that it had a quorum.
+// T3: So does the first round of an Acquire, if that node's answer is there when the round has its quorum.
 func TestANewcomerLeavesALockThatIsReserved(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	refused := make(chan error, 100)
@@ -184,12 +184,12 @@ func TestANewcomerLeavesALockThatIsReserved(t *testing.T) {
 	case err := <-refused:
 		require.ErrorContains(t, err, "waiter's turn")
 	case <-ctx.Done():
-		t.Fatal("it took what was reserved")
+		t.Fatal("it took a lock that was reserved")
 	}
 	require.NoError(t, l.Release(ctx))
 }
 
-// It does not wait for itself, as Acquire would.
+// A try does not wait for itself, as an Acquire would.
 func TestATryUnderAContextThatHoldsTheLockIsHeld(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c, ctx := open(t, f), soon(t)

@@ -17,8 +17,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// trials is how often something is tried that chance decides: so many times as a rule, and as often as
-// REDLOCK_TRIALS says where more is wanted.
+// trials is how often to try what chance decides: as often as usual, or as REDLOCK_TRIALS says.
 func trials(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv("REDLOCK_TRIALS")); err == nil && n > 0 {
 		return n
@@ -26,7 +25,7 @@ func trials(usual int) int {
 	return usual
 }
 
-// parallel does something that often, several at a time.
+// parallel calls do for each number, at several at a time.
 func parallel(times, at int, do func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)
@@ -44,8 +43,8 @@ func parallel(times, at int, do func(i int)) {
 	wg.Wait()
 }
 
-// slow is as slow as a node is made; a client waits much longer, so that no answer is late by the load of this
-// machine. How close to NodeTimeout an answer may come is seen in virtual time.
+// slow is how slow a node is made. A client waits much longer, so that no answer is late because this machine is busy.
+// Tests in virtual time try answers close to NodeTimeout.
 const slow = 300 * time.Millisecond
 
 func patient(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }
@@ -53,11 +52,11 @@ func patient(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }
 // A crippled fleet is one on which names are held, and some nodes are then killed.
 type crippled struct {
 	*fleet.Fleet
-	old   *redlock.Client // connected before
+	old   *redlock.Client // connected before the nodes were killed
 	names []string        // held
 }
 
-// cripple kills the first nodes, so many, and makes the next one slow.
+// cripple kills the first nodes, as many as dead says, and makes the next one slow.
 func cripple(t *testing.T, nodes, dead int, delay time.Duration) *crippled {
 	f := &crippled{Fleet: fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes, Links: true})}
 	holder := openDirect(t, f.Fleet, patient)
@@ -68,7 +67,7 @@ func cripple(t *testing.T, nodes, dead int, delay time.Duration) *crippled {
 		require.NoError(t, err)
 		holds(t, f.Fleet, name, l.Token())
 		f.names = append(f.names, name)
-		t.Cleanup(func() { _ = l.Valid() }) // one that nobody can reach is not renewed
+		t.Cleanup(func() { _ = l.Valid() }) // keeps the lease in memory: a dropped one is not renewed
 	}
 	for _, n := range f.Nodes()[:dead] {
 		require.NoError(t, n.Kill())
@@ -77,7 +76,7 @@ func cripple(t *testing.T, nodes, dead int, delay time.Duration) *crippled {
 	return f
 }
 
-// Whether a lock is held or nodes are away is what a caller acts on: wait, or page somebody.
+// A3, T1: The caller acts on this answer: it waits for a held lock, and pages someone in an outage.
 func TestAHeldLockIsHeldWithAnyMinorityAwayAndAnOutageWithAnyMajority(t *testing.T) {
 	for _, nodes := range []int{3, 4, 5} {
 		minority := (nodes - 1) / 2

@@ -15,19 +15,19 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// The simulator's servers and links without its chance: what a test says is what happens, at the very moment.
+// The simulator's servers and links, without its chance: what a test says happens, and at that very moment.
 
-// A sinceThen is a client's clock in a bubble.
+// A sinceThen is a client's clock in a synctest bubble.
 type sinceThen struct{ began time.Time }
 
 func (c sinceThen) Now() redlock.Instant { return redlock.Instant(time.Since(c.began)) }
 
-// most is a source of chance by which each delivery takes as long as its link allows.
+// most is a source of chance with which each delivery takes as long as its link allows.
 type most struct{}
 
 func (most) Uint64() uint64 { return math.MaxUint64 }
 
-// virtual starts so many servers, to each of which so many clients have a link without delay.
+// virtual starts so many servers. Each has a link without delay to each of so many clients.
 func virtual(t *testing.T, nodes, clients int) *world {
 	w := &world{began: time.Now(), trace: func(string, ...any) {}}
 	for i := range nodes {
@@ -42,7 +42,7 @@ func virtual(t *testing.T, nodes, clients int) *world {
 	return w
 }
 
-// slow makes the round trip between the client and the server take so long.
+// slow sets the round trip between the client and the server.
 func (s *server) slow(client int, roundTrip time.Duration) {
 	l := s.links[client]
 	l.mu.Lock()
@@ -50,7 +50,7 @@ func (s *server) slow(client int, roundTrip time.Duration) {
 	l.slow = roundTrip / 2
 }
 
-// connect makes the client of those links.
+// connect makes the client with this number.
 func (w *world) connect(t *testing.T, id int) *redlock.Client {
 	cfg := redlock.Config{Clock: sinceThen{w.began}}
 	for i, s := range w.servers {

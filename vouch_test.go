@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// Q1. INFO's word on the data set lasts 10 ms from when it was asked for. A request that was sent within that time may
-// reach the server long after, when the data set is another one.
+// Q1: INFO vouches for the data set for 10 ms from when it was asked for. A request that was sent within that time may
+// reach the server much later, when the data set is another one. So a late grant waits for another INFO.
 func TestAVoteThatTheNetworkHeldUpIsVouchedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t, 5, 2)
@@ -43,7 +43,7 @@ func TestAVoteThatTheNetworkHeldUpIsVouchedForAgain(t *testing.T) {
 	})
 }
 
-// A vote that is vouched for late is one all the same.
+// Q1: A vote that is vouched for late still counts.
 func TestAVoteThatTheNetworkHeldUpCountsIfTheDataSetIsTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t, 3, 1)

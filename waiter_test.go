@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// Every client here begins to wait while others release: a release between a refusal and the subscription
-// that it causes must not go unheard, or somebody sleeps until the expiry.
+// W2: Every client here begins to wait while others release. A release between a refusal and the subscription that
+// follows it must not be missed, or a waiter sleeps until the key expires.
 func TestNoWaiterSleepsPastARelease(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	const runs, clients = 10, 24
@@ -43,7 +43,7 @@ func TestNoWaiterSleepsPastARelease(t *testing.T) {
 	}
 }
 
-// W1: those of one process who wait are served in the order in which they came, and only one contends.
+// W1: Waiters of one process are served in order of arrival, and only one of them contends.
 func TestWaitersOfOneProcessAreServedInOrder(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f), soon(t)
@@ -71,7 +71,7 @@ func TestWaitersOfOneProcessAreServedInOrder(t *testing.T) {
 	})
 }
 
-// A holder that dies without a word is waited for until its keys expire, and no longer.
+// W2: If a holder dies, no message comes. Its waiters wait until its keys expire, and no longer.
 func TestAWaiterSleepsUntilTheExpiryOfADeadHolder(t *testing.T) {
 	onFleets(t, fleet.Options{Links: true}, func(t *testing.T, f *fleet.Fleet) {
 		dead := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 500 * time.Millisecond })
@@ -89,7 +89,8 @@ func TestAWaiterSleepsUntilTheExpiryOfADeadHolder(t *testing.T) {
 	})
 }
 
-// A node keeps one of two keys for a client that cannot have the other: whoever waits for that key alone is next.
+// W2: A node reserves one of two keys for a client that cannot get the other. That client passes it on to the waiter
+// that wants this key alone.
 func TestAKeyThatIsKeptInVainIsPassedOn(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1}), soon(t)
 	c, first := open(t, f), f.Nodes()[0]
@@ -127,7 +128,7 @@ func TestAKeyThatIsKeptInVainIsPassedOn(t *testing.T) {
 	require.NoError(t, a.Release(ctx))
 	for {
 		m, ok := messages.Receive().(redis.Message)
-		require.True(t, ok, "nobody was told")
+		require.True(t, ok, "no waiter got a message")
 		if m.Channel == "redlock:released:"+next {
 			break
 		}
@@ -137,7 +138,7 @@ func TestAKeyThatIsKeptInVainIsPassedOn(t *testing.T) {
 	require.NoError(t, (<-both).Release(ctx))
 }
 
-// To another library an empty value may be a lock.
+// Another library may use an empty value as a lock.
 func TestAKeyWithAnEmptyValueIsHeld(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 1}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f), soon(t)

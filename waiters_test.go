@@ -24,7 +24,7 @@ func ready(t testing.TB, f *fleet.Fleet) *Client {
 	return c
 }
 
-// A subscription may break at any moment, also between two looks at which there are.
+// W2: A subscription may break at any moment, also between two looks at the set of subscriptions.
 func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 	_, ok := nodeSet(0).first()
 	require.False(t, ok)
@@ -66,7 +66,7 @@ func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 	flapping.Wait()
 }
 
-// Old keys are looked for now and then, not at each refusal: with many waiters that took more than all the rest.
+// Old keys are looked for now and then, not at each refusal. With many waiters, that cost more than everything else.
 func TestARefusalCostsTheSameHoweverManyWait(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	refusals := func(waiters int) time.Duration {
@@ -84,10 +84,10 @@ func TestARefusalCostsTheSameHoweverManyWait(t *testing.T) {
 	}
 	few, many := refusals(100), refusals(20_000)
 	t.Logf("2000 refusals beside 100 waiters: %v, beside 20000: %v", few, many)
-	require.Less(t, many, 100*few+100*time.Millisecond) // it was a thousand times as much
+	require.Less(t, many, 100*few+100*time.Millisecond) // it once was a thousand times as much
 }
 
-// What nobody waits for any more is forgotten.
+// A key that nobody waits for, and that was last contended long ago, is forgotten.
 func TestTheWatchForgetsWhatWasContendedLongAgo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	c := ready(t, f)
@@ -103,7 +103,7 @@ func TestTheWatchForgetsWhatWasContendedLongAgo(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// A lock may have so many names and no more: one script holds up everybody else on its server.
+// A lock has at most a thousand names, because one script holds up everybody else on its server.
 func TestALockHasNoMoreThanAThousandNames(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	c := ready(t, f)
@@ -125,7 +125,7 @@ func TestALockHasNoMoreThanAThousandNames(t *testing.T) {
 	require.ErrorContains(t, err, `"name/7" is given twice`)
 }
 
-// BenchmarkMutexOfManyNames is Mutex alone.
+// BenchmarkMutexOfManyNames measures Mutex alone.
 func BenchmarkMutexOfManyNames(b *testing.B) {
 	c := ready(b, fleettest.Start(b, fleet.Process, fleet.Options{Nodes: 1}))
 	for _, count := range []int{1, 10, 1000, 50_000} {

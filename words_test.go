@@ -185,7 +185,7 @@ func passagesOf(path, source string) ([]passage, error) {
 	}
 }
 
-// luaPassages is the comments. Those on lines that follow each other are one passage.
+// luaPassages returns the comments. Comments on consecutive lines are one passage.
 func luaPassages(source string) (passages []passage) {
 	last := 0
 	for i, line := range strings.Split(source, "\n") {
@@ -203,7 +203,7 @@ func luaPassages(source string) (passages []passage) {
 	return passages
 }
 
-// goPassages is the comments, the names, and, but in tests, the messages: strings with a space in them.
+// goPassages returns the comments, the names and, except in tests, the messages: strings with a space in them.
 func goPassages(path, source string) (passages []passage, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, source, parser.ParseComments|parser.SkipObjectResolution)

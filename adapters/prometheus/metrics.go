@@ -1,4 +1,4 @@
-// Package redlockprom tells Prometheus what a redlock client does, and how its nodes are.
+// Package redlockprom exports metrics of redlock clients and their nodes to Prometheus.
 //
 //	metrics := redlockprom.New()
 //	client, err := redlock.New(redlock.Config{Nodes: nodes, Hooks: metrics.Hooks(redlock.Hooks{})})
@@ -6,7 +6,7 @@
 //	metrics.Watch(client)
 //	prometheus.MustRegister(metrics)
 //
-// Lock names are no labels: there may be any number of them. Times are in seconds.
+// Lock names are not labels, because there may be any number of them. Times are in seconds.
 package redlockprom
 
 import (
@@ -25,17 +25,17 @@ import (
 //	redlock_acquired_total                 leases that were won
 //	redlock_acquire_seconds                histogram: from the call to the lease
 //	redlock_attempts_total                 rounds that these took; more than one each is contention
-//	redlock_refused_total{reason}          attempts that failed: held, or no_quorum, for which page someone
+//	redlock_refused_total{reason}          attempts that failed: held, or no_quorum (page someone)
 //	redlock_extended_total                 renewals
 //	redlock_extend_seconds                 histogram: the round of a renewal
-//	redlock_extend_failed_total            renewals that found no quorum, and are tried again
+//	redlock_extend_failed_total            renewals that found no quorum; they are tried again
 //	redlock_released_total{result}         ok, lost, no_quorum (it expires by itself), or interrupted
 //	redlock_lost_total                     leases that ended before they were released: look at each
 //	redlock_node_up{node}                  1: connected
-//	redlock_node_votes{node}               1: its vote counts; 0 on as many nodes as you can stand: page someone
+//	redlock_node_votes{node}               1: its vote counts. 0 on as many nodes as you tolerate: page someone
 //	redlock_node_round_trip_seconds{node}  of one request
 //	redlock_node_clock_offset_seconds{node}  how far its clock is ahead of the nodes' median
-//	redlock_node_quarantine_seconds{node}  how long it does not grant yet
+//	redlock_node_quarantine_seconds{node}  how much longer it does not grant
 type Metrics struct {
 	acquired, attempts, extended, extendFailed, lost prometheus.Counter
 	acquireTime, extendTime                          prometheus.Histogram
@@ -49,7 +49,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// New makes metrics of no client yet.
+// New makes metrics that have no client at first.
 func New() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "redlock", Name: name, Help: help})
@@ -83,9 +83,9 @@ func New() *Metrics {
 	}
 }
 
-// Hooks are for the configuration of a client. The hooks of others are called too, each after ours.
+// Hooks returns hooks for the configuration of a client. They also call the hooks in others, each after ours.
 func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
-	hooks := others // those of which we have none stay
+	hooks := others // where we have none, the other hook stays
 	hooks.Acquired = func(l redlock.LeaseInfo, waited time.Duration, attempts int) {
 		m.acquired.Inc()
 		m.attempts.Add(float64(attempts))
@@ -128,7 +128,7 @@ func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
 	return hooks
 }
 
-// reason is a label: one of a few.
+// reason is a label with few values.
 func reason(err error) string {
 	switch {
 	case err == nil:
@@ -144,8 +144,8 @@ func reason(err error) string {
 	}
 }
 
-// Watch adds the nodes of a client: each scrape asks them how they are, for a second at most. Two clients that are
-// watched must have no node's name in common, so that of several clients of the same nodes one is enough.
+// Watch adds the nodes of a client. Each scrape asks for their status, for a second at most. Two watched clients must
+// not have a node's name in common: of several clients of the same nodes, watch one.
 func (m *Metrics) Watch(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,7 +22,7 @@ type Subject struct {
 	Sleeps bool
 	// Bare: it is no lock but a loop of commands, measured otherwise. Open is nil.
 	Bare bool
-	// Fence: a bare loop's commands keep a fence.
+	// Fence: a bare loop's commands store a fencing token.
 	Fence bool
 	// Open makes one client, as a process of an application would have it.
 	Open func(ctx context.Context, o Options) (Client, error)
