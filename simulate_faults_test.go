@@ -160,7 +160,7 @@ func (w *world) silence(s *server, c *caller, which int) func() {
 
 // restart ends a server's process. The next one begins later, empty or with the saved data, or at once and empty.
 func (w *world) restart(s *server, how int) func() {
-	if !s.end() {
+	if s.isUnnoticed() || !s.end() {
 		return nil
 	}
 	w.trace("node-%d ends, %d", s.index+1, how)
