@@ -42,8 +42,9 @@ If redlock itself is killed (kill -9), a second process kills CMD and its proces
   - on Windows.
 CMD can then run for longer than the lease. Pass the fencing token to the resource that CMD works on.
 
---at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a little less than its
-interval. Otherwise a short job could run twice: a host whose clock is late, or that restarts, finds the lock free.
+--at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a time that is longer
+than the hosts' clocks differ and jobs start late, and shorter than the interval. Otherwise a short job could run twice:
+a host whose clock is late, or that restarts, finds the lock free.
 
 Exit code: the exit code of CMD (128+n if a signal ended it), or
    64  usage                                 75  held by another within --wait
