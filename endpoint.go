@@ -21,13 +21,13 @@ type endpoint struct {
 	database           int
 	tls                *tls.Config // nil: none
 	dial               func(context.Context) (redis.Conn, error)
-	dials              chan struct{} // holds one for each call of dial that has not returned
+	dials              chan struct{} // holds one element for each call of dial that has not returned
 }
 
-// maxDials is how many calls of one Dial there may be: the node's and that for its messages.
+// maxDials is how many calls of one node's Dial may run at a time: one for the node, and one for its subscriber.
 const maxDials = 2
 
-// resolve checks the nodes and refuses any two at one address.
+// resolve checks the nodes. It refuses two nodes with the same address or the same name.
 func resolve(nodes []Node) ([]endpoint, error) {
 	endpoints := make([]endpoint, len(nodes))
 	byName, byAddress := map[string]int{}, map[string]int{}
@@ -71,7 +71,7 @@ func (n Node) endpoint(field string) (endpoint, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// No part of the URL is quoted, here and below: a password with a slash in it may be anywhere.
+		// Here and below, no part of the URL is quoted. With a slash in it, a password may end up in any part.
 		return e, invalid(field+".URL", "it is not a URL; percent-encode what is special in a user name or password")
 	}
 	if u.User != nil {
@@ -121,8 +121,8 @@ func (n Node) endpoint(field string) (endpoint, error) {
 	return e, nil
 }
 
-// databaseOf is the number that follows the host, or the parameter db. Other parameters are refused: what one of
-// them means to another client must not be ignored here without a word.
+// databaseOf is the database number: the path that follows the host, or the parameter db. Other parameters are refused:
+// to ignore silently what means something to another client would be wrong.
 func databaseOf(field, path string, u *url.URL) (int, error) {
 	parameters, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -131,9 +131,9 @@ func databaseOf(field, path string, u *url.URL) (int, error) {
 	for name, values := range parameters {
 		switch {
 		case name != "db" && isPlain(name) && !strings.Contains(u.RawQuery+u.Fragment, "@"):
-			return 0, invalid(field, "it has the parameter %q, and db is the only one there is", name)
-		case name != "db": // it may be a part of a password
-			return 0, invalid(field, "it has a parameter that is not db, the only one there is; percent-encode a ? in a password")
+			return 0, invalid(field, "it has the parameter %q; only db is known", name)
+		case name != "db": // not quoted: it may be a part of a password
+			return 0, invalid(field, "it has a parameter other than db; percent-encode a ? in a password")
 		case len(values) > 1 || path != "" && values[0] != path:
 			return 0, invalid(field, "it has more than one database")
 		}
@@ -152,12 +152,12 @@ func databaseOf(field, path string, u *url.URL) (int, error) {
 	return number, nil
 }
 
-// isPlain reports whether the name of a parameter is safe to quote: short, of letters, digits, - and _.
+// isPlain reports whether the name of a parameter is safe to quote: it is short and has only letters, digits, - and _.
 func isPlain(name string) bool {
 	return name != "" && len(name) <= 32 && strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// connect opens a connection that has not logged in yet (but one of the node's own Dial has).
+// connect opens a connection. The caller logs in, unless the connection is made by the node's own Dial.
 func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, *link, error) {
 	if e.dial != nil {
 		conn, err := e.dialOwn(ctx)
@@ -180,8 +180,8 @@ func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (red
 	return redis.NewConn(l, 0, 0), l, nil
 }
 
-// dialOwn calls the node's own Dial and waits for it no longer than ctx lasts, also if Dial does not mind. What it
-// returns later is closed.
+// dialOwn calls the node's own Dial and waits for it no longer than ctx lasts, even if Dial ignores ctx. A connection
+// that Dial returns later is closed.
 func (e *endpoint) dialOwn(ctx context.Context) (redis.Conn, error) {
 	select {
 	case e.dials <- struct{}{}:
@@ -191,7 +191,7 @@ func (e *endpoint) dialOwn(ctx context.Context) (redis.Conn, error) {
 	var conn redis.Conn
 	var err error
 	dialled := make(chan struct{})
-	go func() { // ends with the user's function
+	go func() { // ends when the user's function returns
 		defer close(dialled)
 		conn, err = e.dial(ctx)
 		<-e.dials
@@ -209,7 +209,7 @@ func (e *endpoint) dialOwn(ctx context.Context) (redis.Conn, error) {
 	}
 }
 
-// login sends what a connection of the node's own URL needs first, and says how many replies it will get.
+// login sends AUTH and SELECT, as far as the node's URL needs them, and returns how many replies will come.
 func (e *endpoint) login(conn redis.Conn) (replies int, err error) {
 	if e.dial != nil {
 		return 0, nil
@@ -233,13 +233,13 @@ func (e *endpoint) login(conn redis.Conn) (replies int, err error) {
 	return replies, nil
 }
 
-// A link bounds each write by a time, where redigo would set the deadline anew for every command of a
-// batch, and leaves the read deadline, which redigo clears before every reply, as it is: none. It knows
-// whether a reply lay there already when the one before was read.
+// A link is the network connection below redigo. It saves system time: redigo would set the write deadline for each
+// command of a batch, and clear the read deadline before each reply. A link sets a deadline once per write, and has
+// none for reads. It also knows whether a reply came from the network together with the one before.
 type link struct {
 	net.Conn
 	writeTimeout time.Duration
-	read         bool // since fresh was last asked; the reader's
+	read         bool // something was read since fresh was last called; the reader's
 }
 
 func (l *link) Read(p []byte) (int, error) {
@@ -247,8 +247,8 @@ func (l *link) Read(p []byte) (int, error) {
 	return l.Conn.Read(p)
 }
 
-// fresh reports whether anything was read from the network since it was last called. Without a link nobody
-// knows, so it may have been.
+// fresh reports whether anything was read from the network since it was last called. Without a link that is not known,
+// so the answer is yes.
 func (l *link) fresh() bool {
 	if l == nil {
 		return true

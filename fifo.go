@@ -10,7 +10,7 @@ func (f *fifo) len() int         { return len(f.items) - f.head }
 func (f *fifo) oldest() *request { return &f.items[f.head] }
 
 func (f *fifo) push(q request) {
-	if f.head > 64 && f.head > len(f.items)/2 { // move the rest to the front, now and then
+	if f.head > 64 && f.head > len(f.items)/2 { // move the rest to the front, so that the memory is used again
 		n := copy(f.items, f.items[f.head:])
 		clear(f.items[n:])
 		f.items, f.head = f.items[:n], 0

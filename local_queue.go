@@ -6,22 +6,23 @@ import (
 	"sync"
 )
 
-// localQueues keep those of this process who want the same lock in order: one contends, the rest take no part in
-// rounds (W1).
+// localQueues order the goroutines of this process that want the same lock: one contends, the others queue behind it
+// and take no part in rounds (W1).
 type localQueues struct {
 	mu sync.Mutex // guards the map and the lists in it
-	// byName has the line behind each contender: nil while nobody is. An element is a channel, closed
-	// when its turn has come.
+	// byName has an entry for each contender: the queue behind it, nil until somebody queues. An element is a channel,
+	// closed when its turn has come.
 	byName map[queueKey]*list.List
 }
 
-// A queueKey is told by what is wanted there. A single name may be spelled as several names are.
+// A queueKey identifies the queue of one lock by the lock's names. A single name may look like the text of several
+// names, so the number matters too.
 type queueKey struct {
 	names   string
 	several bool
 }
 
-// join waits until it is the caller's turn to contend. It must be followed by leave unless it fails.
+// join waits until it is the caller's turn to contend. Unless it fails, leave must follow.
 func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) error {
 	l.mu.Lock()
 	if l.byName == nil {
@@ -52,7 +53,7 @@ func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan str
 	}
 	l.mu.Lock()
 	select {
-	case <-turn: // it came all the same: pass it on
+	case <-turn: // the turn came at the same moment: pass it on
 		l.mu.Unlock()
 		l.leave(name)
 	default:
@@ -62,7 +63,7 @@ func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan str
 	return err
 }
 
-// leave gives the turn to the next in line.
+// leave gives the turn to the next in the queue.
 func (l *localQueues) leave(name queueKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A node is one master behind one ordered, pipelined connection. What is sent first is applied first, so a
-// release cannot overtake its own acquire (A5).
+// A node is one master behind one ordered, pipelined connection. The server applies commands in the order in which they
+// were sent, so a release cannot overtake its own acquire (A5).
 //
-// Two goroutines serve it: run dials, writes and dials again; a reader lives as long as a connection. Both
-// end when run's context does.
+// Two goroutines serve it: run dials, writes, and dials again when the connection breaks; a reader lives as long as a
+// connection. Both end when run's context ends, or after close when nothing is left to do.
 type node struct {
 	client   *Client
 	endpoint endpoint
@@ -25,49 +25,50 @@ type node struct {
 
 	// clock is how far the server's clock is ahead of ours, as last observed; see observe.
 	clock atomic.Pointer[observation]
-	trip  atomic.Int64 // the usual round trip, in ns; see trips. It is known when clock is
+	trip  atomic.Int64 // the usual round trip, in ns; see trips. It is known when clock is not nil
 	slow  atomic.Bool  // its round trip is far above the others'; see probeFor
-	balks atomic.Int64 // Instant until which it is not asked first, because it refused to grant; 0: it never did
+	balks atomic.Int64 // Instant until which it is not asked first, because an acquire got an error; 0: none ever did
 
 	mu          sync.Mutex // guards the rest; no I/O and no call-back under it
-	tried       bool       // the first attempt to connect is over
+	tried       bool       // the first attempt is over: to connect, and to learn whether it may grant
 	up          bool
 	why         error      // why it is not up
-	server      serverInfo // of the server that it is, or was last, connected to
+	server      serverInfo // of the server that it is, or was last, connected to; see fitness.go
 	unfit       error      // why that server is refused as a voter; nil if it is not
-	infoAskedAt Instant    // when its facts were asked for
-	readiness   readiness  // whether it may grant
-	proxied     bool       // another server was found behind a connection that went on
+	infoAskedAt Instant    // when INFO was last asked for
+	readiness   readiness  // whether it may grant; see quarantine.go
+	proxied     bool       // another server process once answered on a connection that stayed open
 
-	impostor  error                // that it was found just now
-	vouchedAt Instant              // when INFO was asked for that last confirmed that the data set is the one that stands are of
+	impostor  error                // that this was found just now: the reader ends the connection
+	vouchedAt Instant              // when the INFO was asked for that last vouched for the data set of readiness
 	asksOf    *replicationQuestion // the last one; see vouch.go
-	renamed   Instant              // when it was found to be another on this connection
-	queue     []request            // accepted, not yet written
-	flight    fifo                 // written, not yet answered, in the order written
-	owed      []debt               // releases that no server has confirmed, the oldest first but for those that were refused
+	renamed   Instant              // when the data set was last found to be another one, on this connection
+	queue     []request            // accepted, not written
+	flight    fifo                 // written, not answered, in the order of writing
+	owed      []debt               // releases that no server has confirmed: the oldest first, but for refused ones
 	retried   Instant              // when releases were last taken from owed
-	closing   bool                 // quit is closed: run ends once nothing is left to write or to hear
+	closing   bool                 // quit is closed: run ends once nothing is left to write or to receive
 
-	unvouched []heldVote // votes that wait for an INFO behind them; the reader's
-	trips     trips      // the reader's, or of the connection that is being made
+	unvouched []heldVote // votes that wait for a later INFO; the reader's, and run's while there is no reader
+	trips     trips      // the reader's, and run's while there is no reader
 }
 
 const (
-	// maxOutstanding bounds what waits on one node. Beyond it the node's votes are unknown at once, but
-	// releases are still accepted: they are no more than the acquires that were.
+	// maxOutstanding bounds the requests that wait on one node. Above it the node's votes are unknown at once. Releases
+	// are still accepted: there are no more of them than acquires that were accepted.
 	maxOutstanding = 1 << 14
 
-	// vouchInterval is how long acquires rely on INFO's word on the data set (Q1). With every vote it would cost some
-	// 3 µs of the server's time each. To make a server a replica, have it load a copy of another's data and promote it
-	// again took 14 ms at the least, on one machine without data.
+	// vouchInterval is how long acquires rely on one INFO that vouched for the data set (Q1). An INFO with every vote
+	// would cost some 3 µs of the server's time each. A server needs longer than the interval to lose its data
+	// unnoticed: to become a replica, load another server's data and be promoted again took at least 14 ms, on one
+	// machine without data.
 	vouchInterval = 10 * time.Millisecond
-	// vouchReach is how much younger than INFO's word an answer may be. The network may hold up a request for longer,
-	// which then needs another word.
+	// vouchReach is how long after that INFO was asked for a grant may come and still rely on it. The network may hold
+	// up a request for longer. Its grant then waits for another INFO (vouchLate).
 	vouchReach = 2 * vouchInterval
 	longAgo    = Instant(math.MinInt64 / 2)
 
-	healthInterval = 5 * time.Second // an idle connection is asked for the time
+	healthInterval = 5 * time.Second // how often INFO and TIME are asked for
 	backoffMin     = 10 * time.Millisecond
 	backoffMax     = time.Second
 )
@@ -83,8 +84,8 @@ func newNode(c *Client, index int, e endpoint) *node {
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// send hands a round to the node and reports whether it was taken. A node that cannot take it answers
-// unknown at once. A release that may find something there is then owed.
+// send hands a round to the node and reports whether the node accepted it. If not, its vote is unknown at once. owed
+// says that the round is a release and the node may have the keys: if the node is not connected, it is then owed.
 func (n *node) send(r *round, owed bool) bool {
 	n.mu.Lock()
 	var err error
@@ -117,14 +118,14 @@ func (n *node) wakeUp() {
 	}
 }
 
-// run keeps the node connected until ctx ends, or until close and nothing is left to do.
+// run keeps the node connected until ctx ends, or after close until nothing is left to do.
 func (n *node) run(ctx context.Context) {
 	defer close(n.ended)
 	backoff := backoffMin
 	var stale staleConns
 	for {
 		n.mu.Lock()
-		n.dropExpired(n.client.cfg.Clock.Now()) // a node may be gone for good
+		n.dropExpired(n.client.cfg.Clock.Now()) // here too, because a node may never connect again
 		n.mu.Unlock()
 		s, err := n.open(ctx, &stale)
 		if err == nil {
@@ -163,12 +164,12 @@ func (n *node) serve(ctx context.Context, s *session) error {
 	return err
 }
 
-// write sends what is queued, all of it in one flush, until the connection breaks or the node is closed.
-// It also reports whether it was the reader that ended.
+// write sends all that is queued in one flush, again and again, until the connection breaks or the node is closed. It
+// also reports whether the reader has ended.
 func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bool) {
 	var batch []request
 	var args []any
-	var stands readiness
+	var state readiness
 	health := time.NewTimer(healthInterval)
 	defer health.Stop()
 	idle := true
@@ -185,20 +186,20 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			idle = wait > n.client.stallTimeout()
 			health.Reset(wait)
 		}
-		runtime.Gosched() // whoever else is about to send joins this flush: a system call costs more than a command
+		runtime.Gosched() // lets other senders join this flush: a system call costs more than a command
 		var done bool
-		if batch, stands, done = n.nextBatch(batch); done {
+		if batch, state, done = n.nextBatch(batch); done {
 			return ErrClosed, false
 		}
 		if len(batch) == 0 {
 			continue
 		}
-		if idle { // a stall is noticed no later than twice its time
+		if idle { // check sooner again: a stall is noticed no later than after twice the stall timeout
 			idle = false
 			health.Reset(n.client.stallTimeout())
 		}
 		for i := range batch {
-			args = batch[i].arguments(args[:0], &stands, n.index)
+			args = batch[i].arguments(args[:0], &state, n.index)
 			if err := s.conn.Send(batch[i].name(), args...); err != nil {
 				return err, false
 			}
@@ -210,8 +211,10 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 	}
 }
 
-// nextBatch moves the queue into flight before it is written, so that no reply comes before its request is known.
-func (n *node) nextBatch(reuse []request) (batch []request, stands readiness, done bool) {
+// nextBatch moves the queue into flight before it is written, so that no reply comes before its request is known. If
+// the batch has an acquire, and the last INFO is older than vouchInterval, it adds an INFO behind the batch to vouch
+// for it.
+func (n *node) nextBatch(reuse []request) (batch []request, state readiness, done bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) == 0 {
@@ -236,8 +239,8 @@ func (n *node) nextBatch(reuse []request) (batch []request, stands readiness, do
 	return batch, n.readiness, false
 }
 
-// checkHealth finds out a stalled server, asks what it is and what time it has, and resends refused releases.
-// It returns when to look again.
+// checkHealth detects a stalled server, asks for INFO and TIME every healthInterval, and resends refused releases. It
+// returns after how long to check again.
 func (n *node) checkHealth() (time.Duration, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -262,7 +265,8 @@ func (n *node) checkHealth() (time.Duration, error) {
 	return stall, nil
 }
 
-// comeUp makes the node a voter: the releases still owed go first.
+// comeUp makes the node accept requests on its new connection. First it queues the releases that are owed. Then it asks
+// ready.lua, ahead of them, whether the server may grant.
 func (n *node) comeUp(s *session) {
 	now := n.client.cfg.Clock.Now()
 	n.clock.Store(nil) // it may be another server, with another clock
@@ -273,14 +277,14 @@ func (n *node) comeUp(s *session) {
 	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.client.cfg.Durable), nil
 	n.readiness = readiness{asking: true}
 	n.identified()
-	n.renamed = longAgo // nothing was sent before
+	n.renamed = longAgo // no vote was asked for before, on this connection
 	n.resendOwed(now, maxOwed)
 	n.mu.Unlock()
 	n.sendReady()
 	n.client.nodeChanged(n, nil)
 }
 
-// goDown makes the node's votes unknown, those in flight too, and keeps the releases among them.
+// goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on.
 func (n *node) goDown(err error) {
 	n.mu.Lock()
 	wasUp, first := n.up, !n.tried
@@ -311,7 +315,8 @@ func (n *node) goDown(err error) {
 	}
 }
 
-// close lets the node finish what it owes and end. A node that is not connected ends at once.
+// close lets the node send what is queued and receive the answers, and then end. A node that is not connected ends at
+// once.
 func (n *node) close() {
 	n.mu.Lock()
 	n.closing = true
@@ -326,7 +331,8 @@ func (n *node) isClosing() bool {
 	return n.closing
 }
 
-// state says whether the first attempt is over: to connect, and to hear whether the server may grant.
+// state says whether the first attempt is over (tried), whether the node is connected and has said if it may grant
+// (up), and why it is not connected.
 func (n *node) state() (tried, up bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

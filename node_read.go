@@ -10,19 +10,19 @@ import (
 
 // read hands each reply to the request that it answers, until the connection breaks.
 func (n *node) read(s *session) error {
-	var heard Instant // no earlier than the last reply came, and as early as can be told
+	var heard Instant // when the last reply came, or a little later
 	for {
 		reply, err := s.conn.Receive()
 		if err != nil && !isRefusal(err) {
 			return err
 		}
-		if s.link.fresh() { // else it came together with the one before
+		if s.link.fresh() { // else the reply came together with the one before: at the same time
 			heard = n.client.cfg.Clock.Now()
 		}
 		n.mu.Lock()
 		if n.flight.len() == 0 {
 			n.mu.Unlock()
-			return fmt.Errorf("it sent %v, which nothing asked for", reply)
+			return fmt.Errorf("it sent %v, but no request was waiting for an answer", reply)
 		}
 		q := n.flight.pop()
 		q.overdue = !q.vouched && heard.Sub(n.vouchedAt) > vouchReach
@@ -40,12 +40,14 @@ func (n *node) read(s *session) error {
 	}
 }
 
-// isRefusal reports whether it is the server's answer, and not the end of the connection.
+// isRefusal reports whether the error is the server's answer, and not the end of the connection.
 func isRefusal(err error) bool {
 	var refusal redis.Error
 	return errors.As(err, &refusal)
 }
 
+// answer hands one reply to its request. For a round it makes the node's vote of it. A grant that no INFO has vouched
+// for in time waits for one (Q1).
 func (n *node) answer(q request, reply any, err error, heard Instant) {
 	if q.round == nil {
 		q.command.done(n, q, reply, err)
@@ -81,12 +83,12 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 	q.round.record(n.index, a)
 }
 
-// repair sees to what an error reply leaves undone: scripts that the server forgot are loaded again, and a
-// release that was refused is still owed. An acquire is not sent again: a release may be queued behind it.
+// repair does what an error reply makes necessary: scripts that the server forgot are loaded again, and a release that
+// was refused is owed. An acquire is not sent again, because its release may already be queued behind it.
 func (n *node) repair(r *round, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and its data are about to be another's
+	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and may soon have another server's data
 		n.vouchedAt = longAgo
 	}
 	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
@@ -101,7 +103,7 @@ func (n *node) repair(r *round, err error) {
 	case forgotten:
 		n.queue = append(n.queue, request{round: r})
 	case n.client.cfg.Clock.Now().Sub(r.t0) > n.client.cfg.MaxTTL:
-		// The server is in order and still refuses; what it should have deleted has expired.
+		// The server answers, but refuses. The keys that it should have deleted have expired: forget the release (L3).
 	default:
 		n.owe(r)
 	}

@@ -8,21 +8,22 @@ import (
 )
 
 // A notifier calls the user's hooks and the user's log handler, in the order in which things happened, on a goroutine
-// that nothing else waits for. Whatever a hook does, and however long a log takes, leases end in time and are renewed.
+// of its own. Nothing else waits for it: whatever a hook does, and however long a log takes, leases end in time and are
+// renewed.
 type notifier struct {
 	events  chan func()
-	quit    chan struct{} // closed by close: nothing comes any more
+	quit    chan struct{} // closed by close: no more events come
 	ended   chan struct{} // closed when the goroutine has returned
 	dropped atomic.Uint64 // events that found the queue full
 	log     *slog.Logger  // the user's; nil: none
-	here    bool          // where userApart is off: what is posted without a mutex is delivered where it happens
+	here    bool          // userApart is off, in tests: events posted without a mutex are delivered where they happen
 }
 
 // maxEvents bounds the events that wait for a slow hook or log.
 const maxEvents = 4096
 
-// newNotifier puts itself between the client and the hooks and the logger of its configuration. It is nil where there
-// are none: then an event costs nothing.
+// newNotifier makes a notifier and replaces the hooks and the logger of the configuration, so that both go through it.
+// It returns nil if there are none: then an event costs nothing.
 func newNotifier(cfg *Config) *notifier {
 	log := cfg.Logger
 	if log == nil || log.Handler() == slog.DiscardHandler {
@@ -41,7 +42,7 @@ func newNotifier(cfg *Config) *notifier {
 	return n
 }
 
-// post queues one call of the user's code. It never blocks: what finds no room is dropped and counted.
+// post queues one call of the user's code. It never blocks: an event that finds the queue full is dropped and counted.
 func (n *notifier) post(event func()) {
 	select {
 	case n.events <- event:
@@ -50,7 +51,7 @@ func (n *notifier) post(event func()) {
 	}
 }
 
-// postFree is post where no mutex is held.
+// postFree is post for callers that hold no mutex.
 func (n *notifier) postFree(event func()) {
 	if n.here {
 		event()
@@ -59,14 +60,15 @@ func (n *notifier) postFree(event func()) {
 	n.post(event)
 }
 
-// run delivers until close, and then what is left.
+// run delivers events until close, and then those that are left.
 func (n *notifier) run() {
 	defer close(n.ended)
 	logged, since := uint64(0), 0
 	deliver := func(event func()) {
 		event()
 		since++
-		// Once the queue is empty or was delivered whole, so that telling does not make a slow log slower.
+		// Report this only when the queue is empty, or after a whole queue of events: it must not make a slow log
+		// slower.
 		dropped := n.dropped.Load()
 		if dropped != logged && n.log != nil && (len(n.events) == 0 || since >= maxEvents) {
 			n.log.Warn("redlock: a hook or the log is too slow; events were dropped", "dropped", dropped-logged)
@@ -91,8 +93,8 @@ func (n *notifier) run() {
 	}
 }
 
-// close lets what is queued be delivered and waits for it, no longer than patience: a hook may block, and may be what
-// closes the client.
+// close waits until the queued events are delivered, no longer than patience: a hook may block, and a hook may itself
+// close the client.
 func (n *notifier) close(patience time.Duration) {
 	if n == nil {
 		return
@@ -106,8 +108,8 @@ func (n *notifier) close(patience time.Duration) {
 	}
 }
 
-// Dropped is how many calls of hooks and lines of the log were dropped, because earlier ones took too long: up to 4096
-// of them wait. It never goes down; 0 is the normal value.
+// Dropped is how many calls of hooks and lines of the log were dropped because earlier ones took too long. Up to 4096
+// of them can wait. The number never goes down; 0 is the normal value.
 func (c *Client) Dropped() uint64 {
 	if c.notifier == nil {
 		return 0
@@ -115,8 +117,9 @@ func (c *Client) Dropped() uint64 {
 	return c.notifier.dropped.Load()
 }
 
-// A laterHandler hands each record to the user's handler later. Even whether a level is enabled is asked later, because
-// the user's code answers that. The record has its time and its place in the source already.
+// A laterHandler passes each log record to the user's handler later, on the notifier's goroutine. It asks whether the
+// level is enabled there too, because the user's code answers that. The record already has its time and its place in
+// the source.
 type laterHandler struct {
 	notifier *notifier
 	handler  slog.Handler
@@ -127,7 +130,7 @@ func (h laterHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h laterHandler) Handle(ctx context.Context, record slog.Record) error {
 	h.notifier.postFree(func() {
 		if h.handler.Enabled(ctx, record.Level) {
-			_ = h.handler.Handle(ctx, record) // as slog does
+			_ = h.handler.Handle(ctx, record) // slog ignores this error too
 		}
 	})
 	return nil

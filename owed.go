@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// The releases that a node is owed (A5, L1): nobody has confirmed them, so they are sent until somebody does, or until
-// there is nothing left to delete.
+// The releases that are owed to a node (L3): no server has confirmed them. They are sent again until a server answers
+// them, or until the keys have expired without them.
 
 const (
-	// maxOwed bounds the releases kept for a node that is away. The oldest are dropped beyond it; their
-	// keys expire by themselves.
+	// maxOwed bounds the releases that are owed to a node that is away. Above it the oldest are dropped; their keys
+	// expire by themselves.
 	maxOwed      = 1 << 17
-	owedInterval = time.Second // a release that was refused is tried again
+	owedInterval = time.Second // how often a refused release is sent again
 	maxRetried   = 1 << 12     // how many of them at once
-	// lateness is how much later than it was sent a command may reach a server: kernels go on sending what a
-	// closed connection had accepted for somewhat less than that.
+	// lateness is the longest time from sending a command until it may reach a server. A kernel goes on sending what a
+	// closed connection had accepted, for somewhat less than that.
 	lateness = 2 * time.Minute
 )
 
 // A debt is a release that no server has confirmed. Its round is over: the node's vote in it is unknown.
 type debt struct {
 	call
-	t0 Instant // the round's
+	t0 Instant // when its round began
 }
 
-// owe keeps a release until a server has answered it. n.mu is held.
+// owe notes that a release is owed until a server has answered it. n.mu is held.
 func (n *node) owe(r *round) {
 	if len(n.owed) >= maxOwed {
-		n.owed[0] = debt{} // the array stays, for a while
+		n.owed[0] = debt{} // the array outlives it for a while: drop what it refers to
 		n.owed = n.owed[1:]
 	}
 	n.owed = append(n.owed, debt{r.call, r.t0})
 }
 
-// resendOwed queues up to most of the releases that are owed, the oldest first. n.mu is held.
+// resendOwed queues the oldest releases that are owed, at most so many. n.mu is held.
 func (n *node) resendOwed(now Instant, most int) {
 	n.dropExpired(now)
 	n.retried = now
@@ -47,8 +47,8 @@ func (n *node) resendOwed(now Instant, most int) {
 	}
 }
 
-// dropExpired drops the releases of keys that have expired by themselves: none was given more than MaxTTL, and not later
-// than lateness after the release was made. n.mu is held.
+// dropExpired drops the releases of keys that must have expired by themselves: each was written for at most MaxTTL, and
+// no later than lateness after its release was made. n.mu is held.
 func (n *node) dropExpired(now Instant) {
 	cfg := &n.client.cfg
 	oldest := now.Add(-cfg.MaxTTL - driftOf(cfg.MaxTTL, cfg.Drift) - lateness)

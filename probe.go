@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// The node that is asked first (W3). All who want a lock should ask the same one, so that it decides between
-// them and one queue keeps them in order. Asking it alone costs a round trip more than asking all at once, where
-// of eight who do, one in eight times anybody wins.
+// The node that is asked first (W3), called the probe. All clients that want a lock should ask the same node first: it
+// decides between them, and one queue keeps their waiters in order. That costs a round trip more than to ask all nodes
+// at once. But if eight clients ask all at once, one of them wins in only about one of eight rounds.
 
 const (
-	// balkTime is how long a node is not asked first after it refused to grant with an error: out of memory, a
-	// failed disk, a right that is missing. While the lock is contended it goes on being asked for its vote.
+	// balkTime is how long a node is not asked first after it answered an acquire with an error: out of memory, a
+	// failed disk, a missing right. It is still asked for its vote.
 	balkTime = 3 * time.Second
-	// A node is slow whose round trip is above slowFactor times the median of the nodes, and slowMargin: then it
-	// is not asked first, until its round trip is below two thirds of that.
+	// A node is slow if its round trip is above slowFactor times the median of the nodes, plus slowMargin. It is then
+	// not asked first, until its round trip is below two thirds of that limit.
 	slowFactor = 3
 	slowMargin = 2 * time.Millisecond
 )
 
-// probeFor is the node that those who want this lock ask first: the one where a hash of the smallest key and of
-// the server's run id is highest, so that every process picks the same, whatever the order or the spelling of
-// its Nodes, and different locks ask different nodes. It must answer, be a voter in step with the clocks, not
-// be slow, and not have refused to grant a moment ago. It is nil if there is no such node.
+// probeFor is the node that clients ask first for this lock: the one where a hash of the smallest key and of the
+// server's run id is highest. So every process picks the same node, whatever the order and the spelling of its Nodes,
+// and different locks ask different nodes. The node must answer, may vote, have its clock in step with the others, not
+// be slow, and not have answered an acquire with an error within balkTime. It is nil if there is no such node.
 func (c *Client) probeFor(res *resource) *node { return c.probeAmong(res, c.allNodes()) }
 
-// probeAmong is the same of some of the nodes.
+// probeAmong is the same, chosen among some of the nodes.
 func (c *Client) probeAmong(res *resource, among nodeSet) *node {
 	now := c.cfg.Clock.Now()
 	median, known := c.medianClock()
@@ -64,10 +64,10 @@ func (c *Client) probeAmong(res *resource, among nodeSet) *node {
 	return best
 }
 
-// weight ranks the node among those that decide between contenders: the highest comes first.
+// weight ranks the node for this name: the node with the highest weight decides first between contenders.
 func (n *node) weight(nameHash uint64) uint64 { return mix(nameHash ^ mix(hashOf(n.runID()))) }
 
-// ranking is the nodes, by index, in the order in which they decide between those who want the lock.
+// ranking is the nodes, by index, in the order in which they decide between contenders for the lock.
 func (c *Client) ranking(res *resource) []int {
 	name := hashOf(res.first())
 	weights := make([]uint64, len(c.nodes))
@@ -79,8 +79,9 @@ func (c *Client) ranking(res *resource) []int {
 	return order
 }
 
-// isTight reports whether a node is slow or away, and no more nodes than a quorum are left without it. Then one
-// refusal costs a round trip of the slow one: it is better to let the release that went before reach them all.
+// isTight reports whether some node is slow or away, and the others are no more than a quorum. Then a single refusal
+// makes a round wait for the slow node. So even with a reservation it is better to ask one node first, while the last
+// release still travels to the others.
 func (c *Client) isTight() bool {
 	now := c.cfg.Clock.Now()
 	quick := 0
@@ -92,7 +93,8 @@ func (c *Client) isTight() bool {
 	return quick < len(c.nodes) && quick <= c.need
 }
 
-// isSlow compares the node's round trip with the usual one. Between the two limits it stays what it was.
+// isSlow compares the node's round trip with the usual one. Between the limit and two thirds of it, the node stays what
+// it was.
 func (n *node) isSlow(trip, usual time.Duration) bool {
 	limit := slowFactor*usual + n.client.protocol.slowMargin
 	was := n.slow.Load()
@@ -103,14 +105,15 @@ func (n *node) isSlow(trip, usual time.Duration) bool {
 	return is
 }
 
-// balk notes that the server refused to grant. One that has forgotten its scripts is told them again.
+// balk notes that the server answered an acquire with an error, so that it is not asked first for balkTime. A server
+// that has forgotten its scripts does not count: it gets them again (repair).
 func (n *node) balk(r *round, err error) {
 	if r.script.grants && isRefusal(err) && !strings.HasPrefix(err.Error(), "NOSCRIPT") {
 		n.balks.Store(int64(n.client.cfg.Clock.Now().Add(balkTime)))
 	}
 }
 
-// runID is of the server that the node is, or was last, connected to.
+// runID is the run id of the server that the node is, or was last, connected to.
 func (n *node) runID() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// A readiness is what a node knows of whether its server may grant (Q1). It belongs to one connection.
+// readiness is what a node knows about whether its server may grant (Q1). It belongs to one connection. While ready is
+// false, the four fields after it say why.
 type readiness struct {
-	identity  any          // of the server's data set, boxed for redigo
+	identity  any          // the name of the server's data set, boxed for redigo
 	marker    any          // what the server's marker must be, boxed
 	known     bool         // ready.lua has answered
-	ready     bool         // it said yes
-	differs   *ConfigError // else: its clients are configured otherwise
-	until     Instant      // else: when its quarantine ends, if it is in one
-	unjudged  bool         // else: this client hears too few other nodes to judge
-	why       error        // else: why it is refused, if it is
-	asking    bool         // it is being asked
-	whenKnown []func()     // called when it has answered, or its connection broke
+	ready     bool         // it answered that the server may grant
+	differs   *ConfigError // the node's clients are configured differently
+	until     Instant      // when its quarantine ends, if it is in one
+	unjudged  bool         // the server may have forgotten, and too few other nodes answer this client to judge that
+	why       error        // why the server does not grant, unless it is in quarantine
+	asking    bool         // ready.lua is being asked
+	whenKnown []func()     // to be called when it has answered, or the connection broke
 	askAgain  *time.Timer
 }
 
 // A QuarantineError is why a node that is connected does not vote: it may have forgotten leases that it
 // granted, because it restarted, was flushed, replaced, rolled back or promoted, or because it is new. It
-// sits out the time in which the last of these expires. [Client.Enroll] ends it at once.
+// does not grant until the last of these leases must have expired. [Client.Enroll] ends the quarantine at once.
 type QuarantineError struct {
-	Left time.Duration // of the quarantine, as last told by the server
+	Left time.Duration // how much of the quarantine is left, as the server last said
 }
 
 func (e *QuarantineError) Error() string {
@@ -41,10 +42,11 @@ var errUsed = errors.New("it has been used: it has keys, fencing tokens or a mar
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
 
-// word is what the node's server is asked by itself, and the time that goes with it. A client begins and ends
-// quarantines only while it hears a quorum, this node included, that does not object to its configuration: by their
-// clocks it counts. If any node does object, it takes a quorum of nodes that may grant: no client that is configured
-// otherwise than the rest decides for nodes that forgot.
+// word is what to ask ready.lua on this node for, and the time by the other nodes' clocks that goes with it (Q1). The
+// client may begin or end a quarantine only while it hears a quorum, this node included, that does not object to its
+// configuration. Their clocks are the second clock of the quarantine. If any node objects, the client also needs a
+// quorum, this node included, of nodes that may grant to it. So a client that is configured differently from the rest
+// decides nothing for nodes that forgot. A client that may not decide can only look.
 func (c *Client) word(n *node) (word string, fleet int64) {
 	var array [maxNodes]int64
 	offsets := array[:0]
@@ -79,8 +81,8 @@ func (c *Client) word(n *node) (word string, fleet int64) {
 	return word, fleet
 }
 
-// opinion says whether the node's server is configured as we are, as far as it cares, whether it may grant as well, or
-// whether it is configured otherwise. It says nothing of a server that is away or has not told.
+// opinion says three things about the node, for word: it does not object to our configuration (agrees), it may grant
+// (ready), and it objects (differs). All three are false while the node is not connected or has not answered ready.lua.
 func (n *node) opinion() (agrees, ready, differs bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,8 +93,9 @@ func (n *node) opinion() (agrees, ready, differs bool) {
 	return s.differs == nil && (s.why == nil || s.unjudged), s.ready, s.differs != nil
 }
 
-// forgetsNothing reports whether a restart of the server has kept everything: it persists before it answers, and
-// what it has is its own. What a promoted replica has is what had reached it, and what was evicted is persisted as gone.
+// forgetsNothing reports whether a restart of the server has lost nothing (Q2): the server persists before it answers,
+// and all its data are its own. A promoted replica has only what had reached it. Keys that were evicted are gone from
+// the persisted data too.
 func (n *node) forgetsNothing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,12 +103,12 @@ func (n *node) forgetsNothing() bool {
 	return n.client.cfg.Durable && !promoted && !n.server.hasEvicted() && n.unfit == nil
 }
 
-// askReady asks the server whether it may grant, unless it is being asked. INFO goes first: what it says of the
-// server is part of the question.
+// askReady asks the server whether it may grant, unless it is being asked already. INFO goes first, because the
+// question contains the name of the data set.
 func (n *node) askReady() { n.askReadyThen(nil) }
 
-// askReadyThen calls then, if not nil, when the answer is known, or when a question that is in flight is answered.
-// It reports whether it will.
+// askReadyThen also calls then, if it is not nil: when the answer is known, or that to a question in flight. It reports
+// whether it will. It will not if the node is not connected.
 func (n *node) askReadyThen(then func()) bool {
 	n.mu.Lock()
 	up, ask := n.up, n.up && !n.readiness.asking
@@ -127,7 +130,7 @@ func (n *node) askReadyThen(then func()) bool {
 	return up
 }
 
-// sendReady asks by what INFO has said.
+// sendReady asks ready.lua, with the data set that INFO named.
 func (n *node) sendReady() {
 	word, fleet := n.client.word(n)
 	c := n.client
@@ -139,14 +142,14 @@ func (n *node) sendReady() {
 	r := c.newRound(plan{call: c.readyCall(c.protocol.ready, word, fleet), answered: learn})
 	n.mu.Lock()
 	if n.readiness.asking = n.up; n.up {
-		// Ahead of everything: what is queued behind it is answered as it says.
+		// Ahead of everything that is queued: if it makes the node ready, the acquires behind it are granted already.
 		n.queue = append([]request{{round: r}}, n.queue...)
 	}
 	n.mu.Unlock()
 	n.wakeUp()
 }
 
-// learnReady takes what ready.lua answered.
+// learnReady takes the answer of ready.lua, and plans when to ask again if the node may not grant.
 func (n *node) learnReady(a answer) {
 	cfg := &n.client.cfg
 	n.mu.Lock()
@@ -168,7 +171,7 @@ func (n *node) learnReady(a answer) {
 		again = owedInterval
 	case a.denial != nil:
 		s.until = cfg.Clock.Now().Add(a.denial.left)
-		again = min(a.denial.left, owedInterval) // somebody may enroll it
+		again = min(a.denial.left, owedInterval) // before its end too: an operator may enroll the node
 	default:
 		s.why = a.err
 		again = owedInterval
@@ -178,7 +181,7 @@ func (n *node) learnReady(a answer) {
 	}
 	now := *s
 	n.mu.Unlock()
-	defer func() { // if it is asked again by now, the answer to that counts
+	defer func() { // if ready.lua is being asked again by now, the callbacks wait for that answer
 		n.mu.Lock()
 		if n.readiness.asking {
 			n.readiness.whenKnown, callbacks = append(n.readiness.whenKnown, callbacks...), nil
@@ -200,13 +203,14 @@ func (n *node) learnReady(a answer) {
 	n.client.readied(n, first, now.differs == nil && !agreed)
 }
 
-// readied is called when a node has told how it stands. Others may have waited for that: for the first word of
-// all, or for enough nodes to judge by.
+// readied is called when a node has answered ready.lua. first: it was the first answer on this connection. agrees: the
+// node does not object to our configuration, which is news. A node that could not be judged so far may be judged now,
+// because more nodes can be heard: ask it again.
 func (c *Client) readied(n *node, first, agrees bool) {
 	if first {
 		c.nodeTried()
 	}
-	if n.waitsForOthers() { // they may have come since it was asked
+	if n.waitsForOthers() { // the other nodes may have answered since this one was asked
 		if word, _ := c.word(n); word != wordLook {
 			n.askReady()
 		}
@@ -227,7 +231,7 @@ func (n *node) waitsForOthers() bool {
 	return n.readiness.unjudged
 }
 
-// stop ends the wait to ask again, and returns the callbacks that wait for the answer.
+// stop cancels the timer to ask again, and returns the callbacks that wait for the answer.
 func (s *readiness) stop() (callbacks []func()) {
 	if s.askAgain != nil {
 		s.askAgain.Stop()
@@ -237,7 +241,8 @@ func (s *readiness) stop() (callbacks []func()) {
 	return callbacks
 }
 
-// unready is why a server refused to grant. If it is news, the server is asked what to do about it.
+// unready is why a server refused to grant as unready. If the node counted as ready until now, the server is asked
+// again.
 func (n *node) unready() error {
 	n.mu.Lock()
 	news := n.readiness.ready
@@ -251,15 +256,15 @@ func (n *node) unready() error {
 		return errUnready
 	case why != nil:
 		return why
-	case left <= 0: // over: it is being asked, or will be at once
+	case left <= 0: // the quarantine is over: ready.lua is being asked, or will be at once
 		return errUnready
 	default:
 		return &QuarantineError{Left: left}
 	}
 }
 
-// voted is called when the server granted or denied, so it is ready: if that is news, because another client
-// enrolled it, the server is asked.
+// voted is called when the server granted or denied an acquire, so it is ready. If this client thought otherwise,
+// because for example another client enrolled the node, it asks ready.lua again.
 func (n *node) voted() {
 	n.mu.Lock()
 	news := n.readiness.known && !n.readiness.ready
@@ -269,13 +274,13 @@ func (n *node) voted() {
 	}
 }
 
-// logQuarantine says once a client and for all nodes what a newcomer has to know.
+// logQuarantine logs that a node is in quarantine. Once per client it also explains what that means and what to do.
 func (c *Client) logQuarantine(n *node, left time.Duration) {
 	c.mu.Lock()
 	warned := c.warned
 	c.warned = true
 	c.mu.Unlock()
-	if warned { // the others say it shortly
+	if warned { // explained before: in short
 		c.cfg.Logger.Info("redlock: node in quarantine", "node", n.endpoint.name, "left", left)
 		return
 	}
@@ -284,7 +289,7 @@ func (c *Client) logQuarantine(n *node, left time.Duration) {
 		"node", n.endpoint.name, "left", left)
 }
 
-// agreed is the configuration that the node has, "" if it has none; or why that is not known.
+// agreed is the configuration that binds on the node, "" if none does; or why that is not known.
 func (n *node) agreed() (text string, known bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -300,8 +305,8 @@ func (n *node) agreed() (text string, known bool, why error) {
 	}
 }
 
-// refusedByConfig is the round's error if so many nodes refuse this client's configuration that no quorum is left: waiting
-// would not help.
+// refusedByConfig is the round's error if so many nodes refuse this client's configuration that no quorum is left. Then
+// waiting cannot help.
 func (c *Client) refusedByConfig(l *spec, r *round) error {
 	answers, t := r.snapshot()
 	if len(c.nodes)-t.unknown >= c.need {

@@ -1,23 +1,23 @@
 package redlock
 
-// A request is one command on its way: of a round, or the node's own.
+// A request is one command to the node: of a round, or of the node itself.
 type request struct {
 	round   *round
 	command *command
 	sentAt  Instant
 	sampled bool // the first of its batch: its round-trip time is measured
-	vouched bool // its vote waits for the INFO behind it in the batch
-	overdue bool // it was answered too long after the INFO before it
+	vouched bool // its vote waits for the INFO behind it in the batch (vouch.go)
+	overdue bool // its answer came more than vouchReach after the INFO that it relied on
 }
 
-// A command is one of the node's own, beside the rounds.
+// A command is one that the node sends for itself, outside of rounds.
 type command struct {
 	name string
 	args []any
-	done func(n *node, q request, reply any, err error) // called by the reader; also where the connection broke
+	done func(n *node, q request, reply any, err error) // also called, with an error, if the connection broke
 }
 
-// What every connected server is asked now and then.
+// What every connected server is asked every healthInterval.
 var (
 	askTime = &command{name: "TIME", done: (*node).learnTime}
 	askInfo = &command{name: "INFO", done: (*node).learnInfo}
@@ -32,9 +32,9 @@ func (q *request) name() string {
 	return q.command.name
 }
 
-func (q *request) arguments(args []any, stands *readiness, node int) []any {
+func (q *request) arguments(args []any, state *readiness, node int) []any {
 	if q.round == nil {
 		return append(args, q.command.args...)
 	}
-	return q.round.encode(args, stands, node)
+	return q.round.encode(args, state, node)
 }

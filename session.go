@@ -12,18 +12,18 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A session is one connection, opened: logged in, its server known, its scripts loaded.
+// A session is an opened connection: logged in, with its server known and its scripts loaded.
 type session struct {
 	conn     redis.Conn
 	link     *link      // below conn; nil where the node has a Dial of its own
-	info     serverInfo // of the server process, which a connection cannot outlive
-	clientID int64      // of this connection there; 0 where the server does not tell
-	askedAt  Instant
-	micros   int64 // the server's TIME
+	info     serverInfo // of the server process; a direct connection cannot outlive that
+	clientID int64      // the number of this connection on the server; 0 where the server does not give it
+	askedAt  Instant    // when the handshake began
+	micros   int64      // the server's TIME
 }
 
-// open dials the node and readies the connection: who is there, what time it is, the scripts, and an end
-// to the connections that went before. It takes no longer than the client's stall timeout.
+// open dials the node and prepares the connection: it reads the server info and the time, loads the scripts, and ends
+// the stale connections. It takes no longer than the client's stall timeout.
 func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.client.stallTimeout())
 	defer cancel()
@@ -33,8 +33,8 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	s, err := n.handshake(conn, stale)
-	if !stop() { // closed already, whatever the server said
-		err = fmt.Errorf("it did not answer within %v of being dialled", n.client.stallTimeout())
+	if !stop() { // the connection is closed already, whatever the server answered
+		err = fmt.Errorf("it did not answer within %v", n.client.stallTimeout())
 	}
 	if err != nil {
 		conn.Close()
@@ -44,14 +44,14 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	return s, nil
 }
 
-// handshake sends all it wants to know in one batch.
+// handshake sends all its commands in one batch.
 func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.client.cfg.Clock.Now()}
 	logins, err := n.endpoint.login(conn)
 	if err != nil {
 		return nil, err
 	}
-	// Nobody has the number 0, but a user who may not kill is told so.
+	// No connection has the number 0. CLIENT KILL ID 0 only shows whether the user may kill.
 	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
 	if n.client.cfg.Durable {
 		commands = append(commands, append([]any{askPersistence.name}, askPersistence.args...))
@@ -79,11 +79,11 @@ func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 			return nil, conn.Err()
 		}
 		switch {
-		case i == 0: // the name is for whoever reads CLIENT LIST; without the right to it, nothing is lost
+		case i == 0: // the name is only for people who read CLIENT LIST
 			err = nil
 		case i == 1:
 			if s.clientID, err = redis.Int64(reply, err); err != nil {
-				noKill, s.clientID, err = err, 0, nil // then a predecessor cannot be killed, and its last write may come late
+				noKill, s.clientID, err = err, 0, nil // the next connection cannot kill this one
 			}
 		case i == 2:
 			if isForbidden(err) {
@@ -114,14 +114,14 @@ func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	return s, nil
 }
 
-// identify reads INFO and refuses a server that another node of this client leads to as well.
+// identify reads INFO. It refuses a server that another node of this client is connected to as well.
 func (n *node) identify(s *session, reply any, err error) error {
 	text, err := redis.String(reply, err)
 	if err != nil {
 		return fmt.Errorf("INFO, which tells one server from another: %w", err)
 	}
 	if s.info = readInfo(text); s.info.runID == "" {
-		return errors.New("INFO tells no run_id, so one server cannot be told from another")
+		return errors.New("INFO has no run_id, which tells one server from another")
 	}
 	if other := n.client.claim(s.info.runID, n); other != nil {
 		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; one server has one vote", other.endpoint.name)
@@ -141,45 +141,47 @@ func serverTime(reply any, err error) (int64, error) {
 	return t[0]*1e6 + t[1], nil
 }
 
-// staleConns are connections that broke: what they sent may still lie in a server's socket, to be applied after
-// all that a new connection says. They are killed on the server before a new one is used.
+// staleConns are connections that broke. What they sent may still lie in the server's socket, so the server could apply
+// it after what a new connection sends. So they are killed on the server before a new connection is used.
 type staleConns struct {
 	runID string
 	ids   []int64
 }
 
-func (g *staleConns) add(s *session) {
+func (c *staleConns) add(s *session) {
 	if s.clientID == 0 {
 		return
 	}
-	if s.info.runID != g.runID { // another process: the old one's sockets ended with it
-		*g = staleConns{runID: s.info.runID}
+	if s.info.runID != c.runID { // another process: the sockets of the old one ended with it
+		*c = staleConns{runID: s.info.runID}
 	}
-	g.ids = append(g.ids, s.clientID)
+	c.ids = append(c.ids, s.clientID)
 }
 
-// kill is best effort: a server that forbids it, or knows the connection no more, is used all the same. A
-// client's number means another connection in another process, so it is used in its own alone.
-func (g *staleConns) kill(s *session) error {
-	if s.info.runID == g.runID {
-		for _, id := range g.ids {
+// kill is best effort: a server that forbids it, or no longer knows the connection, is used all the same. In another
+// server process the same number is another connection, so nothing is killed there. An error means that the new
+// connection broke.
+func (c *staleConns) kill(s *session) error {
+	if s.info.runID == c.runID {
+		for _, id := range c.ids {
 			if _, err := s.conn.Do("CLIENT", "KILL", "ID", id); err != nil && s.conn.Err() != nil {
 				return err
 			}
 		}
 	}
-	*g = staleConns{runID: s.info.runID}
+	*c = staleConns{runID: s.info.runID}
 	return nil
 }
 
-// An observation is what a reply told of the server's clock.
+// An observation is what one reply says about the server's clock.
 type observation struct {
-	offset int64         // server's µs less our clock's
-	rtt    time.Duration // of the request: the offset is out by no more than that
+	offset int64         // the server's µs minus our clock's
+	rtt    time.Duration // the request's round trip: the offset is wrong by no more than that
 	at     Instant
 }
 
-// observe keeps the observation with the shortest round trip of the last second: it tells most about the clock.
+// observe keeps the observation with the shortest round trip of the last second: it is the most exact one. Only one
+// request of each batch is sampled.
 func (n *node) observe(q request, micros int64, now Instant) {
 	if !q.sampled {
 		return
@@ -193,20 +195,20 @@ func (n *node) observe(q request, micros int64, now Instant) {
 	}
 }
 
-// observationAge is how long an observation is better than a newer one that took longer.
+// observationAge is how long an observation is preferred to a newer one with a longer round trip.
 const observationAge = time.Second
 
-// usualTrips is of how many round trips the usual one is the median: a single slow or lucky one, as where delays vary,
-// must not change which node is asked first. Of four that agree, it changes.
+// usualTrips is the number of round trips whose median is the usual one. Where delays vary, a single slow or fast round
+// trip must not change which node is asked first. Four of seven can.
 const usualTrips = 7
 
-// trips are the last round trips to a node.
+// trips holds the last round trips to a node.
 type trips struct {
 	last  [usualTrips]time.Duration
 	count int
 }
 
-// add returns the median of the last ones, the lower of two.
+// add returns the new median; of an even number, the lower one of the two in the middle.
 func (t *trips) add(trip time.Duration) time.Duration {
 	t.last[t.count%usualTrips] = trip
 	t.count++
@@ -223,22 +225,22 @@ func (n *node) learnTime(q request, reply any, err error) {
 	}
 }
 
-// isForbidden reports whether the server refused because the user may not, or because nobody may (a command that
-// was renamed away).
+// isForbidden reports whether the server refused because this user may not, or because nobody may (the command was
+// renamed).
 func isForbidden(err error) bool {
 	return err != nil && (strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command"))
 }
 
-// persistence takes what CONFIG GET says. Without the right to it, it is the operator's word alone.
-func (f *serverInfo) persistence(reply any, err error) {
+// persistence notes what CONFIG GET says. If the user may not ask, the client relies on Config.Durable alone.
+func (s *serverInfo) persistence(reply any, err error) {
 	settings, err := redis.StringMap(reply, err)
 	if err != nil {
 		return
 	}
-	f.fsync, f.onRewrite = settings["appendfsync"], settings["no-appendfsync-on-rewrite"] == "yes"
+	s.fsync, s.onRewrite = settings["appendfsync"], settings["no-appendfsync-on-rewrite"] == "yes"
 }
 
-// learnPersistence looks whether the server still persists as Durable has it.
+// learnPersistence checks whether the server still persists as Config.Durable requires.
 func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -246,14 +248,14 @@ func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.unfit = n.server.unfit(n.client.cfg.Durable)
 }
 
-// learnInfo looks whether the server is still the same and still fit: both may change under a connection.
+// learnInfo checks whether the server is still the same and still fit: both may change while a connection is open.
 func (n *node) learnInfo(_ request, reply any, err error) {
 	if n.applyInfo(reply, err) {
 		n.askReady()
 	}
 }
 
-// applyInfo reports whether the data set is another one.
+// applyInfo takes the new server info, and reports whether the data set is now another one.
 func (n *node) applyInfo(reply any, err error) bool {
 	text, err := redis.String(reply, err)
 	n.mu.Lock()
@@ -265,20 +267,21 @@ func (n *node) applyInfo(reply any, err error) bool {
 		}
 		return false
 	}
-	f := readInfo(text)
-	if f.runID != n.server.runID {
-		n.impostor = fmt.Errorf("behind the connection is another server process now (run id %.8s…, before %.8s…): "+
-			"give the node's own address, not that of a proxy", f.runID, n.server.runID)
+	info := readInfo(text)
+	if info.runID != n.server.runID {
+		n.impostor = fmt.Errorf("another server process answers on the same connection now (run id %.8s…, before %.8s…): "+
+			"give the node's own address, not that of a proxy", info.runID, n.server.runID)
 		n.proxied = true
 		n.readiness.marker = ""
 		return false
 	}
-	f.fsync, f.onRewrite, f.noKill = n.server.fsync, n.server.onRewrite, n.server.noKill
-	n.server, n.unfit = f, f.unfit(n.client.cfg.Durable)
+	info.fsync, info.onRewrite, info.noKill = n.server.fsync, n.server.onRewrite, n.server.noKill
+	n.server, n.unfit = info, info.unfit(n.client.cfg.Durable)
 	return n.identified()
 }
 
-// identified makes the marker that the server must have, and reports whether it is a new one. n.mu is held.
+// identified makes the marker that the server must have from the name of its data set, and reports whether the name is
+// new. n.mu is held.
 func (n *node) identified() bool {
 	id := n.server.identity(n.client.protocol)
 	if n.readiness.identity == any(id) {
@@ -289,7 +292,7 @@ func (n *node) identified() bool {
 	return true
 }
 
-// impostorNoticed is why the connection is of no more use: another server answers on it.
+// impostorNoticed is why the connection must end: another server answers on it. It is nil if that is not so.
 func (n *node) impostorNoticed() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,21 +18,21 @@ type NodeStatus struct {
 	Version string // of the server
 	// Latency is the time of one round trip.
 	Latency time.Duration
-	// ClockOffset is how far the server's clock is ahead of the median of the nodes' clocks. It is out by no
+	// ClockOffset is how far the server's clock is ahead of the median of the nodes' clocks. It is wrong by no
 	// more than Latency.
 	ClockOffset time.Duration
-	// Quarantine is how long the node does not grant yet. 0: it is in none.
+	// Quarantine is how long it takes until the node may grant. 0: it is not in quarantine.
 	Quarantine time.Duration
-	// MaxTTL is the longest lease that the node grants. 0: not known yet.
+	// MaxTTL is the longest lease that the node grants. 0: not known.
 	MaxTTL time.Duration
-	// Warnings are what does not cost the node its vote but is worth a look: a memory limit, an old version, CLIENT
-	// KILL forbidden, a proxy in between. Each has the remedy.
+	// Warnings are problems that do not cost the node its vote: a memory limit, an old version, CLIENT KILL forbidden,
+	// waiters that must poll, a proxy in between. Each has the remedy.
 	Warnings []string
 }
 
-// Status asks every node how it is, once each had its first chance to connect, and waits for their answers no
-// longer than NodeTimeout. It returns earlier, with what is known, if ctx ends. The result is in the order of
-// Config.Nodes. Status takes no locks and may be called at any time; after Close it tells what was last known.
+// Status asks every node for its state and waits for the answers, no longer than NodeTimeout. In a new client it first
+// lets every node try to connect. It returns earlier, with what is known, if ctx ends. The result is in the order of
+// Config.Nodes. Status takes no locks and may be called at any time. After Close it returns what was last known.
 func (c *Client) Status(ctx context.Context) []NodeStatus {
 	if err := c.awaitAll(ctx); err == nil {
 		c.lookAround(ctx)
@@ -48,9 +48,9 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 	return nodes
 }
 
-// lookAround has every node that is connected asked afresh, and waits for the answers.
+// lookAround asks every connected node anew, and waits for the answers.
 func (c *Client) lookAround(ctx context.Context) {
-	answers := make(chan struct{}, 5*len(c.nodes)) // never blocks a reader: no node is asked more
+	answers := make(chan struct{}, 5*len(c.nodes)) // never blocks a reader: no node is asked more than five things
 	asked := 0
 	for _, n := range c.nodes {
 		asked += n.refresh(func() { answers <- struct{}{} })
@@ -70,8 +70,8 @@ func (c *Client) lookAround(ctx context.Context) {
 	}
 }
 
-// look asks the server for its facts, its time and whether waiters can be told of releases, and calls told after each.
-// It returns how often that will be.
+// refresh asks the server for INFO, TIME, whether this client may publish, with Durable how it persists, and whether it
+// may grant. It calls done after each answer, and returns how many times that will be.
 func (n *node) refresh(done func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
@@ -101,7 +101,7 @@ func (n *node) refresh(done func()) int {
 	return len(commands)
 }
 
-// status is what is known of the node by itself.
+// status is what is known of the node, without comparing it with others.
 func (n *node) status() NodeStatus {
 	cfg := &n.client.cfg
 	n.mu.Lock()
@@ -115,7 +115,7 @@ func (n *node) status() NodeStatus {
 		return s
 	}
 	if n.proxied {
-		s.Warnings = append(s.Warnings, "its address has led to another server on a connection that went on, as a proxy does, which hides restarts; give the server's own address")
+		s.Warnings = append(s.Warnings, "another server answered on a connection that stayed open, as behind a proxy, which hides restarts; give the server's own address")
 	}
 	switch differs := n.readiness.differs; {
 	case differs != nil:
@@ -139,7 +139,7 @@ func (n *node) status() NodeStatus {
 	return s
 }
 
-// compareClocks fills in how far each clock is from the median.
+// compareClocks fills in how far each clock is from the median, and whether that costs the node its vote.
 func (c *Client) compareClocks(nodes []NodeStatus) {
 	median, _ := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)

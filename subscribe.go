@@ -11,8 +11,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A subscriber hears what one node keeps for this client, on a connection of its own. It runs while somebody
-// waits and for a while after, as two goroutines: run dials, subscribes and pings, a reader listens.
+// A subscriber gets the messages of one node, on a connection of its own. It runs while somebody waits and for a while
+// after, as three goroutines: run dials, subscribes and pings; a reader receives; a third ends them with the client.
 type subscriber struct {
 	client     *Client
 	node       *node
@@ -20,19 +20,19 @@ type subscriber struct {
 
 	mu      sync.Mutex // guards the rest; nothing is called under it
 	running bool
-	stood   bool  // the subscription was confirmed, on the connection there is or was last
-	why     error // why there was no subscription the last times; nil since one was confirmed
-	mute    error // why this client may not tell others of its releases; nil if it may
-	misses  int   // connections in a row without one
+	stood   bool  // the subscription was confirmed, on the present or the last connection
+	why     error // why subscribing fails though the node is up; nil: not known, or one was confirmed since
+	mute    error // why this client may not publish; nil if it may
+	misses  int   // connections in a row without a confirmed subscription
 }
 
 const (
-	// tidyInterval is how often a subscriber looks whether it is still wanted, and alive.
+	// tidyInterval is how often a subscriber checks whether it is still wanted, and whether its connection is alive.
 	tidyInterval = time.Second
-	// refusedMax is how long a subscriber waits, at most, before it asks again a server that refused it: an
-	// operator has to act first.
+	// refusedMax is the longest pause before a subscriber asks a server again that refused it: an operator has to act
+	// first.
 	refusedMax = 30 * time.Second
-	// missesTold is how many connections in a row fail, of a node that is up, before anybody is told.
+	// missesTold is how many connections in a row must fail, while the node is up, before this is logged.
 	missesTold = 3
 )
 
@@ -51,13 +51,13 @@ func (s *subscriber) want() {
 	s.mu.Unlock()
 }
 
-// run listens until nothing is wanted any more or the client ends.
+// run keeps the node subscribed until nobody wants its messages any more, or the client ends.
 func (s *subscriber) run() {
 	defer s.goroutines.Done()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	s.goroutines.Add(1)
-	go func() { // ends with run, at the latest
+	go func() { // ends no later than run
 		defer s.goroutines.Done()
 		select {
 		case <-s.client.ending:
@@ -104,7 +104,7 @@ func (s *subscriber) once(ctx context.Context) error {
 	return s.listen(ctx, conn)
 }
 
-// idle ends the subscriber if nothing is wanted.
+// idle ends the subscriber if nobody wants its messages.
 func (s *subscriber) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *subscriber) isSubscribed() bool {
 	return s.stood
 }
 
-// subscribed notes that the subscription stands.
+// subscribed notes that the server confirmed the subscription.
 func (s *subscriber) subscribed() {
 	s.mu.Lock()
 	s.stood, s.why, s.misses = true, nil, 0
@@ -126,27 +126,28 @@ func (s *subscriber) subscribed() {
 	s.client.waiters.confirm(s.node.index, true)
 }
 
-// missed notes that a connection came to no subscription, and says so once.
+// missed notes that a connection ended without a confirmed subscription, and logs the reason once.
 func (s *subscriber) missed(err error) {
 	_, up, _ := s.node.state()
 	s.mu.Lock()
 	s.misses++
 	told := s.why != nil
-	if isRefusal(err) || up && s.misses >= missesTold { // else the node itself is away, and says so
+	if isRefusal(err) || up && s.misses >= missesTold { // else the node itself is away, which is logged elsewhere
 		s.why = err
 	}
 	begins := s.why != nil && !told
-	tell := begins && s.mute == nil // else the same was said just now
+	tell := begins && s.mute == nil // else mayPublish has logged much the same
 	s.mu.Unlock()
 	if tell {
 		s.warn(s.refusal())
 	}
 	if begins {
-		s.client.waiters.wakeAll() // those who hoped to hear poll from now on
+		s.client.waiters.wakeAll() // waiters that hoped for messages poll from now on
 	}
 }
 
-// mayPublish notes whether this client may tell others of its releases, and says so once if it may not.
+// mayPublish notes whether this client may publish on the node: err is the server's refusal, or nil. It logs a refusal
+// once.
 func (s *subscriber) mayPublish(err error) {
 	s.mu.Lock()
 	tell := err != nil && s.mute == nil && s.why == nil
@@ -158,7 +159,8 @@ func (s *subscriber) mayPublish(err error) {
 	}
 }
 
-// askPublish asks the same on the node's own connection, where nobody waits and so there is no other.
+// askPublish asks the server whether this client may publish, on the node's own connection. Status uses it, because
+// there is no subscriber connection while nobody waits.
 func (s *subscriber) askPublish() *command {
 	return &command{name: "PUBLISH", args: []any{channelPrefix + s.client.waiters.me, ""}, done: func(_ *node, _ request, _ any, err error) {
 		if err == nil || isRefusal(err) {
@@ -173,21 +175,21 @@ func (s *subscriber) warn(why error) {
 
 const channelRemedy = "allow the user SUBSCRIBE and PUBLISH on redlock:released:* (ACL: &redlock:released:* +subscribe +publish), and the client one connection more"
 
-// refusal is why waiters have to poll the node, with the remedy; nil if they need not, or nobody has waited lately.
+// refusal is why waiters poll, with the remedy; nil if there is no reason, or nobody waited lately.
 func (s *subscriber) refusal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.why != nil:
-		return fmt.Errorf("it does not tell this client of releases, so its waiters poll: %w; %s", s.why, channelRemedy)
+		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w; %s", s.why, channelRemedy)
 	case s.mute != nil:
-		return fmt.Errorf("it does not tell others of this client's releases, so they poll: %w; %s", s.mute, channelRemedy)
+		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w; %s", s.mute, channelRemedy)
 	default:
 		return nil
 	}
 }
 
-// isDeaf reports whether there is a reason why no subscription is to be expected soon.
+// isDeaf reports whether there is a known reason to expect no subscription soon.
 func (s *subscriber) isDeaf() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +207,7 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	defer stop()
 	replies, err := s.node.endpoint.login(conn)
 	if err == nil {
-		err = conn.Send("PUBLISH", channelPrefix+s.client.waiters.me, "") // to nobody: to learn whether it may
+		err = conn.Send("PUBLISH", channelPrefix+s.client.waiters.me, "") // to ourselves: to learn whether we may
 	}
 	if err == nil {
 		err = conn.Flush()
@@ -229,15 +231,16 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	return conn, nil
 }
 
-// listen keeps the connection subscribed until it breaks, nothing is wanted, or ctx ends. It returns why it broke.
+// listen keeps the connection subscribed until it breaks, nobody wants its messages, or ctx ends. It returns why it
+// broke.
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
 	if err := pubsub.Subscribe(channelPrefix + s.client.waiters.me); err != nil {
 		return err
 	}
-	var why error // why the reader ended; read once broken is closed
+	var why error // why the reader ended; to be read only once broken is closed
 	broken := make(chan struct{})
-	var heard atomic.Bool // since the last tick
+	var heard atomic.Bool // something came since the last tick
 	go func() {
 		defer close(broken)
 		why = s.read(pubsub, &heard)
@@ -270,7 +273,7 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	return nil
 }
 
-// read hears messages until the connection breaks, or the server refuses.
+// read receives messages until the connection breaks, or the server refuses or ends the subscription.
 func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 	for {
 		switch m := pubsub.Receive().(type) {

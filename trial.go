@@ -66,7 +66,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	return nodes, c.tryQueues(ctx, l, nodes)
 }
 
-// tryQueues adds to the problems of each node what its queues of waiters lack.
+// tryQueues adds to each node's problems what its queues of waiters lack.
 func (c *Client) tryQueues(ctx context.Context, l *spec, nodes []error) error {
 	type answer struct {
 		node int
@@ -84,7 +84,7 @@ func (c *Client) tryQueues(ctx context.Context, l *spec, nodes []error) error {
 			if nodes[a.node] == nil {
 				nodes[a.node] = a.err
 			}
-		case <-timer.C: // a node that is silent has told so before
+		case <-timer.C: // for a silent node, an earlier round has reported that
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -95,8 +95,8 @@ func (c *Client) tryQueues(ctx context.Context, l *spec, nodes []error) error {
 	return nil
 }
 
-// problemOf is why an answer of a trial is not as it should be. A node where the lock was not taken, which others' ballots
-// can bring about, has only to answer.
+// problemOf is what is wrong with an answer of a trial, or nil. A node may not have granted the trial's lock, because
+// of other clients' ballots. Such a node only has to answer.
 func problemOf(a answer, taken, waits bool) error {
 	switch {
 	case a.err != nil:
@@ -111,8 +111,8 @@ func problemOf(a answer, taken, waits bool) error {
 	return nil
 }
 
-// tryQueue does what the queues of waiters need, which the scripts do without where it is forbidden: then nobody is told
-// of a release, and waiters poll.
+// tryQueue runs the commands that the queues of waiters need. The scripts go on without them where they are forbidden;
+// then no waiter gets a message, and waiters poll. So only this finds it.
 func (n *node) tryQueue(key, me any, done func(error)) {
 	queue := waitPrefix + key.(string)
 	commands := []*command{
@@ -123,7 +123,7 @@ func (n *node) tryQueue(key, me any, done func(error)) {
 	}
 	var first error
 	for i, c := range commands {
-		c.done = func(_ *node, _ request, _ any, err error) { // all by the one reader
+		c.done = func(_ *node, _ request, _ any, err error) { // all of them are called by the node's one reader
 			if err != nil && first == nil {
 				first = fmt.Errorf("%s: %w", c.name, err)
 			}

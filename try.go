@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// TryAcquire: asking without waiting for anybody's turn. Two rules make its answer true. Of several who try a free
-// lock at the same moment, one wins (leads). And a lock that was released to a waiter is not free (yields).
+// TryAcquire: acquire without waiting. Two rules make its answer true. If several clients try a free lock at the same
+// moment, one of them wins (leads). And a lock that is reserved for a waiter is not free (yields).
 
 const (
-	// maxBallots is how often a try raises a ballot that some node refused: others may raise it too.
+	// maxBallots is how many rounds a try makes at most that fail only because of the ballot: others may raise it too.
 	maxBallots = 8
-	// minTries is how many rounds a try makes before it leaves a lock that nobody has. A leader loses a round only
-	// to others who came after it, so that one of them was then the leader.
+	// minTries is how many rounds a try makes at least before it gives up a lock that nobody holds. A leader loses a
+	// round only to clients that came later, and one of them is then the leader.
 	minTries = 8
 )
 
@@ -23,9 +23,9 @@ const (
 // one gets it. A lock that was released a moment ago and is reserved for a waiter counts as held, and so does one that
 // ctx itself holds, unless it is [Lock.Reentrant].
 //
-// It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that are
-// up and slow. If several try at once it makes further rounds, within another NodeTimeout or so. The first use of a client
-// waits for its nodes to connect.
+// It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
+// are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so. The first use of a
+// client waits for its nodes to connect.
 func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	if lease, err := l.check(ctx, true); lease != nil || err != nil {
 		return lease, err
@@ -38,8 +38,8 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	defer c.finish()
 	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true}}
 	if c.waiters.isContended(s.res) {
-		// Many may be trying. Asking one node first leaves the others to whoever it granted, and to the waiter for
-		// whom it is reserved.
+		// Many may be trying. If all ask one node first, the other nodes are left to the client that it granted, or to
+		// the waiter that it reserved the key for.
 		t.how.probe = c.probeFor(s.res)
 	}
 	for {
@@ -75,12 +75,13 @@ type try struct {
 	how    approach
 	begun  Instant
 	rounds int
-	waited bool // for all nodes to have tried to connect
+	waited bool // it has waited until every node had tried to connect
 
-	askedAlone int // rounds in which the node that was asked first said no, and the others seemed to be away
+	askedAlone int // rounds in which only one node was asked and denied, and then no quorum answered inspect.lua
 }
 
-// next says how a try ends after a lost round, or returns nothing when it is time for the next one.
+// next is called after a lost round. It returns how the try ends, or nothing if another round is to follow; then it has
+// waited until that round's time has come.
 func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
@@ -89,14 +90,14 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	}
 	t.how.probe = nil
 	if r.onlyStale() && t.rounds < maxBallots {
-		return nil, nil // nothing but a ballot was in the way: again above it
+		return nil, nil // only the ballot was too low: try again at once, above it
 	}
 	refusal := r.refusal(s.res.names, c.nodes)
 	if refusal.kind != ErrHeld {
 		if t.waited || c.hasTried() || refusal.Granted >= c.need {
 			return refusal, nil
 		}
-		t.waited = true // some node has not had its first chance: it may make the quorum
+		t.waited = true // some node is still connecting for the first time: it may complete the quorum
 		return nil, c.awaitAll(ctx)
 	}
 	c.waiters.contend(s.res)
@@ -111,32 +112,33 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	case !leads || t.isOver():
 		return r.refusal(s.res.names, c.nodes), nil
 	}
-	// The others let go meanwhile: a round trip, and more if newcomers go on to disturb it.
+	// The others release their nodes meanwhile. That takes a round trip. If newcomers keep disturbing, pause longer.
 	c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(t.rounds-1, 10), c.cfg.NodeTimeout/minTries)+1))
 	return nil, nil
 }
 
-// isOver reports whether the try has had its rounds and its time.
+// isOver reports whether the try has used up both its rounds and its time.
 func (t *try) isOver() bool {
 	c := t.spec.client
 	return t.rounds >= minTries && c.cfg.Clock.Now().Sub(t.begun) >= c.cfg.NodeTimeout
 }
 
-// refusedAlone goes on after the node that was asked first said no. That it has an owner does not tell whether a
-// quorum of nodes answers, so the others are asked to tell, which takes nothing from anybody.
+// refusedAlone is called after the node that was asked first denied, and the others were not asked. Its denial does not
+// tell a held lock from an outage (T1). So all nodes are asked with inspect.lua, which takes nothing: a quorum of
+// answers means held. Where no quorum answers, the first time it has the try ask all nodes with an acquire.
 func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
 	answers, _ := r.snapshot()
 	for _, a := range answers {
 		if a.denial != nil && a.denial.reason == stale && t.rounds < maxBallots {
-			return nil, nil
+			return nil, nil // only the ballot was too low: try again at once, above it
 		}
 	}
 	c.waiters.contend(s.res)
 	look := c.newRound(plan{call: c.protocol.inspectCall(s.res)})
 	for _, n := range c.nodes {
-		if why := n.absent(look.t0); why != nil { // it could tell, and not vote
+		if why := n.absent(look.t0); why != nil { // it could answer inspect.lua, but not vote
 			look.record(n.index, answer{vote: unknown, err: why})
 			continue
 		}
@@ -157,7 +159,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	}
 	kind := ErrHeld
 	if votes.verdict() != won {
-		if t.askedAlone++; t.askedAlone == 1 { // what is known of the nodes may be old: let them say it themselves
+		if t.askedAlone++; t.askedAlone == 1 { // what the client knows of the nodes may be out of date: ask all of them
 			t.how.probe = nil
 			return nil, nil
 		}
@@ -166,22 +168,24 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	return r.error(kind, s.res.names, c.nodes, ""), nil
 }
 
-// leads reports whether this try goes on after a round that it lost to a split vote, and nobody has the lock.
+// leads reports whether this try goes on after a split vote: it lost the round, but nobody else has a quorum (T2).
 //
-// All clients rank the nodes of a name alike. In each client's answers the owner of the first node that has one
-// is the leader. It goes on, and all others end, because they see somebody who does: whoever owns a node goes on
-// unless a node before it has another owner, who in turn goes on by the same rule; the owner of the foremost one
-// sees nobody before it. So there is always one left, until somebody has a quorum. It may be more than one, where
-// answers differ, and then the next round decides between them.
+// The rule: all clients rank the nodes of a lock in the same order. The leader is the owner of the first node, in that
+// order, that has an owner. The leader goes on. All others end.
 //
-// A node that is silent for NodeTimeout has no owner that anybody sees, and is left out. If it is silent to its owner
-// alone, nobody may go on.
+// Why at least one client goes on: a client that owns a node ends only if a node ranked before it has another owner.
+// That owner goes on by the same rule, unless there is again an owner before it, and so on. The owner of the foremost
+// node has nobody before it. So one is always left, until somebody has a quorum. Where clients got different answers,
+// more than one may go on. Then the next round decides between them.
+//
+// A node that is silent for NodeTimeout shows no owner to anybody, and is left out. If it is silent to its owner alone,
+// it can happen that nobody goes on.
 func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 	c := t.spec.client
 	for _, node := range c.ranking(t.spec.res) {
 		answers, votes := r.snapshot()
 		if holderOf(answers, votes.need) != "" {
-			return false, nil // one other has a quorum
+			return false, nil // another owner has a quorum: that is the winner
 		}
 		if votes.votes[node] == pending {
 			if err := c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.votes[node] != pending }); err != nil {
@@ -199,10 +203,10 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 			return false, nil
 		}
 	}
-	return true, nil // nobody owns a node: ballots were in the way
+	return true, nil // no node showed an owner: only ballots were in the way
 }
 
-// holderOf is who has a quorum of the nodes, or "".
+// holderOf is the owner that has a quorum of the nodes, or "".
 func holderOf(answers []answer, need int) string {
 	for _, a := range answers {
 		if a.denial == nil || a.denial.reason != held {
@@ -221,10 +225,14 @@ func holderOf(answers []answer, need int) string {
 	return ""
 }
 
-// yields reports whether the winner of this round must leave the lock to a waiter: the name's first node has
-// reserved it. A reservation is on one node alone, so that a quorum can be had without that node, and is still the
-// waiter's turn. One who tries waits for that node's word. One who is about to wait takes it if it is there: it
-// would otherwise be slower where nobody waits. Whoever was refused before waits for its own turn.
+// yields reports whether the winner of this round must leave the lock to a waiter (T3). A reservation is on one node,
+// the one that W3 asks first. A quorum without that node can win the round, and yet it is the waiter's turn.
+//
+//   - A try waits for that node's answer.
+//   - The first round of an Acquire does not, because it would be slower where nobody waits. It yields only if that
+//     answer is there already.
+//   - An Acquire that was refused before, or that found the lock contended (how.reservation is set), does not yield: it
+//     is a waiter itself.
 func (c *Client) yields(ctx context.Context, res *resource, r *round, how approach) bool {
 	if how.reservation != "" || !how.try && r.deniedBy() == 0 {
 		return false
@@ -236,13 +244,13 @@ func (c *Client) yields(ctx context.Context, res *resource, r *round, how approa
 	if how.try {
 		hasVoted := func(t *tally) bool { return t.votes[first.index] != pending }
 		if c.awaitVotes(ctx, r, c.cfg.Clock.Now().Add(c.patience(first)), hasVoted) != nil {
-			return false // ctx ended, which ends the attempt
+			return false // ctx or the client ended, which ends the attempt
 		}
 	}
 	return r.yield(first.index, c.waiters.me)
 }
 
-// yield gives the round up if the node has reserved the key for another than me.
+// yield gives up the round if the node has reserved the key for a client other than me.
 func (r *round) yield(node int, me string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +265,7 @@ func (r *round) hasYielded() bool {
 	return r.yielded
 }
 
-// patience is how long the node's answer is worth waiting for: several times what it usually takes.
+// patience is how long to wait for the node's answer: several times what it usually takes.
 func (c *Client) patience(n *node) time.Duration {
 	usual := 2 * time.Millisecond
 	if n.clock.Load() != nil {
@@ -266,7 +274,7 @@ func (c *Client) patience(n *node) time.Duration {
 	return min(usual, c.cfg.NodeTimeout)
 }
 
-// hasTried reports whether every node has connected, or failed to, once.
+// hasTried reports whether every node has connected, or failed to connect, at least once.
 func (c *Client) hasTried() bool {
 	select {
 	case <-c.tried:

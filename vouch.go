@@ -6,11 +6,18 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A vote counts only if the server's data set is the one that the marker names. INFO vouches for that (Q1).
+// A grant counts only if the server still has the data set that the marker names. INFO replication vouches for that
+// (Q1). The run id cannot: a server can become a replica, load another server's data, marker included, and be promoted
+// again, all in one process. There are three cases:
+//
+//   - The last INFO that vouched is younger than vouchInterval when the acquire is sent: the grant counts at once.
+//   - It is older: an INFO follows the acquire in the same flush (nextBatch). The grant waits for that answer.
+//   - The acquire relied on an earlier INFO, but the grant comes more than vouchReach after that was asked for: another
+//     INFO is sent, and the grant waits for its answer (vouchLate).
 
-// askReplication confirms, or not, that the data set is still the one that is asked to grant: that of a master with
-// this history. The votes that come before the answer on this connection wait for it. What other replies have told
-// meanwhile does not count: the marker was sent before. n.mu is held.
+// askReplication is the command that checks whether the server is still a master with this replication history. The
+// history is fixed when the command is made. What other replies say before the answer comes does not change it, because
+// the waiting votes were asked for with the older marker. n.mu is held.
 func (n *node) askReplication() *command {
 	if history := n.server.history; n.asksOf == nil || n.asksOf.history != history {
 		n.asksOf = &replicationQuestion{history: history, command: command{name: "INFO", args: []any{"replication"},
@@ -19,12 +26,14 @@ func (n *node) askReplication() *command {
 	return &n.asksOf.command
 }
 
-// A replicationQuestion is asked many times a second.
+// A replicationQuestion is kept and sent again, because it is asked many times a second.
 type replicationQuestion struct {
 	history string
 	command command
 }
 
+// learnReplication counts the waiting votes if the server vouched for them, and otherwise makes them unknown. If the
+// data set is another one, it also asks ready.lua whether the server may grant with that.
 func (n *node) learnReplication(history string, q request, reply any, err error) {
 	var cause error
 	if text, errReply := redis.String(reply, err); errReply != nil {
@@ -46,18 +55,18 @@ func (n *node) learnReplication(history string, q request, reply any, err error)
 	}
 }
 
-// A heldVote is one that granted and does not count before the server has vouched for its data set.
+// A heldVote is a grant that does not count until the server has vouched for its data set.
 type heldVote struct {
 	round  *round
 	answer answer
 }
 
-// vouchLate has a vote wait for an INFO that is still to be answered: that the history is the one of the marker that the
-// vote was asked with.
+// vouchLate makes a grant wait for an INFO that is not answered yet. If the data set was found to be another one after
+// the acquire was sent, that INFO would vouch for the wrong one: the vote is then unknown.
 func (n *node) vouchLate(q request, a answer) {
 	n.mu.Lock()
 	same := q.sentAt > n.renamed
-	if same && len(n.unvouched) == 0 { // else one is under way already
+	if same && len(n.unvouched) == 0 { // else an INFO is under way already
 		n.queue = append(n.queue, request{command: n.askReplication()})
 	}
 	n.mu.Unlock()
@@ -69,8 +78,8 @@ func (n *node) vouchLate(q request, a answer) {
 	n.wakeUp()
 }
 
-// countUnvouched counts the votes that waited, as unknown if there is a cause. The reader calls it, and run when no
-// reader is left.
+// countUnvouched counts the waiting votes: as granted, or as unknown if there is a cause. The reader calls it, and run
+// when no reader is left.
 func (n *node) countUnvouched(cause error) {
 	for i := range n.unvouched {
 		v := &n.unvouched[i]

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A obstacle is what a refused round tells about the next.
+// An obstacle is what a refused round says about the next: who is in the way, and for how long.
 type obstacle struct {
-	owner string        // who is in the way, if it is one
-	at    nodeSet       // the nodes that said so
-	free  time.Duration // how long after the round began the way could be free by expiry, at the earliest
+	owner string        // what the key holds, if one owner alone is in the way; "": nobody, or several together
+	at    nodeSet       // the nodes that the owner has
+	free  time.Duration // the earliest time after the round began at which keys may have expired on enough nodes
 }
 
-// obstacleOf reads the answers. An owner is in the way who has so many nodes that no quorum is left without
-// them, or the one node that was asked first. Nodes that granted are free; the silent are not counted on.
+// obstacleOf reads the answers. An owner is in the way if no quorum is left without the nodes that it has, or if it has
+// the one node that was asked. A node that granted counts as free now. A silent node does not count as free at all.
 func obstacleOf(answers []answer, need int, probed bool) obstacle {
 	left := make([]time.Duration, 0, len(answers))
 	owners := map[string]nodeSet{}
@@ -34,52 +34,53 @@ func obstacleOf(answers []answer, need int, probed bool) obstacle {
 			left = append(left, 0)
 		}
 	}
-	var p obstacle
+	var o obstacle
 	for owner, at := range owners {
 		if len(answers)-at.len() < need || probed && len(left) == 1 {
-			p.owner, p.at = owner, at
+			o.owner, o.at = owner, at
 		}
 	}
 	slices.Sort(left)
 	switch {
 	case probed && len(left) == 1:
-		p.free = left[0]
+		o.free = left[0]
 	case len(left) < need:
-		p.free = math.MaxInt64
+		o.free = math.MaxInt64
 	default:
-		p.free = left[need-1]
+		o.free = left[need-1]
 	}
-	return p
+	return o
 }
 
 const (
-	// foreignPoll is how often a lock is asked for that another library holds.
+	// foreignPoll is how often a waiter asks again where the owner's release sends no message, as another library's.
 	foreignPoll = 10 * time.Millisecond
-	// deafPoll is how often it is asked for by those who cannot hear of it: its turn lasts twice keepTime.
+	// deafPoll is how often a waiter that gets no messages asks again. Its reservation lasts 2 × reservationTime, so it
+	// notices it in time.
 	deafPoll = 20 * time.Millisecond
-	// manyWaiters is from how many waiters of this client on each of them polls less often, so that all of them
-	// together do not poll more.
+	// manyWaiters is a number of waiters in this client. With more of them, each asks less often, so that all of them
+	// together do not ask more.
 	manyWaiters = 1000
-	// manyDeaf is the same for those who cannot hear.
+	// manyDeaf is the same for waiters that get no messages.
 	manyDeaf = 50
 )
 
-// lostPoll is how often a lock is asked for by those who should hear of it: a message may be lost. A queue lasts
-// for ten seconds after the last one asked.
+// lostPoll is how often a waiter asks again although it should get a message: the message may be lost. It stays below
+// ten seconds, because a node drops a queue ten seconds after the last refusal.
 func (c *Client) lostPoll() time.Duration {
 	waiters := time.Duration(c.waiters.listening.Load())
 	return c.protocol.lostPoll * max(manyWaiters, min(waiters, 5*manyWaiters)) / manyWaiters
 }
 
-// deafPoll is how often it is asked for by those who cannot.
+// deafPoll is how often a waiter that gets no messages asks again.
 func (c *Client) deafPoll() time.Duration {
 	waiters := time.Duration(c.waiters.listening.Load())
 	return min(c.protocol.lostPoll, deafPoll*max(manyDeaf, waiters)/manyDeaf)
 }
 
-// isOurs reports whether it could be what this library writes: an owner token, 32 hexadecimal digits, or that
-// the key is kept for somebody. One in capitals is of a client that cannot tell of its release, like another
-// library's.
+// isOurs reports whether a release of this owner may send a message: it is an owner token of this library, 32
+// hexadecimal digits, or a reservation. A token in capital letters counts as another library's: it is of a client that
+// may not publish.
 func isOurs(owner string) bool {
 	owner = strings.TrimPrefix(owner, reservationPrefix)
 	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""

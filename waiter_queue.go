@@ -1,10 +1,11 @@
 package redlock
 
-// How a waiter enters the queues that the nodes keep, and leaves them (W2).
+// How a waiter enters the queues on the nodes, and leaves them (W2).
 
-// queueUp lets the next attempt enter this client among those who wait, on the node that is asked first: as one
-// that hears of its turn, or as one that polls. It is not entered while a subscription is only just being made,
-// nor where it could not use its turn.
+// queueUp has the next attempt enter this client in the queue of n, if n refuses it: as a waiter that gets messages, or
+// as one that polls. It does not enter the queue while the subscription to n is still being made, because a release
+// skips a waiter that does not listen. Nor does it while fewer nodes than a quorum answer, because it could not use
+// its turn.
 func (w *waiter) queueUp(c *Client, n *node) {
 	w.how.reservation, w.how.queueAt, w.polls = c.waiters.me, 0, false
 	if n == nil || w.cutOff {
@@ -28,13 +29,14 @@ func (w *waiter) queueUp(c *Client, n *node) {
 	}
 }
 
-// isDeafTo reports whether that node's messages are not to be expected: it refused, or time enough has passed.
+// isDeafTo reports whether to expect no messages from that node: it refused the subscription, or has had a NodeTimeout
+// to confirm it.
 func (w *waiter) isDeafTo(c *Client, n *node) bool {
 	return c.waiters.subscribers[n.index].isDeaf() || c.cfg.Clock.Now().Sub(w.since) >= c.cfg.NodeTimeout
 }
 
-// queueNode is one of these nodes at which this client can be entered, because it hears the node or is known not to: the
-// one that others would choose, if they can choose among them. It is nil if there is none.
+// queueNode is one of these nodes whose queue this client can enter: it has subscribed there, or is known to get no
+// messages. It is the node that others would choose too, if probeAmong can tell. It is nil if there is none.
 func (w *waiter) queueNode(c *Client, at nodeSet) *node {
 	if w.cutOff {
 		return nil
@@ -54,10 +56,10 @@ func (w *waiter) queueNode(c *Client, at nodeSet) *node {
 	return nil
 }
 
-// end leaves the queues. A key that is free because this waiter would have taken it, or that is kept for it, goes
-// to the next who waits.
+// end leaves the queues when Acquire returns. A key that is reserved for this waiter, or that is free because others
+// relied on this waiter, goes to the next waiter.
 func (w *waiter) end(c *Client) {
-	if w.inbox == nil && w.queuedAt|w.unannounced|w.reserved|w.how.queueAt == 0 { // as nearly always: it never waited
+	if w.inbox == nil && w.queuedAt|w.unannounced|w.reserved|w.how.queueAt == 0 { // it never waited: the usual case
 		return
 	}
 	var unused hints
@@ -68,7 +70,7 @@ func (w *waiter) end(c *Client) {
 	switch {
 	case w.won != nil:
 		nodes = w.leftovers(nodes, unused.reserved)
-	case unused.localRelease:
+	case unused.localRelease: // no other waiter got a message of that release, on any node
 		nodes = c.allNodes()
 	default:
 		nodes |= w.how.queueAt | w.unannounced | w.reserved
@@ -78,9 +80,12 @@ func (w *waiter) end(c *Client) {
 	}
 }
 
-// leftovers is what there is to be undone of this by the winner of a lock: at the nodes that granted it, nothing. One
-// that was outvoted may keep a key for this client, or have it in its queue, and its waiters would sleep until then:
-// a release there finds nothing that is its own, and tells nobody.
+// leftovers returns the nodes whose queues the winner of a lock still has to leave. A node that granted took the client
+// out of its queue if the attempt asked to be queued there, and the attempt used up its reservation. A node that was
+// outvoted may still have a reservation for this client, or have it in its queue. The waiters behind it would sleep on:
+// the lock's release finds nothing of its own on that node, so it sends them no message.
+//
+// queued is where the client may be in a queue. reserved is where a reservation came that no attempt has used.
 func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 	answers, _ := w.won.snapshot()
 	var granting, denying nodeSet
@@ -94,14 +99,14 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 	}
 	taken := w.reserved
 	if len(w.res.keys) == 1 {
-		taken &= denying // where the answer is on its way, that attempt takes over what is kept
+		taken &= denying // where no answer has come yet, the attempt takes the reserved key when it arrives
 	}
-	// Where the answer is on its way, it is mostly that this client was taken out. If not, its turn will come, and is
-	// passed on then (watch.told).
+	// A node of queueAt that has not answered yet will mostly grant, which takes the client out of the queue. If it
+	// does not, a reservation comes later, and waiters.received passes it on then.
 	return queued&^(w.how.queueAt&^denying) | (reserved|taken|w.unannounced&denying)&^granting
 }
 
-// recordQueues keeps what the round left behind on the nodes.
+// recordQueues notes what the round left behind on the nodes: where this client is queued, and where keys may be free.
 func (w *waiter) recordQueues(answers []answer, t tally, entered nodeSet) {
 	for i, a := range answers {
 		if entered.has(i) && a.denial != nil && a.denial.reason == held {
@@ -117,7 +122,7 @@ func (w *waiter) recordQueues(answers []answer, t tally, entered nodeSet) {
 	w.cutOff = !t.answered()
 	for i, a := range answers {
 		if a.vote != denied {
-			w.unannounced.add(i) // A5 has released what was granted, and told nobody
+			w.unannounced.add(i) // the release of A5 leaves the key free where no other waiter is queued
 		}
 	}
 }

@@ -8,59 +8,59 @@ import (
 	"time"
 )
 
-// A waiters hears of releases, from this process and over the subscribers, and tells those who wait. What it
-// hears are hints: losing all of them costs time, never safety (W2).
+// waiters gets hints of releases, from this process and from the subscribers, and puts them into the waiters' inboxes.
+// They are only hints: losing all of them costs time, never safety (W2).
 type waiters struct {
 	client      *Client
-	me          string // what a node's key holds that is kept for this client, and the end of its channel
+	me          string // the value of a key that is reserved for this client, and the end of its channel's name
 	subscribers []*subscriber
-	listening   atomic.Int32  // ears, so that a release without any costs next to nothing
+	listening   atomic.Int32  // the number of inboxes; without any, a release takes no mutex
 	mute        atomic.Uint64 // a nodeSet: where this client may not publish
 
-	mu         sync.Mutex // guards the rest and what the ears heard; no call-back under it
+	mu         sync.Mutex // guards the rest and the inboxes' hints; no call-back under it
 	keys       map[string]*keyState
-	subscribed nodeSet // nodes that send their messages here
-	quietSince Instant // when the last ear left
-	pruneAt    int     // how many keys there are when those that are old are next looked for
-	prunedAt   Instant // when that was done last
+	subscribed nodeSet // nodes whose subscription is confirmed
+	quietSince Instant // when the last inbox was removed
+	pruneAt    int     // at how many keys contend next drops the old ones
+	prunedAt   Instant // when that was last done
 }
 
-// A keyState is one key that somebody here waits for, or that was contended a short while ago.
+// A keyState is a key that somebody here waits for, or that was contended a short while ago.
 type keyState struct {
 	ears       []*inbox
-	contended  Instant // when it was last seen to be
-	handedOver int     // releases in a row that were kept in this process
+	contended  Instant // when that was last seen
+	handedOver int     // releases in a row that went to a waiter of this process
 }
 
-// An inbox is one waiter's. It hears of all keys of its lock.
+// An inbox collects the hints for one waiter, of all keys of its lock.
 type inbox struct {
 	keys   []any
-	signal chan struct{} // capacity 1: something was heard, or a subscription stands
+	signal chan struct{} // capacity 1: there are hints, or a subscription has changed
 	hints  hints
 }
 
-// Heard is what an ear hints since it was last asked.
+// hints are what came into an inbox since it was last drained.
 type hints struct {
-	reserved     nodeSet // nodes that keep a key for this client
-	localRelease bool    // this process has released one
-	poll         bool    // a key is kept for one who polls, for a while: if it has gone, nobody will tell
-	resubscribed nodeSet // nodes that send their messages here as of now, or no longer: what they sent may be lost
+	reserved     nodeSet // nodes that reserved a key for this client
+	localRelease bool    // this process has released a key
+	poll         bool    // a key is reserved for another client, which polls: if that one is dead, no message follows
+	resubscribed nodeSet // nodes whose subscription was made or has ended: messages may have been lost
 }
 
 const (
-	// reservationPrefix begins what a node's key holds while it is kept for a client; see scripts/release.lua.
+	// reservationPrefix begins the value of a key that is reserved for a client; see scripts/release.lua.
 	reservationPrefix = "next:"
-	// channelPrefix is followed by what a key holds when it is kept for the client.
+	// channelPrefix begins the name of a client's channel. The value of a key that is reserved for the client follows.
 	channelPrefix = "redlock:released:"
-	// reservationTime is how long a node keeps a key for who waits: it has to hear of it and to ask.
+	// reservationTime is how long a node reserves a key: the waiter must get the message, and its acquire must arrive.
 	reservationTime = 100 * time.Millisecond
-	// lingering keeps the subscriptions after the last waiter left: there will be others.
+	// lingering is how long the subscriptions stay after the last waiter has left: others often follow.
 	lingering = 10 * time.Second
-	// contendedTime is how long a lock counts as contended after it was seen to be.
+	// contendedTime is how long a lock counts as contended after it was last seen to be.
 	contendedTime = time.Second
-	// minPruned is from how many keys on those that are old are looked for, at each doubling.
+	// minPruned is the number of keys at which old ones are first dropped, and then at each doubling.
 	minPruned = 1024
-	// maxHandedOver is how often in a row a lock goes to the next in this process while other processes wait.
+	// maxHandedOver is how many times in a row a release may hand the lock to a waiter of this process.
 	maxHandedOver = 8
 )
 
@@ -73,7 +73,7 @@ func (w *waiters) init(c *Client) {
 	}
 }
 
-// wait returns when no subscriber runs any more. The client is ending.
+// wait returns when no subscriber runs any more. It is called when the client is ending.
 func (w *waiters) wait() {
 	for _, s := range w.subscribers {
 		s.goroutines.Wait()
@@ -90,38 +90,38 @@ func (w *waiters) key(key any) *keyState {
 	return k
 }
 
-// listen hears of the keys of a lock until forget.
+// listen makes an inbox for the keys of a lock, and starts the subscribers. The inbox gets hints until remove.
 func (w *waiters) listen(res *resource) *inbox {
-	e := &inbox{signal: make(chan struct{}, 1), keys: res.keys}
+	box := &inbox{signal: make(chan struct{}, 1), keys: res.keys}
 	w.listening.Add(1)
 	w.mu.Lock()
 	for _, key := range res.keys {
 		k := w.key(key)
-		k.ears = append(k.ears, e)
+		k.ears = append(k.ears, box)
 	}
 	w.mu.Unlock()
 	for _, s := range w.subscribers {
 		s.want()
 	}
-	return e
+	return box
 }
 
-// remove ends listening, and returns what was heard and not used.
-func (w *waiters) remove(e *inbox) hints {
+// remove takes the inbox out, and returns the hints that were not used.
+func (w *waiters) remove(box *inbox) hints {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range e.keys {
+	for _, key := range box.keys {
 		if k := w.keys[key.(string)]; k != nil {
-			k.ears = slices.DeleteFunc(k.ears, func(other *inbox) bool { return other == e })
+			k.ears = slices.DeleteFunc(k.ears, func(other *inbox) bool { return other == box })
 		}
 	}
 	if w.listening.Add(-1) == 0 {
 		w.quietSince = w.client.cfg.Clock.Now()
 	}
-	return e.hints
+	return box.hints
 }
 
-// contend notes that others want the lock too, or had it.
+// contend notes that the lock is contended: others want it too, or held it.
 func (w *waiters) contend(res *resource) {
 	now := w.client.cfg.Clock.Now()
 	w.mu.Lock()
@@ -134,7 +134,7 @@ func (w *waiters) contend(res *resource) {
 	}
 }
 
-// prune drops what nobody waits for and was not contended lately. w.mu is held.
+// prune drops the keys that nobody waits for and that were not contended lately. w.mu is held.
 func (w *waiters) prune(now Instant) {
 	for key, k := range w.keys {
 		if len(k.ears) == 0 && now.Sub(k.contended) > contendedTime {
@@ -144,7 +144,7 @@ func (w *waiters) prune(now Instant) {
 	w.pruneAt, w.prunedAt = max(minPruned, 2*len(w.keys)), now
 }
 
-// isContended reports whether somebody wanted the lock, or had it, a short while ago.
+// isContended reports whether the lock was contended within the last contendedTime.
 func (w *waiters) isContended(res *resource) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +160,8 @@ func (w *waiters) isContended(res *resource) bool {
 	return false
 }
 
-// handsOver reports whether a release may go to who waits in this process, before others.
+// handsOver reports whether a release may hand the lock to a waiter of this process: each key has one, and none was
+// handed over too often in a row. It counts the hand-over.
 func (w *waiters) handsOver(res *resource) bool {
 	if w.listening.Load() == 0 {
 		return false
@@ -180,25 +181,26 @@ func (w *waiters) handsOver(res *resource) bool {
 	return true
 }
 
-// released tells this process's waiters that the release was sent to all nodes, and that nobody else was told. What
-// they send now follows it on the same connections, so they need not wait for any node's word. A waiter that gives
-// up instead tells the others (see waiting.end); if there is none any more, that is done here.
+// released tells this process's waiters that a release was sent to all nodes. It either reserved the key for nobody
+// (W1), or has only shortened the key's time (H2). What the waiters send now follows it on the same connections, so
+// they need not wait for any node's answer. A waiter that gives up instead passes the keys on (waiter.end). If no
+// waiter is left here, released itself passes them on.
 func (w *waiters) released(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range res.keys {
 		if k := w.keys[key.(string)]; k != nil {
-			for _, e := range k.ears {
-				e.hints.localRelease = true
-				e.wakeUp()
+			for _, box := range k.ears {
+				box.hints.localRelease = true
+				box.wakeUp()
 			}
 		}
 	}
 	w.leaveLocked(res.keys, w.client.allNodes(), nil)
 }
 
-// confirm notes that a node sends its messages here, or no longer does. At either moment some may have been lost, and
-// a node that has died tells nothing more: its waiters ask, and enter another's queue.
+// confirm notes that the subscription to a node was confirmed, or has ended. In both cases messages may have been lost,
+// and a node that has died sends no more. So the waiters ask again, and may enter another node's queue.
 func (w *waiters) confirm(node int, subscribed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,20 +212,20 @@ func (w *waiters) confirm(node int, subscribed bool) {
 		return // there was no subscription
 	}
 	for _, k := range w.keys {
-		for _, e := range k.ears {
-			e.hints.resubscribed.add(node)
-			e.wakeUp()
+		for _, box := range k.ears {
+			box.hints.resubscribed.add(node)
+			box.wakeUp()
 		}
 	}
 }
 
-// wakeAll has all waiters look at how they wait.
+// wakeAll wakes all waiters, so that each decides anew how it waits.
 func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
-		for _, e := range k.ears {
-			e.wakeUp()
+		for _, box := range k.ears {
+			box.wakeUp()
 		}
 	}
 }
@@ -237,8 +239,8 @@ func (w *waiters) setMute(node int, mute bool) {
 	}
 }
 
-// ownerToken is a new token. It is in capitals where this client's releases can be told to nobody: whoever meets it
-// polls.
+// ownerToken makes a new owner token. It is in capital letters if this client may not publish on some node: a waiter
+// that finds such an owner polls.
 func (w *waiters) ownerToken() string {
 	token := newToken()
 	if w.mute.Load() != 0 {
@@ -247,10 +249,10 @@ func (w *waiters) ownerToken() string {
 	return token
 }
 
-// refusal is why the waiters of that node poll, with the remedy; nil if they need not, or nobody has waited lately.
+// refusal is why the waiters of that node poll, with the remedy; nil if there is no reason, or nobody waited lately.
 func (w *waiters) refusal(node int) error { return w.subscribers[node].refusal() }
 
-// wanted reports whether messages are: somebody waits, or did a short while ago.
+// wanted reports whether the subscriptions are still wanted: somebody waits, or did within lingering. It also prunes.
 func (w *waiters) wanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,25 +263,25 @@ func (w *waiters) wanted() bool {
 	return w.listening.Load() > 0 || now.Sub(w.quietSince) <= lingering
 }
 
-// subscribedTo is which of the nodes send their messages here.
+// subscribedTo is those of the nodes whose subscription is confirmed.
 func (w *waiters) subscribedTo(nodes nodeSet) nodeSet {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return nodes & w.subscribed
 }
 
-// drain returns what the ear heard since it was last asked.
-func (w *waiters) drain(e *inbox) hints {
+// drain takes the hints out of the inbox.
+func (w *waiters) drain(box *inbox) hints {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := e.hints
-	e.hints = hints{}
+	h := box.hints
+	box.hints = hints{}
 	return h
 }
 
-func (e *inbox) wakeUp() {
+func (box *inbox) wakeUp() {
 	select {
-	case e.signal <- struct{}{}:
+	case box.signal <- struct{}{}:
 	default:
 	}
 }

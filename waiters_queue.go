@@ -5,23 +5,24 @@ import (
 	"strings"
 )
 
-// leave takes this client out of the queues of these keys on these nodes. What they keep for it is passed on, and
-// what is free there goes to the next who waits. A key that others here wait for, beside the ear, is left out: they
-// are entered by the same name, and have heard the same.
-func (w *waiters) leave(keys []any, nodes nodeSet, but *inbox) {
+// leave takes this client out of the queues of these keys on these nodes. A key that is reserved for it, or that is
+// free, goes to the next waiter. A key that other waiters of this process want, besides the owner of this inbox, is
+// left out: all of them are queued under the same client id, and have got the same hints.
+func (w *waiters) leave(keys []any, nodes nodeSet, except *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leaveLocked(keys, nodes, but)
+	w.leaveLocked(keys, nodes, except)
 }
 
-// leaveLocked sends under w.mu, which is held: whoever begins to wait hereafter is entered hereafter.
-func (w *waiters) leaveLocked(keys []any, nodes nodeSet, but *inbox) {
+// leaveLocked sends while w.mu is held. So a waiter that begins later also enters the queue later, and this cannot take
+// it out.
+func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox) {
 	if nodes == 0 || w.client.protocol.omits(queuesLeft) {
 		return
 	}
 	unwanted := make([]any, 0, len(keys))
 	for _, key := range keys {
-		if !w.keys[key.(string)].wantedBeside(but) {
+		if !w.keys[key.(string)].wantedBeside(except) {
 			unwanted = append(unwanted, key)
 		}
 	}
@@ -37,44 +38,46 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, but *inbox) {
 	}
 }
 
-// wantedBeside reports whether another ear than this one hears of the key.
-func (k *keyState) wantedBeside(e *inbox) bool {
+// wantedBeside reports whether the key has an inbox other than this one.
+func (k *keyState) wantedBeside(box *inbox) bool {
 	if k == nil {
 		return false
 	}
-	return slices.ContainsFunc(k.ears, func(other *inbox) bool { return other != e })
+	return slices.ContainsFunc(k.ears, func(other *inbox) bool { return other != box })
 }
 
-// passOn gives up what these nodes keep for this client, where nobody here wants it beside the ear.
-func (w *waiters) passOn(keys []any, nodes nodeSet, but *inbox) {
+// passOn releases the keys that these nodes reserved for this client, so that each goes to the next waiter. It leaves
+// out a key that other waiters of this process want, besides the owner of this inbox.
+func (w *waiters) passOn(keys []any, nodes nodeSet, except *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range keys {
-		if nodes != 0 && !w.keys[key.(string)].wantedBeside(but) {
+		if nodes != 0 && !w.keys[key.(string)].wantedBeside(except) {
 			w.client.releaseAt([]any{key}, w.me, nodes, reservationTime)
 		}
 	}
 }
 
-// received passes on that the node keeps the key for this client, or for another who polls.
+// received handles a message: the node reserved a key for this client, or for another client that polls. If nobody here
+// waits for the key any more, it goes to the next waiter.
 func (w *waiters) received(message string, node int) {
-	if message == "" { // our own, of mayPublish
+	if message == "" { // our own, sent to learn whether we may publish
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if k := w.keys[message]; k != nil && len(k.ears) > 0 {
-		for _, e := range k.ears {
-			e.hints.reserved.add(node)
-			e.wakeUp()
+		for _, box := range k.ears {
+			box.hints.reserved.add(node)
+			box.wakeUp()
 		}
 		return
 	}
 	if key, ok := reservedForAnother(message); ok {
 		if k := w.keys[key]; k != nil {
-			for _, e := range k.ears {
-				e.hints.poll = true
-				e.wakeUp()
+			for _, box := range k.ears {
+				box.hints.poll = true
+				box.wakeUp()
 			}
 		}
 		return
