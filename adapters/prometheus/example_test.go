@@ -16,7 +16,7 @@ func Example() {
 	prometheus.MustRegister(metrics)
 	client, err := redlock.New(redlock.Config{
 		Nodes: redlock.Nodes("10.0.0.1", "10.0.1.1", "10.0.2.1"),
-		Hooks: metrics.Hooks(redlock.Hooks{}), // or hooks of your own, which are called too
+		Hooks: metrics.Hooks(redlock.Hooks{}), // or your own hooks, which are called too
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,4 @@
-// Package redlockprom tells Prometheus what a redlock client does, and how its nodes are.
+// Package redlockprom exports metrics of redlock clients and their nodes to Prometheus.
 //
 //	metrics := redlockprom.New()
 //	client, err := redlock.New(redlock.Config{Nodes: nodes, Hooks: metrics.Hooks(redlock.Hooks{})})
@@ -6,7 +6,7 @@
 //	metrics.Watch(client)
 //	prometheus.MustRegister(metrics)
 //
-// Lock names are no labels: there may be any number of them. Times are in seconds.
+// Lock names are not labels, because there may be any number of them. Times are in seconds.
 package redlockprom
 
 import (
@@ -22,20 +22,20 @@ import (
 
 // Metrics is a [prometheus.Collector]. Register it once. It is safe for concurrent use.
 //
-//	redlock_acquired_total                 leases that were won
-//	redlock_acquire_seconds                histogram: from the call to the lease
-//	redlock_attempts_total                 rounds that these took; more than one each is contention
-//	redlock_refused_total{reason}          attempts that failed: held, or no_quorum, for which page someone
+//	redlock_acquired_total                 leases that were acquired
+//	redlock_acquire_seconds                histogram: from the call of Acquire to the lease
+//	redlock_attempts_total                 rounds for these leases; more than one per lease means contention
+//	redlock_refused_total{reason}          attempts that failed: held, or no_quorum (alert on it)
 //	redlock_extended_total                 renewals
-//	redlock_extend_seconds                 histogram: the round of a renewal
-//	redlock_extend_failed_total            renewals that found no quorum, and are tried again
-//	redlock_released_total{result}         ok, lost, no_quorum (it expires by itself), or interrupted
-//	redlock_lost_total                     leases that ended before they were released: look at each
+//	redlock_extend_seconds                 histogram: length of a renewal round
+//	redlock_extend_failed_total            renewals without a quorum; they are tried again
+//	redlock_released_total{result}         releases: ok, lost, no_quorum (the lock expires by itself), or interrupted
+//	redlock_lost_total                     leases that ended before they were released; investigate each one
 //	redlock_node_up{node}                  1: connected
-//	redlock_node_votes{node}               1: its vote counts; 0 on as many nodes as you can stand: page someone
-//	redlock_node_round_trip_seconds{node}  of one request
-//	redlock_node_clock_offset_seconds{node}  how far its clock is ahead of the nodes' median
-//	redlock_node_quarantine_seconds{node}  how long it does not grant yet
+//	redlock_node_votes{node}               1: it votes; alert if no further node may fail
+//	redlock_node_round_trip_seconds{node}  time of one request
+//	redlock_node_clock_offset_seconds{node}  how far its clock is ahead of the median of the nodes' clocks
+//	redlock_node_quarantine_seconds{node}  how long its quarantine will last; 0: none
 type Metrics struct {
 	acquired, attempts, extended, extendFailed, lost prometheus.Counter
 	acquireTime, extendTime                          prometheus.Histogram
@@ -49,7 +49,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// New makes metrics of no client yet.
+// New makes metrics. Add clients with Hooks and Watch.
 func New() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "redlock", Name: name, Help: help})
@@ -65,27 +65,27 @@ func New() *Metrics {
 		return prometheus.NewDesc("redlock_node_"+name, help, []string{"node"}, nil)
 	}
 	return &Metrics{
-		acquired:     counter("acquired_total", "Leases that were won."),
-		attempts:     counter("attempts_total", "Rounds that won leases took."),
+		acquired:     counter("acquired_total", "Leases that were acquired."),
+		attempts:     counter("attempts_total", "Rounds for the leases that were acquired."),
 		acquireTime:  histogram("acquire_seconds", "Time from the call of Acquire to the lease.", 250e-6, 18),
 		refused:      counters("refused_total", "reason", "Attempts to acquire that failed: held by another, or no quorum of nodes."),
 		extended:     counter("extended_total", "Renewals."),
-		extendTime:   histogram("extend_seconds", "Time of the round of a renewal.", 250e-6, 12),
-		extendFailed: counter("extend_failed_total", "Renewals that found no quorum, and are tried again."),
+		extendTime:   histogram("extend_seconds", "Length of a renewal round.", 250e-6, 12),
+		extendFailed: counter("extend_failed_total", "Renewals without a quorum. They are tried again."),
 		released:     counters("released_total", "result", "Releases: ok, lost, no_quorum or interrupted."),
 		lost:         counter("lost_total", "Leases that ended before they were released."),
 		up:           node("up", "1 if the node is connected."),
-		votes:        node("votes", "1 if the node's vote counts."),
+		votes:        node("votes", "1 if the node votes."),
 		roundTrip:    node("round_trip_seconds", "Time of one request to the node."),
-		clockOffset:  node("clock_offset_seconds", "How far the node's clock is ahead of the nodes' median."),
-		quarantine:   node("quarantine_seconds", "How long the node does not grant yet."),
+		clockOffset:  node("clock_offset_seconds", "How far the node's clock is ahead of the median of the nodes' clocks."),
+		quarantine:   node("quarantine_seconds", "How long the node's quarantine will last; 0 if it is in none."),
 		timeout:      time.Second,
 	}
 }
 
-// Hooks are for the configuration of a client. The hooks of others are called too, each after ours.
+// Hooks returns hooks for the configuration of a client. Each calls the matching hook of others afterwards.
 func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
-	hooks := others // those of which we have none stay
+	hooks := others // hooks that are not set below stay
 	hooks.Acquired = func(l redlock.LeaseInfo, waited time.Duration, attempts int) {
 		m.acquired.Inc()
 		m.attempts.Add(float64(attempts))
@@ -128,7 +128,7 @@ func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
 	return hooks
 }
 
-// reason is a label: one of a few.
+// reason is the value of a label. There are only a few.
 func reason(err error) string {
 	switch {
 	case err == nil:
@@ -144,8 +144,8 @@ func reason(err error) string {
 	}
 }
 
-// Watch adds the nodes of a client: each scrape asks them how they are, for a second at most. Two clients that are
-// watched must have no node's name in common, so that of several clients of the same nodes one is enough.
+// Watch adds the nodes of a client. Each scrape asks them for their status and takes at most a second. Two watched
+// clients must not share the name of a node; watch only one of several clients of the same nodes.
 func (m *Metrics) Watch(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -32,12 +32,12 @@ func TestWhatAClientDoesIsCounted(t *testing.T) {
 	defer cancel()
 	require.NoError(t, client.Enroll(ctx))
 	metrics.Watch(client)
-	registry := prometheus.NewPedanticRegistry() // which checks what is collected against what was described
+	registry := prometheus.NewPedanticRegistry() // it compares collected metrics with their descriptions
 	require.NoError(t, registry.Register(metrics))
 
 	lease, err := client.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // one that took longer than the time since the last gives nothing new, and is not told
+	require.Eventually(t, func() bool { // a renewal that takes longer than the time since the last one is not reported
 		return lease.Extend(ctx) == nil && value(t, registry, "redlock_extended_total", "") > 0
 	}, 5*time.Second, time.Millisecond)
 	_, err = client.Mutex("x").TryAcquire(ctx)
@@ -80,7 +80,7 @@ redlock_refused_total{reason="no_quorum"} 1
 	}, 5*time.Second, time.Millisecond)
 }
 
-// value is that of a counter or gauge, or how often a histogram observed; of this node, where one is given.
+// value returns the value of a counter or gauge, or the count of a histogram; for this node, if one is given.
 func value(t *testing.T, registry *prometheus.Registry, name, node string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -112,6 +112,6 @@ func TestALossIsCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, client.ForceRelease(t.Context(), "x"))
 	require.ErrorIs(t, lease.Extend(t.Context()), redlock.ErrLost)
-	require.NoError(t, client.Close()) // which waits until the hooks were called
+	require.NoError(t, client.Close()) // it waits until the hooks were called
 	require.Equal(t, 1.0, value(t, registry, "redlock_lost_total", ""))
 }
