@@ -65,8 +65,8 @@ func New() *Metrics {
 		return prometheus.NewDesc("redlock_node_"+name, help, []string{"node"}, nil)
 	}
 	return &Metrics{
-		acquired:     counter("acquired_total", "Leases that were acquired."),
-		attempts:     counter("attempts_total", "Rounds for the leases that were acquired."),
+		acquired:     counter("acquired_total", "Leases that were won."),
+		attempts:     counter("attempts_total", "Rounds for the leases that were won."),
 		acquireTime:  histogram("acquire_seconds", "Time from the call of Acquire to the lease.", 250e-6, 18),
 		refused:      counters("refused_total", "reason", "Attempts to acquire that failed: held by another, or no quorum of nodes."),
 		extended:     counter("extended_total", "Renewals."),
