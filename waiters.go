@@ -27,7 +27,7 @@ type waiters struct {
 
 // A keyState is a key that somebody here waits for, or that was contended a short while ago.
 type keyState struct {
-	ears       []*inbox
+	inboxes    []*inbox
 	contended  Instant // when that was last seen
 	handedOver int     // releases in a row that went to a waiter of this process
 }
@@ -97,7 +97,7 @@ func (w *waiters) listen(res *resource) *inbox {
 	w.mu.Lock()
 	for _, key := range res.keys {
 		k := w.key(key)
-		k.ears = append(k.ears, box)
+		k.inboxes = append(k.inboxes, box)
 	}
 	w.mu.Unlock()
 	for _, s := range w.subscribers {
@@ -112,7 +112,7 @@ func (w *waiters) remove(box *inbox) hints {
 	defer w.mu.Unlock()
 	for _, key := range box.keys {
 		if k := w.keys[key.(string)]; k != nil {
-			k.ears = slices.DeleteFunc(k.ears, func(other *inbox) bool { return other == box })
+			k.inboxes = slices.DeleteFunc(k.inboxes, func(other *inbox) bool { return other == box })
 		}
 	}
 	if w.listening.Add(-1) == 0 {
@@ -137,7 +137,7 @@ func (w *waiters) contend(res *resource) {
 // prune drops the keys that nobody waits for and that were not contended lately. w.mu is held.
 func (w *waiters) prune(now Instant) {
 	for key, k := range w.keys {
-		if len(k.ears) == 0 && now.Sub(k.contended) > contendedTime {
+		if len(k.inboxes) == 0 && now.Sub(k.contended) > contendedTime {
 			delete(w.keys, key)
 		}
 	}
@@ -170,7 +170,7 @@ func (w *waiters) handsOver(res *resource) bool {
 	defer w.mu.Unlock()
 	for _, key := range res.keys {
 		k := w.keys[key.(string)]
-		if k == nil || len(k.ears) == 0 {
+		if k == nil || len(k.inboxes) == 0 {
 			return false
 		}
 		if k.handedOver++; k.handedOver > maxHandedOver {
@@ -190,7 +190,7 @@ func (w *waiters) released(res *resource) {
 	defer w.mu.Unlock()
 	for _, key := range res.keys {
 		if k := w.keys[key.(string)]; k != nil {
-			for _, box := range k.ears {
+			for _, box := range k.inboxes {
 				box.hints.localRelease = true
 				box.wakeUp()
 			}
@@ -212,7 +212,7 @@ func (w *waiters) confirm(node int, subscribed bool) {
 		return // there was no subscription
 	}
 	for _, k := range w.keys {
-		for _, box := range k.ears {
+		for _, box := range k.inboxes {
 			box.hints.resubscribed.add(node)
 			box.wakeUp()
 		}
@@ -224,7 +224,7 @@ func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
-		for _, box := range k.ears {
+		for _, box := range k.inboxes {
 			box.wakeUp()
 		}
 	}

@@ -43,7 +43,7 @@ func (k *keyState) wantedBeside(box *inbox) bool {
 	if k == nil {
 		return false
 	}
-	return slices.ContainsFunc(k.ears, func(other *inbox) bool { return other != box })
+	return slices.ContainsFunc(k.inboxes, func(other *inbox) bool { return other != box })
 }
 
 // passOn releases the keys that these nodes reserved for this client, so that each goes to the next waiter. It leaves
@@ -66,8 +66,8 @@ func (w *waiters) received(message string, node int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k := w.keys[message]; k != nil && len(k.ears) > 0 {
-		for _, box := range k.ears {
+	if k := w.keys[message]; k != nil && len(k.inboxes) > 0 {
+		for _, box := range k.inboxes {
 			box.hints.reserved.add(node)
 			box.wakeUp()
 		}
@@ -75,7 +75,7 @@ func (w *waiters) received(message string, node int) {
 	}
 	if key, ok := reservedForAnother(message); ok {
 		if k := w.keys[key]; k != nil {
-			for _, box := range k.ears {
+			for _, box := range k.inboxes {
 				box.hints.poll = true
 				box.wakeUp()
 			}

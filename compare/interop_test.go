@@ -83,7 +83,7 @@ func TestExclusionHoldsBothWaysUnderContention(t *testing.T) {
 					if !errors.Is(err, context.DeadlineExceeded) {
 						assert.NoError(t, err)
 					}
-					time.Sleep(time.Millisecond) // leaves the polling side a chance
+					time.Sleep(time.Millisecond) // gives the polling side a chance
 				}
 			})
 		}

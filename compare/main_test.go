@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// twoRounds are of two subjects, of which one failed in the second round.
+// twoRounds has two subjects, one of which failed in the second round.
 func twoRounds() *report {
 	w := distinct("16 goroutines", measure.TCP, 16, measure.AllWell).headed(headline{uncontended, "cycles/s", measure.Rate})
 	r := &report{Rounds: 2, Redis: "7.0.15", Versions: map[string]string{}}
@@ -50,9 +50,15 @@ func TestTextShowsMediansSpreadRatioAndFailures(t *testing.T) {
 
 func TestMarkdownGoesBetweenTheMarksAndNowhereElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "README.md")
+<<<<<<< HEAD
 	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+tablesMarks.begin+"\nformer\n"+tablesMarks.end+"\nrest\n"), 0o600))
 	for range 2 { // the second time finds what the first wrote
 		require.NoError(t, writeMarkdown(path, tablesMarks, twoRounds().markdown()))
+=======
+	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+beginMark+"\nformer\n"+endMark+"\nrest\n"), 0o600))
+	for range 2 { // the second time replaces the tables of the first
+		require.NoError(t, writeMarkdown(path, twoRounds().markdown()))
+>>>>>>> chaos
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -166,7 +172,7 @@ func TestAnInterruptedRunEndsItsServersAndSaysSo(t *testing.T) {
 	fleettest.Require(t, fleet.Process)
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
-	log := writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil }) // with the first sample
+	log := writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil }) // at the first sample
 	assert.Equal(t, 130, execute(ctx, []string{"--seconds", "0.05", "--only", "^1 goroutine: "}, &out, log))
 	assert.Empty(t, out.String())
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 )
 
-// A workload is one thing that the subjects are put to.
+// A workload is one kind of load that the subjects are measured under.
 type workload struct {
 	name      string
 	transport measure.Transport
-	handover  bool // else: load
+	handover  bool // otherwise load is used
 	load      measure.Load
-	subjects  []string // nil: all that can bear it
+	subjects  []string // nil: all that support it
 	columns   []measure.Metric
-	headline  []headline // what of it goes into the Markdown tables
+	headline  []headline // its columns in the Markdown tables
 }
 
 // A headline is a column of the Markdown table of that number.
@@ -25,7 +25,7 @@ type headline struct {
 	metric measure.Metric
 }
 
-// main is what the ratio is taken of.
+// main is the metric for the ratio to the baseline.
 func (w workload) main() measure.Metric {
 	if w.handover {
 		return measure.Full
@@ -57,7 +57,7 @@ var (
 	handoverColumns = []measure.Metric{measure.RTT, measure.Full, measure.FullRTT, measure.Handover, measure.HandoverRTT}
 )
 
-// some are the subjects of the workloads in which the variants of one library differ little.
+// some are the subjects of workloads in which the variants of a library differ little.
 var some = []string{"redlock", "redsync redigo", "redsync redigo FailFast", "redsync rueidis",
 	"rueidislock (one server)", "bsm/redislock (one server)", "limit"}
 
@@ -128,15 +128,20 @@ func fullPlan() []workload {
 			headline{contended, "wait p99", measure.WaitP99},
 			headline{contended, "longest", measure.WaitMax}),
 		{name: "hand-over between two clients", transport: measure.TCP, handover: true, subjects: some, columns: handoverColumns,
+<<<<<<< HEAD
 			headline: []headline{{contended, "hand-over", measure.Full}, {summary, "hand-over to a waiter", measure.Full}}},
 		// On loopback a round trip is so short that all is in the scheduling of processes; this one counts messages.
+=======
+			headline: []headline{{contended, "hand-over", measure.Full}}},
+		// On loopback a round trip is so short that only the scheduling of processes matters. This one counts messages.
+>>>>>>> chaos
 		{name: "hand-over, proxy, all servers delayed", transport: measure.Links, handover: true, subjects: some,
 			columns: handoverColumns, load: measure.Load{Fault: measure.AllSlower},
 			headline: []headline{{contended, "the same with servers farther away, in round trips", measure.FullRTT}}},
 	}
 }
 
-// quickPlan is a selection for a minute and a half.
+// quickPlan is a selection that takes a minute and a half.
 func quickPlan() (plan []workload) {
 	for _, w := range fullPlan() {
 		if subjects, ok := quickSubjectsOf[w.name]; ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 )
 
-// A report is all that a run found.
+// A report is all results of a run.
 type report struct {
 	Date     string            `json:"date"`
 	Machine  string            `json:"machine"`
@@ -28,7 +28,7 @@ type report struct {
 type result struct {
 	Workload string                           `json:"workload"`
 	Subject  string                           `json:"subject"`
-	Samples  []measure.Sample                 `json:"samples"` // one a round; null where it failed
+	Samples  []measure.Sample                 `json:"samples"` // one per round; null if it failed
 	Errors   []string                         `json:"errors,omitempty"`
 	Summary  map[measure.Metric]stats.Summary `json:"summary"`
 	Ratio    *stats.Summary                   `json:"ratio,omitempty"` // how many times better than the baseline
@@ -56,7 +56,7 @@ func newReport(rounds int, each time.Duration) *report {
 	return r
 }
 
-// find returns the result, a new one if there is none yet.
+// find returns the result. It adds a new one if there is none.
 func (r *report) find(w workload, s string) *result {
 	for _, res := range r.Results {
 		if res.Workload == w.name && res.Subject == s {
@@ -68,7 +68,7 @@ func (r *report) find(w workload, s string) *result {
 	return res
 }
 
-// values are a metric's by round, NaN where there is none.
+// values returns the values of a metric by round, NaN where there is none.
 func (r *result) values(m measure.Metric) []float64 {
 	values := make([]float64, len(r.Samples))
 	for i, sample := range r.Samples {
@@ -81,7 +81,7 @@ func (r *result) values(m measure.Metric) []float64 {
 	return values
 }
 
-// conclude sums up the rounds.
+// conclude summarizes the rounds.
 func (r *report) conclude() {
 	for _, res := range r.Results {
 		res.Summary = map[measure.Metric]stats.Summary{}
@@ -93,7 +93,7 @@ func (r *report) conclude() {
 	}
 	for _, res := range r.Results {
 		if res.workload.load.Fault == measure.Stopped {
-			continue // the baseline stands still, and nothing is many times that
+			continue // the baseline makes no progress, so there is no ratio
 		}
 		main := res.workload.main()
 		for _, base := range r.Results {
@@ -101,7 +101,7 @@ func (r *report) conclude() {
 				continue
 			}
 			above, below := res.values(main), base.values(main)
-			if res.workload.handover { // the shorter the better
+			if res.workload.handover { // shorter is better
 				above, below = below, above
 			}
 			if ratio := stats.Summarize(stats.Ratios(above, below)); ratio.Rounds > 0 {
@@ -111,7 +111,7 @@ func (r *report) conclude() {
 	}
 }
 
-// failed says whether any measurement failed.
+// failed reports whether any measurement failed.
 func (r *report) failed() bool {
 	for _, res := range r.Results {
 		if len(res.Errors) > 0 {
@@ -121,7 +121,7 @@ func (r *report) failed() bool {
 	return false
 }
 
-// of are the results of one workload, in their order.
+// of returns the results of one workload, in order.
 func (r *report) of(workload string) (results []*result) {
 	for _, res := range r.Results {
 		if res.Workload == workload {

@@ -12,18 +12,18 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 )
 
-// A runner measures, and says on log how far it is.
+// A runner measures, and logs its progress.
 type runner struct {
 	each   time.Duration // of one measurement
 	rounds int
-	only   *regexp.Regexp // of "workload: subject"; nil: all
+	only   *regexp.Regexp // for "workload: subject"; nil: all
 	log    io.Writer
 
 	servers map[measure.Transport]*measure.Servers
-	serial  int // of measurements: no two share a name of a lock
+	serial  int // number of the measurement, so that no two share a lock name
 }
 
-// at returns the servers of that transport, started at the first need.
+// at returns the servers for the transport. It starts them at the first call.
 func (r *runner) at(ctx context.Context, t measure.Transport) (*measure.Servers, error) {
 	if s := r.servers[t]; s != nil {
 		return s, nil
@@ -54,7 +54,7 @@ func (r *runner) setting(s *measure.Servers) measure.Setting {
 	return measure.Setting{Servers: s, Time: r.each, Prefix: fmt.Sprintf("c%04d", r.serial)}
 }
 
-// wanted are the subjects of the workload.
+// wanted returns the subjects of the workload.
 func (r *runner) wanted(w workload) (subjects []subject.Subject) {
 	for _, s := range subject.All() {
 		if w.takes(s) && (r.only == nil || r.only.MatchString(w.name+": "+s.Name)) {
@@ -64,8 +64,8 @@ func (r *runner) wanted(w workload) (subjects []subject.Subject) {
 	return subjects
 }
 
-// run goes through the whole plan in each round, and not through all rounds of a subject at once: what slows
-// the machine down for a while then hurts all of them alike. In each round another subject is the first.
+// run goes through the whole plan in each round, instead of measuring all rounds of a subject at once. So a machine
+// that is slow for a while affects all subjects. Each round begins with another subject.
 func (r *runner) run(ctx context.Context, plan []workload) (*report, error) {
 	rep := newReport(r.rounds, r.each)
 	for _, w := range plan {
@@ -88,8 +88,8 @@ func (r *runner) run(ctx context.Context, plan []workload) (*report, error) {
 	return rep, nil
 }
 
-// measure takes one sample. That a subject fails is part of the report; only what makes it senseless to go on
-// is an error.
+// measure takes one sample. The failure of a subject is part of the report. An error means that continuing makes no
+// sense.
 func (r *runner) measure(ctx context.Context, round int, w workload, s subject.Subject, rep *report) error {
 	servers, err := r.at(ctx, w.transport)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *runner) measure(ctx context.Context, round int, w workload, s subject.S
 	set := r.setting(servers)
 	var sample measure.Sample
 	if w.handover {
-		set.Time *= 2 // a poller takes a tenth of a second for each
+		set.Time *= 2 // subjects that poll need a tenth of a second per hand-over
 		sample, err = measure.RunHandover(ctx, set, s, w.load.Fault)
 	} else {
 		sample, err = w.load.Run(ctx, set, s)
@@ -113,16 +113,16 @@ func (r *runner) measure(ctx context.Context, round int, w workload, s subject.S
 	}
 	res := rep.find(w, s.Name)
 	res.Samples = append(res.Samples, sample)
-	said := ""
+	outcome := ""
 	if err != nil {
 		res.Errors = append(res.Errors, err.Error())
-		said = "FAILED: " + err.Error()
+		outcome = "FAILED: " + err.Error()
 		if errors.Is(err, measure.ErrStuck) {
 			return fmt.Errorf("%s: %s: %w", w.name, s.Name, err)
 		}
 	} else {
-		said = show(w.main(), sample[w.main()]) + " " + title(w.main())
+		outcome = show(w.main(), sample[w.main()]) + " " + title(w.main())
 	}
-	fmt.Fprintf(r.log, "round %d of %d  %-46s %-33s %s\n", round+1, r.rounds, w.name, s.Name, said)
+	fmt.Fprintf(r.log, "round %d of %d  %-46s %-33s %s\n", round+1, r.rounds, w.name, s.Name, outcome)
 	return nil
 }

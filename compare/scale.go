@@ -16,10 +16,10 @@ var (
 		measure.LeaseBytes, measure.Goroutines, measure.LeaseCPU, measure.TimeToUnlock, measure.Failures, measure.Leftovers}
 )
 
-// manySubjects keep leases by themselves, for as many as are asked for.
+// manySubjects renew leases by themselves, any number of them.
 var manySubjects = []string{"redlock", "rueidislock (one server)"}
 
-// scale has one client keep many leases, and looks at idle clients.
+// scale measures one client with many leases, and idle clients.
 func (r *runner) scale(ctx context.Context, leases int, ttl, keep time.Duration) (*report, error) {
 	rep := newReport(1, keep)
 	servers, err := r.at(ctx, measure.TCP)
@@ -52,7 +52,7 @@ func (r *runner) scale(ctx context.Context, leases int, ttl, keep time.Duration)
 	return rep, nil
 }
 
-// note takes a sample into the report, unless ctx has ended.
+// note adds a sample to the report, unless ctx has ended.
 func (r *runner) note(ctx context.Context, rep *report, w workload, s subject.Subject, sample measure.Sample, err error) bool {
 	if ctx.Err() != nil {
 		return false

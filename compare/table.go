@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 )
 
-// titles are those of the columns.
+// titles are the titles of the columns.
 var titles = map[measure.Metric]string{
 	measure.Rate: "cycles/s", measure.CycleP50: "p50", measure.CycleP99: "p99", measure.CycleMax: "max",
 	measure.WaitP50: "wait p50", measure.WaitP99: "wait p99", measure.WaitMax: "wait max",
@@ -25,7 +25,7 @@ var titles = map[measure.Metric]string{
 
 func title(m measure.Metric) string { return titles[m] }
 
-// show writes a value with its unit, to three digits.
+// show formats a value with its unit and three digits.
 func show(m measure.Metric, v float64) string {
 	switch {
 	case strings.HasSuffix(string(m), "_us"):
@@ -50,7 +50,7 @@ func showMicros(v float64) string {
 	}
 }
 
-// digits writes three digits, or more before the point.
+// digits formats a value with three digits, or more before the decimal point.
 func digits(v float64) string {
 	switch {
 	case v == 0:
@@ -66,7 +66,7 @@ func digits(v float64) string {
 	}
 }
 
-// spread writes the median, and the least and the most where there was more than one round.
+// spread formats the median, and the minimum and maximum if there was more than one round.
 func spread(m measure.Metric, s stats.Summary) string {
 	switch {
 	case s.Rounds == 0:
@@ -88,7 +88,7 @@ func showRatio(r *stats.Summary) string {
 	return fmt.Sprintf("×%s (%s–%s)", digits(r.Median), digits(r.Min), digits(r.Max))
 }
 
-// writeText writes a table for each workload.
+// writeText writes one table per workload.
 func (r *report) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n", r.circumstances())
 	last := ""

@@ -131,8 +131,11 @@ func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(out), &l))
 		return l
 	}
-	require.Eventually(t, func() bool { return inspect().Held }, 5*time.Second, 10*time.Millisecond)
-	held := inspect()
+	var held lock
+	require.Eventually(t, func() bool { // a quorum has it first, and the third node a little later
+		held = inspect()
+		return held.Held && held.Nodes[0].Held && held.Nodes[1].Held && held.Nodes[2].Held
+	}, 5*time.Second, 10*time.Millisecond)
 	require.Len(t, held.Token, 32)
 	require.Positive(t, held.RemainingMillis)
 	require.Positive(t, held.Fence)

@@ -1,7 +1,6 @@
-// Package limit sends the commands of this library and nothing more: the same bytes, as recorded from a
-// client, over as many connections as a client has, one a server, with as many commands outstanding as it
-// would have goroutines. It asks for no quorum, keeps no lease, and allocates nothing. What it reaches is the
-// most that any client that sends these commands can.
+// Package limit sends the commands of this library and nothing more: the same bytes, recorded from a client, over one
+// connection per server, with as many outstanding commands as a client would have goroutines. It waits for no quorum,
+// holds no lease, and allocates nothing. Its result is the upper limit for any client that sends these commands.
 package limit
 
 import (
@@ -16,30 +15,30 @@ import (
 	"time"
 )
 
-// A Config is what a loop sends, and where.
+// A Config says what a loop sends, and where.
 type Config struct {
 	URLs   []string // of the servers, which must be ready to grant
 	Window int      // commands outstanding on each connection
 	Fence  bool
 	Name   func(i int) string // of lock i, below Window
-	// Done is told each acquire and release that a server has answered, and the time they took there. It is
-	// called by one goroutine a server.
+	// Done is called for each pair of acquire and release that a server has answered, with the time they took. It is
+	// called by one goroutine per server.
 	Done func(server int, took time.Duration)
 }
 
-// A Loop runs until Stop. It has one goroutine a server, which Stop waits for.
+// A Loop runs until Stop. It has one goroutine per server; Stop waits for them.
 type Loop struct {
 	stopping atomic.Bool
 	wg       sync.WaitGroup
 	lanes    []*lane
-	release  func() bool // of the watch over ctx
+	release  func() bool // stops watching ctx
 }
 
-// Start connects, and begins. When ctx ends, the connections are closed.
+// Start connects and begins. When ctx ends, it closes the connections.
 func Start(ctx context.Context, c Config) (*Loop, error) {
 	recorded, highest, err := record(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("recording what the library sends: %w", err)
+		return nil, fmt.Errorf("record what the library sends: %w", err)
 	}
 	l := &Loop{release: func() bool { return true }}
 	for i, server := range c.URLs {
@@ -60,7 +59,7 @@ func Start(ctx context.Context, c Config) (*Loop, error) {
 	return l, nil
 }
 
-// Stop releases what is held, ends the loop and returns what went wrong in it.
+// Stop releases all locks, ends the loop and returns its errors.
 func (l *Loop) Stop() error {
 	l.stopping.Store(true)
 	l.wg.Wait()
@@ -73,8 +72,8 @@ func (l *Loop) Stop() error {
 	return errors.Join(errs...)
 }
 
-// A lane is one connection. Its goroutine writes and reads in turn: the server takes all that is written
-// before its replies, which are small, are read.
+// A lane is one connection. Its goroutine alternates between writing and reading. This cannot block: replies are small,
+// so the server accepts everything that is written before its replies are read.
 type lane struct {
 	loop   *Loop
 	index  int
@@ -84,10 +83,10 @@ type lane struct {
 	err    error // set when run has returned
 }
 
-// A slot is what one goroutine of a client would do: acquire its lock, release it, and again.
+// A slot does what one goroutine of a client would do: acquire its lock, release it, and repeat.
 type slot struct {
 	acquire, release []byte
-	ballotAt         int // where in acquire the ballot is; 0: there is none
+	ballotAt         int // position of the ballot in acquire; 0: there is none
 	began            time.Time
 	held             bool
 	over             bool
@@ -102,8 +101,8 @@ func dial(ctx context.Context, server string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, address)
 }
 
-// run answers each reply with the slot's next command. Replies come in the order of the commands, so the
-// slots take turns, and no queue is needed to tell whose a reply is.
+// run answers each reply with the slot's next command. Replies come in the order of the commands, so the slots take
+// turns, and no queue is needed to match replies with slots.
 func (n *lane) run(done func(server int, took time.Duration)) error {
 	r, w := bufio.NewReaderSize(n.conn, 1<<16), bufio.NewWriterSize(n.conn, 1<<16)
 	for i := range n.slots {
@@ -120,7 +119,7 @@ func (n *lane) run(done func(server int, took time.Duration)) error {
 					return err
 				}
 			}
-			if err := s.hear(r); err != nil {
+			if err := s.receive(r); err != nil {
 				return err
 			}
 			if s.held {
@@ -142,22 +141,22 @@ func (n *lane) run(done func(server int, took time.Duration)) error {
 // begin sends an acquire with a ballot that this server has not seen.
 func (n *lane) begin(s *slot, w *bufio.Writer) {
 	if s.ballotAt != 0 {
-		n.ballot++ // microseconds, or nearly so: as many digits as the recorded one has until the year 2286
+		n.ballot++ // about microseconds, so it has as many digits as the recorded one until the year 2286
 		strconv.AppendUint(s.acquire[s.ballotAt:s.ballotAt], n.ballot, 10)
 	}
 	s.began = time.Now()
 	w.Write(s.acquire)
 }
 
-// hear takes the reply to the slot's last command. Both scripts answer a positive integer when all went well.
-func (s *slot) hear(r *bufio.Reader) error {
+// receive reads the reply to the slot's last command. Both scripts reply a positive integer on success.
+func (s *slot) receive(r *bufio.Reader) error {
 	line, err := r.ReadSlice('\n')
 	if err != nil {
 		return err
 	}
 	if line[0] != ':' || line[1] == '-' || line[1] == '0' {
 		rest, _ := r.Peek(min(r.Buffered(), 200))
-		return fmt.Errorf("a script replied %q %q, which is no success", line, rest)
+		return fmt.Errorf("a script replied %q %q, which is not success", line, rest)
 	}
 	s.held = !s.held
 	return nil

@@ -50,7 +50,7 @@ func TestTheLoopLocksAndUnlocksOnEveryServer(t *testing.T) {
 		for i := range done {
 			require.Eventually(t, func() bool { return done[i].Load() > 200 }, 10*time.Second, time.Millisecond)
 		}
-		require.NoError(t, loop.Stop()) // it would say so if any reply had been a refusal
+		require.NoError(t, loop.Stop()) // it would fail if any reply was a refusal
 		for _, n := range f.Nodes() {
 			conn, err := n.DialDirect(t.Context(), time.Second)
 			require.NoError(t, err)

@@ -18,13 +18,13 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// A tape is all that a client wrote to one server.
+// A tape is everything that a client wrote to one server.
 type tape struct {
 	mu    sync.Mutex // guards wrote
 	wrote bytes.Buffer
 }
 
-// A taped connection writes to the tape too.
+// A taped connection also writes to the tape.
 type taped struct {
 	net.Conn
 	tape *tape
@@ -37,9 +37,8 @@ func (t taped) Write(p []byte) (int, error) {
 	return t.Conn.Write(p)
 }
 
-// record has the library lock and unlock each name once, and returns what it wrote to each server for that.
-// So the loop sends what the library sends, whatever that is today, to the byte; all but the ballots, which
-// must grow.
+// record lets the library lock and unlock each name once, and returns what it wrote to each server. So the loop always
+// sends exactly the bytes of the current library, except the ballots, which must grow.
 func record(ctx context.Context, c Config) (lanes [][]slot, highest uint64, err error) {
 	tapes := make([]*tape, len(c.URLs))
 	cfg := redlock.Config{NoFence: !c.Fence}
@@ -76,7 +75,7 @@ func record(ctx context.Context, c Config) (lanes [][]slot, highest uint64, err 
 	return lanes, highest, nil
 }
 
-// lockEach returns the leases, which have all been released, on every server: Close waits for that.
+// lockEach returns the leases. All have been released on every server, because Close waits for that.
 func lockEach(ctx context.Context, cfg redlock.Config, c Config) ([]*redlock.Lease, error) {
 	client, err := redlock.New(cfg)
 	if err != nil {
@@ -111,7 +110,7 @@ func lockEach(ctx context.Context, cfg redlock.Config, c Config) ([]*redlock.Lea
 	return leases, errors.Join(append(errs, client.Close())...)
 }
 
-// awaitVoters waits until every server votes: an acquire is not sent to one that is not connected yet.
+// awaitVoters waits until every server votes. Before that, an acquire would not be sent to servers that are connecting.
 func awaitVoters(ctx context.Context, client *redlock.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -133,7 +132,7 @@ func awaitVoters(ctx context.Context, client *redlock.Client) error {
 	}
 }
 
-// slots finds each lease's acquire and release. They are the two scripts called with its token.
+// slots finds the acquire and release of each lease: the two scripts that were called with its token.
 func (t *tape) slots(leases []*redlock.Lease) ([]slot, error) {
 	commands, err := parse(t.wrote.Bytes())
 	if err != nil {
@@ -145,7 +144,7 @@ func (t *tape) slots(leases []*redlock.Lease) ([]slot, error) {
 			continue
 		}
 		for _, arg := range r.args {
-			if len(arg.text) == 32 { // no hash, which has 40
+			if len(arg.text) == 32 { // not a hash, which has 40
 				byToken[string(arg.text)] = append(byToken[string(arg.text)], r)
 			}
 		}
@@ -154,7 +153,7 @@ func (t *tape) slots(leases []*redlock.Lease) ([]slot, error) {
 	for i, lease := range leases {
 		calls := byToken[lease.Token()]
 		if len(calls) != 2 {
-			return nil, fmt.Errorf("%d scripts were called for one lease there, instead of one to acquire and one to release", len(calls))
+			return nil, fmt.Errorf("%d scripts were called for one lease, instead of one to acquire and one to release", len(calls))
 		}
 		slots[i] = slot{acquire: calls[0].raw, release: calls[1].raw}
 		if lease.Fence() == 0 {
@@ -184,7 +183,7 @@ type argument struct {
 	at   int // in raw
 }
 
-// parse takes a stream of RESP commands apart. A piece of a command at the end is left out.
+// parse splits a stream of RESP commands. It leaves out an incomplete command at the end.
 func parse(stream []byte) (requests []request, err error) {
 	r := bufio.NewReader(bytes.NewReader(stream))
 	for at := 0; ; {
@@ -219,14 +218,14 @@ func parse(stream []byte) (requests []request, err error) {
 	}
 }
 
-// header reads a line that gives a count, and says how long the line was.
+// header reads a line with a count, and returns the count and the length of the line.
 func header(r *bufio.Reader, kind byte) (count, length int, err error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return 0, 0, err
 	}
 	if len(line) < 4 || line[0] != kind {
-		return 0, 0, fmt.Errorf("%q where a %c was to come", line, kind)
+		return 0, 0, fmt.Errorf("expected %c, got %q", kind, line)
 	}
 	count, err = strconv.Atoi(line[1 : len(line)-2])
 	return count, len(line), err

@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 )
 
-// A bare load is the loop that only sends the commands.
+// A bare load only sends the commands, in a loop.
 type bare struct {
 	loop *limit.Loop
-	done []atomic.Int64 // cycles by server, while the meter was on
+	done []atomic.Int64 // cycles by server, counted while the meter is on
 }
 
 func startBare(ctx context.Context, s subject.Subject, servers *Servers, l Load, prefix string, m *meter) (*bare, error) {
@@ -37,7 +37,7 @@ func (b *bare) admit() {}
 
 func (b *bare) stop() error { return b.loop.Stop() }
 
-// cycles: each server goes at its own pace, and what a majority has done is done.
+// cycles returns how many cycles a majority has completed. Each server has its own pace.
 func (b *bare) cycles(int64) float64 {
 	counts := make([]int64, len(b.done))
 	for i := range b.done {

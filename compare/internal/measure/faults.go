@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A Fault is what is wrong while it is measured.
+// A Fault is a fault during the measurement.
 type Fault string
 
 const (
 	AllWell   Fault = ""
-	Stopped   Fault = "one stopped" // SIGSTOP, once the clients are connected and warm
+	Stopped   Fault = "one stopped" // SIGSTOP, after the clients are connected and warmed up
 	OneSlower Fault = "one delayed"
 	AllSlower Fault = "all delayed"
 )
 
-// slower is what a round trip takes more, at the least. A link delays each direction, by a timer that on most
-// systems is late by up to a millisecond; so the round trip is measured as well, see [RTT].
+// slower is the minimum delay of a round trip. A link delays each direction with a timer, which on most systems is late
+// by up to a millisecond. So the round trip is measured as well; see [RTT].
 const slower = time.Millisecond
 
-// before applies what is wrong from the start.
+// before applies faults that exist from the start.
 func (f Fault) before(s *Servers) error {
 	nodes := s.Nodes()
 	switch f {
@@ -39,8 +39,8 @@ func (f Fault) before(s *Servers) error {
 	return errors.Join(errs...)
 }
 
-// after applies what goes wrong once all is running. It is the last server, so that those who keep their
-// locks on the first one alone have nothing of it.
+// after applies faults that begin when everything is running. They affect the last server, so subjects that use only
+// the first one do not notice.
 func (f Fault) after(s *Servers) error {
 	if f != Stopped {
 		return nil

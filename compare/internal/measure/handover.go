@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/compare/internal/subject"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// RunHandover has two clients take one lock from each other, the one always waiting while the other holds,
-// and says how long the lock is nobody's between them. It goes on for the setting's time and for at least
-// minHandovers.
+// RunHandover lets two clients hand one lock back and forth: one always waits while the other holds it. It measures how
+// long nobody holds the lock in between. It runs for the time of the setting, and for at least minHandovers.
 func RunHandover(ctx context.Context, set Setting, s subject.Subject, fault Fault) (sample Sample, err error) {
 	defer func() { err = errors.Join(err, set.Servers.Heal()) }()
 	if err := fault.before(set.Servers); err != nil {
@@ -37,7 +37,7 @@ func RunHandover(ctx context.Context, set Setting, s subject.Subject, fault Faul
 		if err := h.once(ctx); err != nil {
 			return nil, err
 		}
-		// Asked in between, so that it is as fast or as slow as the machine was meanwhile.
+		// Measured in between, so that it reflects the speed of the machine at that time.
 		rtt, err := set.Servers.RoundTrip(ctx)
 		if err != nil {
 			return nil, err
@@ -60,12 +60,12 @@ func RunHandover(ctx context.Context, set Setting, s subject.Subject, fault Faul
 }
 
 const (
-	// The first ones are not counted: connections are made, subscriptions begin.
+	// The first hand-overs are not counted: connections and subscriptions are being opened.
 	unsettled    = 2
 	minHandovers = 5
-	// The waiting client has waited for a time of this range, so that one that polls is in any phase of it.
+	// The client waits for a random time in this range, so that a poller can be in any phase of its interval.
 	waitMin, waitMax = 5 * time.Millisecond, 25 * time.Millisecond
-	// asleepAfter is when a client that still waits for a lock that was released has missed it.
+	// asleepAfter is how long after the release a waiting client counts as having missed it.
 	asleepAfter = 10 * time.Second
 )
 
@@ -76,7 +76,7 @@ type handover struct {
 	clients  [2]subject.Client // the first one holds the lease
 	lease    subject.Lease
 	rounds   int
-	giveUp   context.CancelCauseFunc // ends all: leases may hang on the context that they were asked for with
+	giveUp   context.CancelCauseFunc // ends everything; leases may depend on the context of their acquire
 	failures atomic.Int64
 
 	afterReturn, afterCall, roundTrips []time.Duration
@@ -84,23 +84,23 @@ type handover struct {
 
 // once hands the lock over, and changes the roles.
 func (h *handover) once(ctx context.Context) error {
-	type had struct {
+	type acquired struct {
 		lease subject.Lease
 		err   error
 		at    time.Time
 	}
-	got := make(chan had, 1)
+	got := make(chan acquired, 1)
 	var stopping atomic.Bool
 	go func() {
 		lease, err := patient(ctx, h.clients[1], h.name, &stopping, func(error) { h.failures.Add(1) })
-		got <- had{lease, err, time.Now()}
+		got <- acquired{lease, err, time.Now()}
 	}()
-	err := sleep(ctx, waitMin+rand.N(waitMax-waitMin))
+	err := sleep.For(ctx, waitMin+rand.N(waitMax-waitMin))
 	called := time.Now()
 	err = errors.Join(err, h.lease.Release(context.WithoutCancel(ctx)))
 	returned := time.Now()
 	asleep := time.AfterFunc(asleepAfter, func() { h.giveUp(errAsleep) })
-	next := <-got // also where ctx has ended, since waiting ends with it
+	next := <-got // arrives even if ctx has ended, because that ends the wait
 	asleep.Stop()
 	h.lease = next.lease
 	h.clients[0], h.clients[1] = h.clients[1], h.clients[0]
@@ -108,7 +108,7 @@ func (h *handover) once(ctx context.Context) error {
 		return fmt.Errorf("hand-over: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	if h.rounds++; h.rounds > unsettled {
-		// The other may well have it before the release has returned: it hears of it at the same time.
+		// The other client may have the lock before the release returns, because it is notified at the same time.
 		h.afterReturn = append(h.afterReturn, max(0, next.at.Sub(returned)))
 		h.afterCall = append(h.afterCall, next.at.Sub(called))
 	}

@@ -8,46 +8,47 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/compare/internal/subject"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// A Load is what is asked of a subject.
+// A Load describes what a subject must do.
 type Load struct {
 	Goroutines int
-	Clients    int // separate ones, which share the goroutines; 0 means 1
+	Clients    int // number of clients, which share the goroutines; 0 means 1
 	Keys       Keys
 	Hold       time.Duration // of each lock
 	Fault      Fault
 }
 
-// Bearable says whether the load makes sense for the subject, and if not, why.
+// Bearable returns an error if the load makes no sense for the subject.
 func (l Load) Bearable(s subject.Subject) error {
 	switch {
 	case s.Bare && (l.Keys != Distinct || l.Clients > 1):
 		return errors.New("it does not contend for locks")
 	case s.OneServer && (l.Fault == Stopped || l.Fault == OneSlower):
-		return errors.New("it uses one server, and another one is hurt")
+		return errors.New("it uses one server, and the fault affects another one")
 	}
 	return nil
 }
 
-// A Setting is how to measure.
+// A Setting says how to measure.
 type Setting struct {
 	Servers *Servers
 	Time    time.Duration // measured, after a warm-up
-	Prefix  string        // of the names: another one for each measurement
+	Prefix  string        // of the lock names; different for each measurement
 }
 
-// warmUp is for connections, scripts and pools, and for thousands of goroutines to come to their turn.
+// warmUp is the time for connections, scripts and pools, and until thousands of goroutines have all had a turn.
 func (s Setting) warmUp() time.Duration { return min(s.Time/2, 500*time.Millisecond) }
 
-// running is a load under way.
+// running is a running load.
 type running interface {
 	admit()
 	stop() error
 	cycles(counted int64) float64
 }
 
-// Run measures one subject under the load. All is well again afterwards, and no lock is left.
+// Run measures one subject under the load. Afterwards all faults are healed and no lock is left.
 func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample Sample, err error) {
 	defer func() { err = errors.Join(err, set.Servers.Heal()) }()
 	if err := l.Fault.before(set.Servers); err != nil {
@@ -68,7 +69,7 @@ func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample S
 		return nil, err
 	}
 	sample, err = l.observe(ctx, set, load, m)
-	err = errors.Join(err, set.Servers.Heal(), load.stop()) // healed first: some wait for a stopped server without end
+	err = errors.Join(err, set.Servers.Heal(), load.stop()) // heal first: some subjects wait for a stopped server forever
 	if err != nil {
 		return nil, err
 	}
@@ -83,9 +84,9 @@ func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample S
 	return sample, nil
 }
 
-// observe has the meter on for the time of the measurement.
+// observe switches the meter on for the time of the measurement.
 func (l Load) observe(ctx context.Context, set Setting, load running, m *meter) (Sample, error) {
-	if err := sleep(ctx, set.warmUp()); err != nil {
+	if err := sleep.For(ctx, set.warmUp()); err != nil {
 		return nil, err
 	}
 	if err := l.Fault.after(set.Servers); err != nil {
@@ -94,7 +95,7 @@ func (l Load) observe(ctx context.Context, set Setting, load running, m *meter) 
 	runtime.GC()
 	before := usageNow()
 	m.on.Store(true)
-	err := sleep(ctx, set.Time)
+	err := sleep.For(ctx, set.Time)
 	m.on.Store(false)
 	after := usageNow()
 	if err != nil {
@@ -117,15 +118,4 @@ func (l Load) observe(ctx context.Context, set Setting, load running, m *meter) 
 		}
 	}
 	return sample, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

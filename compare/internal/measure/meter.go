@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/stats"
 )
 
-// A meter counts what ends while it is on.
+// A meter counts cycles that end while it is on.
 type meter struct {
 	on          atomic.Bool
 	cycle, wait *stats.Recorder
@@ -31,7 +31,7 @@ func (m *meter) fail(err error) {
 	}
 }
 
-// why is the first failure, or nil.
+// why returns the first failure, or nil.
 func (m *meter) why() error {
 	if err := m.firstError.Load(); err != nil {
 		return *err

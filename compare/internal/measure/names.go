@@ -5,28 +5,28 @@ import (
 	"math/rand/v2"
 )
 
-// Keys is which names the goroutines lock.
+// Keys says which names the goroutines lock.
 type Keys string
 
 const (
-	Distinct Keys = "distinct" // nobody wants what another has
-	Hot      Keys = "hot"      // all want the same
-	Zipf     Keys = "zipf"     // a few are wanted often, most of them rarely
+	Distinct Keys = "distinct" // each goroutine has its own names
+	Hot      Keys = "hot"      // all use the same name
+	Zipf     Keys = "zipf"     // a few names are used often, most rarely
 )
 
 const (
-	// distinctNames is how many names there are in all, at the least; minRing is how many a goroutine takes in
-	// turn, at the least. With one alone, a library that returns from its release before all servers have it
-	// would compete with itself.
+	// distinctNames is the minimum number of all names. minRing is the minimum number of names that a goroutine uses in
+	// turn. With only one, a library that returns from a release before all servers have it would compete with itself.
 	distinctNames = 1 << 14
 	minRing       = 8
-	// zipfNames and zipfExponent: the first name gets about a fifth of the requests, the first ten a half.
+	// With zipfNames and zipfExponent the first name gets about a fifth of the requests, the first ten names half of
+	// them.
 	zipfNames    = 1000
 	zipfExponent = 1.1
 )
 
-// source returns a function that yields the names of one of so many goroutines, made in advance. It is not for
-// concurrent use.
+// source returns a function that returns the names of one goroutine in turn. The names are made in advance. The
+// function must not be called concurrently.
 func (k Keys) source(prefix string, goroutine, goroutines int) func() string {
 	switch k {
 	case Hot:

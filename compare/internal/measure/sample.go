@@ -1,4 +1,4 @@
-// Package measure puts a load on one subject and says what came of it.
+// Package measure puts a load on one subject and measures it.
 package measure
 
 import (
@@ -13,19 +13,19 @@ type Metric string
 
 const (
 	Rate        Metric = "cycles_per_s"    // acquire, hold and release, all clients together
-	CycleP50    Metric = "cycle_p50_us"    // from asking for the lock to the end of its release
+	CycleP50    Metric = "cycle_p50_us"    // from the request of the lock to the end of its release
 	CycleP99    Metric = "cycle_p99_us"    //
 	CycleMax    Metric = "cycle_max_us"    //
-	WaitP50     Metric = "wait_p50_us"     // from asking for the lock to having it
+	WaitP50     Metric = "wait_p50_us"     // from the request of the lock to its acquisition
 	WaitP99     Metric = "wait_p99_us"     //
 	WaitMax     Metric = "wait_max_us"     //
-	Allocs      Metric = "allocs"          // a cycle
-	AllocBytes  Metric = "alloc_bytes"     // a cycle
-	CPU         Metric = "client_cpu_us"   // a cycle, in this process
+	Allocs      Metric = "allocs"          // per cycle
+	AllocBytes  Metric = "alloc_bytes"     // per cycle
+	CPU         Metric = "client_cpu_us"   // per cycle, in this process
 	Failures    Metric = "failures"        // the library gave up waiting, or could not release
-	Leftovers   Metric = "leftover_keys"   // still there a second after the end
+	Leftovers   Metric = "leftover_keys"   // left a second after the end
 	RTT         Metric = "rtt_us"          // of a PING
-	Handover    Metric = "handover_us"     // from the return of a release to another client's having the lock
+	Handover    Metric = "handover_us"     // from the return of a release to the acquisition by another client
 	HandoverRTT Metric = "handover_rtts"   // the same in round trips
 	Full        Metric = "release_to_us"   // from the call of the release
 	FullRTT     Metric = "release_to_rtts" // the same in round trips
@@ -42,7 +42,7 @@ const (
 	TimeToUnlock Metric = "release_s"
 )
 
-// A Sample is what one measurement found. What could not be measured is not in it.
+// A Sample is the result of one measurement. What could not be measured is not in it.
 type Sample map[Metric]float64
 
 func (s Sample) durations(d stats.Distribution, p50, p99, longest Metric) {
@@ -54,7 +54,7 @@ func (s Sample) durations(d stats.Distribution, p50, p99, longest Metric) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// usage is what this process has used up.
+// usage is what this process has used so far.
 type usage struct {
 	at             time.Time
 	mallocs, bytes uint64
@@ -67,7 +67,7 @@ func usageNow() usage {
 	return usage{at: time.Now(), mallocs: m.Mallocs, bytes: m.TotalAlloc, cpu: cpuTime()}
 }
 
-// heap is what is in use after a collection. Two, since what has a cleanup or a finalizer outlives one.
+// heap returns the heap in use after two collections. An object with a cleanup or a finalizer survives one collection.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/compare/internal/subject"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 // scaleGoroutines acquire and release the leases.
 const scaleGoroutines = 256
 
-// RunScale has one client hold many leases for a while, which it renews, and says what they weigh and how
-// many were lost.
+// RunScale lets one client hold and renew many leases for a while. It measures their cost and how many were lost.
 func RunScale(ctx context.Context, set Setting, s subject.Subject, leases int, ttl time.Duration, progress func(string)) (sample Sample, err error) {
 	before, goroutines := heap(), runtime.NumGoroutine()
 	client, err := s.Open(ctx, subject.Options{URLs: set.Servers.URLs(), Goroutines: scaleGoroutines, TTL: ttl})
@@ -36,23 +36,23 @@ func RunScale(ctx context.Context, set Setting, s subject.Subject, leases int, t
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	sample = Sample{LeasesTaken: float64(leases), Acquiring: time.Since(began).Seconds(), SecondsKept: set.Time.Seconds()}
-	progress(fmt.Sprintf("%d leases in %.1f s, now kept for %v", leases, sample[Acquiring], set.Time))
+	progress(fmt.Sprintf("%d leases acquired in %.1f s, now held for %v", leases, sample[Acquiring], set.Time))
 
 	kept := usageNow()
-	if err := sleep(ctx, set.Time); err != nil {
+	if err := sleep.For(ctx, set.Time); err != nil {
 		return nil, err
 	}
 	end := usageNow()
 	sample[LeaseCPU] = 100 * float64(end.cpu-kept.cpu) / float64(end.at.Sub(kept.at))
 	sample[Goroutines] = float64(runtime.NumGoroutine() - goroutines)
-	// The slice of leases is the caller's own; what a lease's name weighs is the lease's.
+	// This includes the names of the leases, and the slice of leases.
 	sample[LeaseBytes] = (float64(heap()) - float64(before)) / float64(leases)
 	for _, lease := range held {
 		if tracked, ok := lease.(subject.Tracked); ok && !tracked.Held() {
 			sample[Lost]++
 		}
 	}
-	sample[Lost] += 0 // present also where it is none
+	sample[Lost] += 0 // present even if it is 0
 
 	began = time.Now()
 	var failures atomic.Int64
@@ -75,13 +75,13 @@ func RunScale(ctx context.Context, set Setting, s subject.Subject, leases int, t
 	return sample, err
 }
 
-// acquiringMax is when a lease that nobody else has is given up.
+// acquiringMax is how long an acquire without contention may take.
 const acquiringMax = 2 * time.Minute
 
 func acquireMany(ctx context.Context, client subject.Client, prefix string, leases int) ([]subject.Lease, error) {
-	// It is cancelled only where it took too long: leases may hang on the context that they were asked for with.
+	// Cancelled only if it takes too long: leases may depend on the context of their acquire.
 	ctx, giveUp := context.WithCancelCause(ctx)
-	late := time.AfterFunc(acquiringMax, func() { giveUp(fmt.Errorf("not had within %v", acquiringMax)) })
+	late := time.AfterFunc(acquiringMax, func() { giveUp(fmt.Errorf("not acquired within %v", acquiringMax)) })
 	defer late.Stop()
 	held := make([]subject.Lease, leases)
 	err := forEach(ctx, leases, func(i int) (err error) {
@@ -94,7 +94,7 @@ func acquireMany(ctx context.Context, client subject.Client, prefix string, leas
 	return held, err
 }
 
-// forEach calls do for each number below n, from several goroutines, until an error or the end of ctx.
+// forEach calls do for each number below n, in several goroutines, until an error or the end of ctx.
 func forEach(ctx context.Context, n int, do func(i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -117,7 +117,7 @@ func forEach(ctx context.Context, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// RunIdle says what a client costs that has locked once and now does nothing.
+// RunIdle measures the cost of a client that has used one lock and is now idle.
 func RunIdle(ctx context.Context, set Setting, s subject.Subject) (sample Sample, err error) {
 	before, goroutines := heap(), runtime.NumGoroutine()
 	connections, err := set.Servers.connections(ctx)
@@ -136,7 +136,7 @@ func RunIdle(ctx context.Context, set Setting, s subject.Subject) (sample Sample
 	if err := lease.Release(ctx); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, settle); err != nil {
+	if err := sleep.For(ctx, settle); err != nil {
 		return nil, err
 	}
 	after, err := set.Servers.connections(ctx)

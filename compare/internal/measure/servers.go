@@ -14,27 +14,27 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// A Transport is how the clients reach the servers.
+// A Transport is how clients connect to the servers.
 type Transport string
 
 const (
 	TCP   Transport = "tcp"
 	Unix  Transport = "unix"
-	Links Transport = "links" // TCP through a proxy in this process, which can delay
+	Links Transport = "links" // TCP through a proxy in this process, which can add delays
 )
 
-// Servers are five redis-servers of this machine, enrolled.
+// Servers are five enrolled redis-servers on this machine.
 type Servers struct {
 	*fleet.Fleet
 	Transport Transport
 }
 
 const (
-	patience    = 10 * time.Second // with one command of ours
+	patience    = 10 * time.Second // for one command of this package
 	enrollTries = 20
 )
 
-// StartServers starts and enrolls them.
+// StartServers starts and enrolls the servers.
 func StartServers(ctx context.Context, t Transport) (*Servers, error) {
 	f, err := fleet.Start(ctx, fleet.Process, fleet.Options{Unix: t == Unix, Links: t == Links})
 	if err != nil {
@@ -47,7 +47,7 @@ func StartServers(ctx context.Context, t Transport) (*Servers, error) {
 	return s, nil
 }
 
-// enroll says that no lease is out on these new servers, so that they grant at once.
+// enroll declares that no lease exists on these new servers, so that they grant at once.
 func (s *Servers) enroll(ctx context.Context) error {
 	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(s.URLs()...)})
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *Servers) enroll(ctx context.Context) error {
 	return err
 }
 
-// RoundTrip is the median time of a PING on an idle connection of the kind that the clients have, to the last
-// server: the one that faults are for.
+// RoundTrip returns the median time of a PING to the last server, which is the one with faults. It uses an idle
+// connection with the same transport as the clients.
 func (s *Servers) RoundTrip(ctx context.Context) (time.Duration, error) {
 	nodes := s.Nodes()
 	conn, err := nodes[len(nodes)-1].Dial(ctx, patience)
@@ -83,10 +83,10 @@ func (s *Servers) RoundTrip(ctx context.Context) (time.Duration, error) {
 	return times[len(times)/2], nil
 }
 
-// settle is how long releases that were sent may take to arrive everywhere.
+// settle is how long releases may take until they have reached all servers.
 const settle = time.Second
 
-// Sweep waits until no lock is left, deletes what is left after a while, and says how many keys that were.
+// Sweep waits for a while until no lock is left. Then it deletes the remaining keys, and returns their number.
 func (s *Servers) Sweep(ctx context.Context) (leftovers int, err error) {
 	began := time.Now()
 	for _, n := range s.Nodes() {
@@ -110,7 +110,7 @@ func sweep(conn redis.Conn, until time.Time) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The library's own state stays: it belongs to the servers, not to any lease.
+		// The library's state stays: it belongs to the servers, not to a lease.
 		locks := slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redlock:") })
 		if len(locks) == 0 {
 			return 0, nil
@@ -123,7 +123,7 @@ func sweep(conn redis.Conn, until time.Time) (int, error) {
 	}
 }
 
-// connections is how many the servers have, less the one that asks.
+// connections returns how many connections the servers have, without those of this function.
 func (s *Servers) connections(ctx context.Context) (int, error) {
 	sum := 0
 	for _, n := range s.Nodes() {
@@ -141,7 +141,7 @@ func (s *Servers) connections(ctx context.Context) (int, error) {
 	return sum, nil
 }
 
-// Version is that of the first server.
+// Version returns the version of the first server.
 func (s *Servers) Version(ctx context.Context) (string, error) {
 	conn, err := s.Nodes()[0].DialDirect(ctx, patience)
 	if err != nil {
@@ -157,5 +157,5 @@ func (s *Servers) Version(ctx context.Context) (string, error) {
 			return strings.TrimSpace(version), nil
 		}
 	}
-	return "", errors.New("INFO tells no redis_version")
+	return "", errors.New("the reply to INFO has no redis_version")
 }

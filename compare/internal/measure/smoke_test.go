@@ -73,7 +73,7 @@ func TestEachFaultIsAppliedAndHealed(t *testing.T) {
 		sample, err := load.Run(t.Context(), set, ours)
 		require.NoError(t, err, fault)
 		assert.Positive(t, sample[Rate], fault)
-		if fault == AllSlower { // an acquire and a release, a round trip each
+		if fault == AllSlower { // an acquire and a release, one round trip each
 			assert.Greater(t, sample[CycleP50], micros(2*slower))
 		}
 		rtt, err := set.Servers.RoundTrip(t.Context())

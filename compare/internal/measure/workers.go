@@ -12,18 +12,20 @@ import (
 )
 
 const (
-	// grace is for those who have the lock, or are about to, when the time is over. Then waiting is cut off.
+	// grace is how long holders, and clients that are about to acquire, may continue after the end. Then waiting is
+	// cancelled.
 	grace = 300 * time.Millisecond
-	// stuckAfter is when a call that does not come back is given up, and with it the comparison.
+	// stuckAfter is how long to wait for a call that does not return. After that the whole comparison is aborted.
 	stuckAfter = 30 * time.Second
-	// linger is before a client is closed: some return from a release before all servers have it, and would
-	// leave keys behind only because they are closed in between.
+	// linger is the time before a client is closed. Some libraries return from a release before all servers have it,
+	// and would leave keys behind only because they are closed too early.
 	linger = 100 * time.Millisecond
-	// breather keeps a library that fails at once from doing nothing else.
+	// breather is the pause after a failure, so that a library that fails at once does not use all the time for
+	// failing.
 	breather = time.Millisecond
 )
 
-// A crew is goroutines that acquire, hold and release, each again and again, until stop.
+// A crew is a set of goroutines that acquire, hold and release repeatedly until stop.
 type crew struct {
 	meter    *meter
 	load     Load
@@ -32,7 +34,7 @@ type crew struct {
 	cancel   context.CancelFunc
 	stopping atomic.Bool
 	base     time.Time
-	began    []atomic.Int64 // by goroutine: when it began to ask, since base; 0: it has what it asked for
+	began    []atomic.Int64 // by goroutine: when its acquire began, since base; 0: it is not acquiring
 	done     sync.WaitGroup
 }
 
@@ -67,7 +69,7 @@ func (c *crew) work(g int, client subject.Client, name func() string) {
 			c.began[g].Store(0)
 			time.Sleep(c.load.Hold)
 		}
-		// Not with ctx: that would measure, and leave behind, what a cut-off release does.
+		// Not with ctx: a cancelled release would be measured, and would leave keys behind.
 		if err := lease.Release(context.WithoutCancel(c.ctx)); err != nil {
 			c.meter.fail(err)
 			time.Sleep(breather)
@@ -78,12 +80,12 @@ func (c *crew) work(g int, client subject.Client, name func() string) {
 	c.began[g].Store(0)
 }
 
-// ErrStuck: what was measured still runs, and would disturb all that comes after it.
-var ErrStuck = errors.New("calls have not come back")
+// ErrStuck means that the measured load is still running, and would disturb everything after it.
+var ErrStuck = errors.New("calls have not returned")
 
 var errStopping = errors.New("stopping")
 
-// patient asks until it has the lock, whatever the library's own patience is.
+// patient tries until it has the lock, even if the library gives up earlier.
 func patient(ctx context.Context, client subject.Client, name string, stopping *atomic.Bool, failed func(error)) (subject.Lease, error) {
 	for {
 		lease, err := client.Acquire(ctx, name)
@@ -101,8 +103,8 @@ func patient(ctx context.Context, client subject.Client, name string, stopping *
 	}
 }
 
-// admit records those that are waiting now, and have for longer than any that was counted: a library that
-// hangs would else show nothing but what it did before.
+// admit records calls that are still waiting, and have waited longer than any recorded call. Otherwise a library that
+// hangs would show only what it did before.
 func (c *crew) admit() {
 	now := time.Since(c.base)
 	waits, cycles := c.meter.wait.Merge().Max(), c.meter.cycle.Merge().Max()
@@ -148,5 +150,5 @@ func (c *crew) close() error {
 	return errors.Join(errs...)
 }
 
-// cycles is how many were counted.
+// cycles returns how many cycles were counted.
 func (c *crew) cycles(counted int64) float64 { return float64(counted) }

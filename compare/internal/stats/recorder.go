@@ -7,7 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// What a recorder can tell apart: three digits, up to a hundred seconds.
+// The resolution of a recorder: three digits, up to a hundred seconds.
 const (
 	longest = 100 * time.Second
 	digits  = 3
@@ -18,8 +18,8 @@ type Recorder struct {
 	shards []shard
 }
 
-// A shard has a histogram of its own, since histograms are not for concurrent use, and one for each of
-// thousands of goroutines would weigh more than what is measured.
+// A shard has its own histogram, because histograms are not safe for concurrent use. One histogram for each of
+// thousands of goroutines would cost more than what is measured.
 type shard struct {
 	mu        sync.Mutex // guards the histogram
 	histogram *hdrhistogram.Histogram
@@ -39,8 +39,7 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(longest), digits)
 }
 
-// Record takes one duration; goroutines with different numbers rarely wait for each other. It does not
-// allocate.
+// Record records one duration. Goroutines with different numbers rarely wait for each other. It does not allocate.
 func (r *Recorder) Record(goroutine int, d time.Duration) {
 	s := &r.shards[goroutine%len(r.shards)]
 	s.mu.Lock()
@@ -48,7 +47,7 @@ func (r *Recorder) Record(goroutine int, d time.Duration) {
 	s.mu.Unlock()
 }
 
-// Merge returns all that was recorded so far.
+// Merge returns everything that was recorded so far.
 func (r *Recorder) Merge() Distribution {
 	all := newHistogram()
 	for i := range r.shards {
@@ -60,18 +59,18 @@ func (r *Recorder) Merge() Distribution {
 	return Distribution{all}
 }
 
-// A Distribution is of durations.
+// A Distribution is a distribution of durations.
 type Distribution struct {
 	histogram *hdrhistogram.Histogram
 }
 
-// Count is how many there are.
+// Count returns the number of durations.
 func (d Distribution) Count() int64 { return d.histogram.TotalCount() }
 
-// Quantile is the duration that the fraction q of all do not exceed; 0 where there are none.
+// Quantile returns the duration that the fraction q of all do not exceed; 0 if there are none.
 func (d Distribution) Quantile(q float64) time.Duration {
 	return time.Duration(d.histogram.ValueAtQuantile(100 * q))
 }
 
-// Max is the longest.
+// Max returns the longest duration.
 func (d Distribution) Max() time.Duration { return time.Duration(d.histogram.Max()) }

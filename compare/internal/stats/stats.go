@@ -1,4 +1,4 @@
-// Package stats sums up what several rounds measured.
+// Package stats summarizes the results of several rounds.
 package stats
 
 import (
@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// A Summary is one quantity over several rounds. Of an even number of rounds the median is the mean of the
-// two in the middle.
+// A Summary is one quantity over several rounds. With an even number of rounds, the median is the mean of the two in
+// the middle.
 type Summary struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -15,7 +15,7 @@ type Summary struct {
 	Rounds int     `json:"rounds"`
 }
 
-// Summarize leaves out what is not a number: a round in which there was nothing to measure.
+// Summarize ignores values that are NaN: rounds without a measurement.
 func Summarize(values []float64) Summary {
 	values = slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	if len(values) == 0 {
@@ -25,8 +25,8 @@ func Summarize(values []float64) Summary {
 	return Summary{Median: median(values), Min: values[0], Max: values[len(values)-1], Rounds: len(values)}
 }
 
-// Ratios divides round by round, and not median by median: what slowed the machine down in one round slowed
-// down both. Rounds in which either is missing, or below is zero, are NaN.
+// Ratios divides round by round, not median by median, because a slow machine affects both values of a round. Rounds in
+// which a value is missing, or below is zero, are NaN.
 func Ratios(above, below []float64) []float64 {
 	ratios := make([]float64, min(len(above), len(below)))
 	for i := range ratios {

@@ -33,7 +33,7 @@ func TestSummarizeLeavesItsInputAlone(t *testing.T) {
 }
 
 func TestRatiosAreTakenRoundByRound(t *testing.T) {
-	// The second round was twice as slow for both, which the ratio does not show.
+	// The second round was twice as slow for both, so the ratio is the same.
 	assert.Equal(t, []float64{3, 3}, Ratios([]float64{300, 150}, []float64{100, 50}))
 }
 

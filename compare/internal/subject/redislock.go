@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the library leaves to its user. It does not wait at all by default; the retry is that of the example
-// in its documentation.
+// Settings that the library leaves to its user. By default it does not wait. The retry is from the example in its
+// documentation.
 const (
 	redislockTTL   = 10 * time.Second
 	redislockRetry = 100 * time.Millisecond

@@ -13,7 +13,7 @@ func redlockSubject(name string, noFence bool) Subject {
 		if err != nil {
 			return nil, err
 		}
-		// The subject before this one may have been configured otherwise. None of its leases is out.
+		// The subject before this one may have had another configuration. None of its leases exists any more.
 		if err := c.Enroll(ctx, redlock.ChangeConfig()); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			return nil, errors.Join(err, c.Close())
 		}

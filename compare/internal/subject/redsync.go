@@ -8,11 +8,11 @@ import (
 	"github.com/go-redsync/redsync/v4/redis"
 )
 
-// A poolOpener makes redsync's pool of connections to one server, and what closes it.
+// A poolOpener makes redsync's connection pool for one server, and returns a function that closes it.
 type poolOpener func(url string, o Options) (redis.Pool, func() error, error)
 
-// redsyncSubject with FailFast returns at a majority. The SETs that are still under way are then cut off with
-// the context, or are overtaken by their DEL on another connection.
+// redsyncSubject with FailFast returns at a majority. SETs that are still in flight are then cancelled with the
+// context, or overtaken by their DEL on another connection.
 func redsyncSubject(name string, failFast bool, open poolOpener) Subject {
 	return Subject{Name: name, Litters: failFast, Open: func(_ context.Context, o Options) (Client, error) {
 		c := &redsyncClient{}

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// go-redis writes to stderr about each connection that its context has cut off.
+// go-redis writes to stderr about each connection that was cancelled by its context.
 func init() { logging.Disable() }
 
 func openGoRedis(server string, o Options) (rsredis.Pool, func() error, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// openRedigo sets no timeouts, as redigo does by default: see what one stopped server does.
+// openRedigo sets no timeouts, which is the default of redigo. This matters when one server is stopped.
 func openRedigo(server string, o Options) (rsredis.Pool, func() error, error) {
 	network, address, err := networkAddress(server)
 	if err != nil {
@@ -22,7 +22,7 @@ func openRedigo(server string, o Options) (rsredis.Pool, func() error, error) {
 	return rsredigo.NewPool(pool), pool.Close, nil
 }
 
-// networkAddress takes a URL of a fleet apart, for clients that read no unix:// URLs.
+// networkAddress splits a URL of a fleet, for clients that do not support unix:// URLs.
 func networkAddress(server string) (network, address string, err error) {
 	u, err := url.Parse(server)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/rueidis/rueidiscompat"
 )
 
-// openRueidis makes no pool: rueidis pipelines what its callers ask over a few connections.
+// openRueidis makes no pool: rueidis pipelines the commands of all callers over a few connections.
 func openRueidis(server string, _ Options) (rsredis.Pool, func() error, error) {
 	option, err := rueidis.ParseURL(server)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockSubject locks 2*majority-1 keys on one server. Its README asks for a majority of 1 there, and
-// for NoLoopTracking where the server knows it; its default is 2.
-// Where a reply takes longer than TryNextAfter, 20 ms, it waits for a message that nobody may send.
+// rueidislockSubject locks 2*majority-1 keys on one server. The README of rueidislock recommends a majority of 1 for
+// one server, and NoLoopTracking if the server supports it. Its default majority is 2. If a reply takes longer than
+// TryNextAfter, 20 ms, it waits for a message that may never come.
 func rueidislockSubject(name string, majority int32) Subject {
 	return Subject{Name: name, OneServer: true, Renews: true, Sleeps: true, Open: func(_ context.Context, o Options) (Client, error) {
 		option, err := rueidis.ParseURL(o.URLs[0])
@@ -46,7 +46,7 @@ type rueidislockLease struct {
 	cancel context.CancelFunc
 }
 
-// Release returns when the keys are deleted, or could not be: the library does not say which.
+// Release returns when the keys are deleted or could not be deleted. The library does not say which.
 func (l rueidislockLease) Release(context.Context) error {
 	l.cancel()
 	return nil

@@ -1,5 +1,5 @@
-// Package subject is the lock libraries that are compared, each with its own defaults, behind one interface
-// that costs them next to nothing.
+// Package subject has the lock libraries that are compared, each with its own defaults, behind one interface with
+// hardly any overhead.
 package subject
 
 import (
@@ -11,32 +11,35 @@ import (
 // A Subject is a lock library in one configuration.
 type Subject struct {
 	Name string
-	// OneServer: its locks live on the first server alone, so that no single other server matters to it.
+	// OneServer: its locks are only on the first server, so no other server affects it.
 	OneServer bool
-	// Renews: it keeps its leases by itself.
+	// Renews: it renews its leases by itself.
 	Renews bool
-	// Litters: some of its releases overtake their acquires on some servers, and the keys then stay for their
-	// time to live.
+	// Litters: some of its releases overtake their acquires on some servers, and the keys then stay until their TTL.
 	Litters bool
-	// Sleeps: one that waits may miss that the lock is free, and wait on.
+	// Sleeps: a waiter may miss that the lock is free, and continue to wait.
 	Sleeps bool
-	// Bare: it is no lock but a loop of commands, measured otherwise. Open is nil.
+	// Bare: it is not a lock but a loop of commands, which is measured differently. Open is nil.
 	Bare bool
+<<<<<<< HEAD
 	// Fence: a bare loop's commands store a fencing token.
+=======
+	// Fence: the commands of a bare loop include fencing tokens.
+>>>>>>> chaos
 	Fence bool
-	// Open makes one client, as a process of an application would have it.
+	// Open makes one client, like a process of an application.
 	Open func(ctx context.Context, o Options) (Client, error)
 }
 
-// Options are what a client is to work with.
+// Options configure one client.
 type Options struct {
 	URLs       []string      // of the servers: redis:// or unix://
-	Goroutines int           // that will use the client at once: connection pools are made as large, up to maxPool
-	TTL        time.Duration // of the leases, where the subject renews them; 0: its default
+	Goroutines int           // that will use the client at once; the size of connection pools, up to maxPool
+	TTL        time.Duration // of the leases, if the subject renews them; 0: its default
 }
 
-// maxPool is the most connections that a pooling client may keep to one server. With 16, 64 and 256 the pooling
-// subjects differed by less than from round to round; one for each of thousands of goroutines would run out of
+// maxPool is the maximum number of pooled connections to one server. With 16, 64 and 256 the results of pooling
+// subjects differed less than between rounds. One connection for each of thousands of goroutines would exhaust file
 // descriptors.
 const maxPool = 64
 
@@ -44,8 +47,8 @@ func (o Options) pool() int { return min(o.Goroutines, maxPool) }
 
 // A Client takes locks. Its methods may be called concurrently.
 type Client interface {
-	// Acquire waits for the lock as long as the library does by default, or until ctx ends. Where it gives
-	// up before, the caller asks again.
+	// Acquire waits for the lock as long as the library does by default, or until ctx ends. If it gives up earlier, the
+	// caller tries again.
 	Acquire(ctx context.Context, name string) (Lease, error)
 	Close() error
 }
@@ -55,15 +58,15 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// A Tracked lease can tell whether it is still held.
+// A Tracked lease knows whether it is still held.
 type Tracked interface {
 	Held() bool
 }
 
-// errNotOurs is a release that found nothing of ours, where the library has no error for it.
+// errNotOurs means that a release found no lock of ours, if the library has no error for it.
 var errNotOurs = errors.New("the lock was not ours at the release")
 
-// All are the subjects in the order of the tables. The first is this library; Baseline is among them.
+// All returns the subjects in the order of the tables. The first is this library; Baseline is one of them.
 func All() []Subject {
 	return []Subject{
 		redlockSubject("redlock", false),
@@ -82,5 +85,5 @@ func All() []Subject {
 	}
 }
 
-// Baseline is the subject that the others are divided by.
+// Baseline is the subject that the others are compared with.
 const Baseline = "redsync redigo"
