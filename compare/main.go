@@ -2,13 +2,8 @@
 //
 //	go run .                     # about ten minutes
 //	go run . --quick             # about ninety seconds
-<<<<<<< HEAD
 //	go run . --scale             # 100 000 leases in one client, and what an idle client costs
 //	go run . --out ../docs/performance.md --summary ../README.md  # the tables go between the marks in these
-=======
-//	go run . --scale             # 100 000 leases in one client, and the cost of an idle client
-//	go run . --out ../README.md  # writes the tables between the marks of that file
->>>>>>> chaos
 //
 // It starts its own servers, with the redis-server on PATH, and stops them.
 package main
@@ -58,7 +53,6 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.StringVar(&o.only, "only", "", "regular expression that \"workload: subject\" must match; see --list")
 	f.BoolVar(&o.quick, "quick", false, "measure a selection, in about ninety seconds")
 	f.BoolVar(&o.json, "json", false, "write JSON instead of tables")
-<<<<<<< HEAD
 	f.StringVar(&o.out, "out", "", "put Markdown tables between the marks of this file too")
 	f.StringVar(&o.summary, "summary", "", "put one small Markdown table between the marks of this file too")
 	f.BoolVar(&o.list, "list", false, "say what would be measured")
@@ -66,14 +60,6 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.IntVar(&o.leases, "leases", 100_000, "with --scale: how many")
 	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "with --scale: their time to live, at most 30s")
 	f.DurationVar(&o.keep, "keep", time.Minute, "with --scale: how long they are kept")
-=======
-	f.StringVar(&o.out, "out", "", "also write Markdown tables between the marks of this file")
-	f.BoolVar(&o.list, "list", false, "list what would be measured")
-	f.BoolVar(&o.scale, "scale", false, "instead measure many leases in one client, and idle clients")
-	f.IntVar(&o.leases, "leases", 100_000, "with --scale: number of leases")
-	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "with --scale: TTL of the leases, at most 30s")
-	f.DurationVar(&o.keep, "keep", time.Minute, "with --scale: how long the leases are held")
->>>>>>> chaos
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -82,13 +68,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, fmt.Errorf("only flags are allowed, but %q was given", f.Args())
 	case o.rounds < 1, o.seconds < 0, o.leases < 1, o.keep <= 0, o.ttl <= 0:
 		return o, errors.New("--rounds, --seconds, --leases, --ttl and --keep must be positive")
-<<<<<<< HEAD
 	case o.scale && o.out+o.summary != "":
 		return o, errors.New("--out and --summary are for the tables of the comparison, which --scale does not make")
-=======
-	case o.scale && o.out != "":
-		return o, errors.New("--out and --scale exclude each other: --scale makes no tables for it")
->>>>>>> chaos
 	}
 	if o.seconds == 0 {
 		o.seconds = 1

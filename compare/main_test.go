@@ -50,15 +50,9 @@ func TestTextShowsMediansSpreadRatioAndFailures(t *testing.T) {
 
 func TestMarkdownGoesBetweenTheMarksAndNowhereElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "README.md")
-<<<<<<< HEAD
 	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+tablesMarks.begin+"\nformer\n"+tablesMarks.end+"\nrest\n"), 0o600))
 	for range 2 { // the second time finds what the first wrote
 		require.NoError(t, writeMarkdown(path, tablesMarks, twoRounds().markdown()))
-=======
-	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+beginMark+"\nformer\n"+endMark+"\nrest\n"), 0o600))
-	for range 2 { // the second time replaces the tables of the first
-		require.NoError(t, writeMarkdown(path, twoRounds().markdown()))
->>>>>>> chaos
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)

@@ -128,13 +128,8 @@ func fullPlan() []workload {
 			headline{contended, "wait p99", measure.WaitP99},
 			headline{contended, "longest", measure.WaitMax}),
 		{name: "hand-over between two clients", transport: measure.TCP, handover: true, subjects: some, columns: handoverColumns,
-<<<<<<< HEAD
 			headline: []headline{{contended, "hand-over", measure.Full}, {summary, "hand-over to a waiter", measure.Full}}},
 		// On loopback a round trip is so short that all is in the scheduling of processes; this one counts messages.
-=======
-			headline: []headline{{contended, "hand-over", measure.Full}}},
-		// On loopback a round trip is so short that only the scheduling of processes matters. This one counts messages.
->>>>>>> chaos
 		{name: "hand-over, proxy, all servers delayed", transport: measure.Links, handover: true, subjects: some,
 			columns: handoverColumns, load: measure.Load{Fault: measure.AllSlower},
 			headline: []headline{{contended, "the same with servers farther away, in round trips", measure.FullRTT}}},

@@ -16,11 +16,7 @@ func Example() {
 	prometheus.MustRegister(metrics)
 	client, err := redlock.New(redlock.Config{
 		Nodes: redlock.Nodes("10.0.0.1", "10.0.1.1", "10.0.2.1"),
-<<<<<<< HEAD
 		Hooks: metrics.Hooks(redlock.Hooks{}), // or your own hooks: they are called too
-=======
-		Hooks: metrics.Hooks(redlock.Hooks{}), // or your own hooks, which are called too
->>>>>>> chaos
 	})
 	if err != nil {
 		log.Fatal(err)

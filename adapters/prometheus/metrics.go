@@ -22,7 +22,6 @@ import (
 
 // Metrics is a [prometheus.Collector]. Register it once. It is safe for concurrent use.
 //
-<<<<<<< HEAD
 //	redlock_acquired_total                 leases that were won
 //	redlock_acquire_seconds                histogram: from the call to the lease
 //	redlock_attempts_total                 rounds that these took; more than one each is contention
@@ -37,22 +36,6 @@ import (
 //	redlock_node_round_trip_seconds{node}  of one request
 //	redlock_node_clock_offset_seconds{node}  how far its clock is ahead of the nodes' median
 //	redlock_node_quarantine_seconds{node}  how much longer it does not grant
-=======
-//	redlock_acquired_total                 leases that were acquired
-//	redlock_acquire_seconds                histogram: from the call of Acquire to the lease
-//	redlock_attempts_total                 rounds for these leases; more than one per lease means contention
-//	redlock_refused_total{reason}          attempts that failed: held, or no_quorum (alert on it)
-//	redlock_extended_total                 renewals
-//	redlock_extend_seconds                 histogram: length of a renewal round
-//	redlock_extend_failed_total            renewals without a quorum; they are tried again
-//	redlock_released_total{result}         releases: ok, lost, no_quorum (the lock expires by itself), or interrupted
-//	redlock_lost_total                     leases that ended before they were released; investigate each one
-//	redlock_node_up{node}                  1: connected
-//	redlock_node_votes{node}               1: it votes; alert if no further node may fail
-//	redlock_node_round_trip_seconds{node}  time of one request
-//	redlock_node_clock_offset_seconds{node}  how far its clock is ahead of the median of the nodes' clocks
-//	redlock_node_quarantine_seconds{node}  how long its quarantine will last; 0: none
->>>>>>> chaos
 type Metrics struct {
 	acquired, attempts, extended, extendFailed, lost prometheus.Counter
 	acquireTime, extendTime                          prometheus.Histogram
@@ -66,11 +49,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-<<<<<<< HEAD
 // New makes metrics that have no client at first.
-=======
-// New makes metrics. Add clients with Hooks and Watch.
->>>>>>> chaos
 func New() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "redlock", Name: name, Help: help})
@@ -104,15 +83,9 @@ func New() *Metrics {
 	}
 }
 
-<<<<<<< HEAD
 // Hooks returns hooks for the configuration of a client. They also call the hooks in others, each after ours.
 func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
 	hooks := others // where we have none, the other hook stays
-=======
-// Hooks returns hooks for the configuration of a client. Each calls the matching hook of others afterwards.
-func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
-	hooks := others // hooks that are not set below stay
->>>>>>> chaos
 	hooks.Acquired = func(l redlock.LeaseInfo, waited time.Duration, attempts int) {
 		m.acquired.Inc()
 		m.attempts.Add(float64(attempts))
@@ -155,11 +128,7 @@ func (m *Metrics) Hooks(others redlock.Hooks) redlock.Hooks {
 	return hooks
 }
 
-<<<<<<< HEAD
 // reason is a label with few values.
-=======
-// reason is the value of a label. There are only a few.
->>>>>>> chaos
 func reason(err error) string {
 	switch {
 	case err == nil:
@@ -175,13 +144,8 @@ func reason(err error) string {
 	}
 }
 
-<<<<<<< HEAD
 // Watch adds the nodes of a client. Each scrape asks for their status, for a second at most. Two watched clients must
 // not have a node's name in common: of several clients of the same nodes, watch one.
-=======
-// Watch adds the nodes of a client. Each scrape asks them for their status and takes at most a second. Two watched
-// clients must not share the name of a node; watch only one of several clients of the same nodes.
->>>>>>> chaos
 func (m *Metrics) Watch(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -32,20 +32,12 @@ func TestWhatAClientDoesIsCounted(t *testing.T) {
 	defer cancel()
 	require.NoError(t, client.Enroll(ctx))
 	metrics.Watch(client)
-<<<<<<< HEAD
 	registry := prometheus.NewPedanticRegistry() // it compares what is collected with what was described
-=======
-	registry := prometheus.NewPedanticRegistry() // it compares collected metrics with their descriptions
->>>>>>> chaos
 	require.NoError(t, registry.Register(metrics))
 
 	lease, err := client.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-<<<<<<< HEAD
 	require.Eventually(t, func() bool { // an Extend that gains no time is not counted
-=======
-	require.Eventually(t, func() bool { // a renewal that takes longer than the time since the last one is not reported
->>>>>>> chaos
 		return lease.Extend(ctx) == nil && value(t, registry, "redlock_extended_total", "") > 0
 	}, 5*time.Second, time.Millisecond)
 	_, err = client.Mutex("x").TryAcquire(ctx)
@@ -88,11 +80,7 @@ redlock_refused_total{reason="no_quorum"} 1
 	}, 5*time.Second, time.Millisecond)
 }
 
-<<<<<<< HEAD
 // value is that of a counter or gauge, or how often a histogram observed; of this node, if one is given.
-=======
-// value returns the value of a counter or gauge, or the count of a histogram; for this node, if one is given.
->>>>>>> chaos
 func value(t *testing.T, registry *prometheus.Registry, name, node string) float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -21,11 +21,7 @@ type Subject struct {
 	Sleeps bool
 	// Bare: it is not a lock but a loop of commands, which is measured differently. Open is nil.
 	Bare bool
-<<<<<<< HEAD
 	// Fence: a bare loop's commands store a fencing token.
-=======
-	// Fence: the commands of a bare loop include fencing tokens.
->>>>>>> chaos
 	Fence bool
 	// Open makes one client, like a process of an application.
 	Open func(ctx context.Context, o Options) (Client, error)
