@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// All clients of the same nodes must be configured alike where one counts on what the others do: how long a
-// lease can be, how far clocks may be apart, which keys are locks. The nodes hold that part of the configuration,
-// as text and, in the marker that every acquire compares, as a digest of the text (Q3).
+// Clients of the same nodes rely on some of each other's settings: how long a lease can be, how far clocks may be
+// apart, which keys are locks. The nodes hold these settings as text. The marker, which every acquire compares, holds
+// a digest of the text (Q3).
 
-// protocolVersion changes whenever clients of two versions could not share nodes safely.
+// protocolVersion changes when clients of the old and the new version could not share nodes safely.
 const protocolVersion = 2
 
 // The agreed settings, in the order of the text.
@@ -30,14 +30,14 @@ const (
 	agreedPrefix   = "Prefix"
 )
 
-// agreement is the text: a line for each setting, its name and its value.
+// agreement is the text: one line for each setting, with its name and its value.
 func (c *Config) agreement() string {
 	var b strings.Builder
 	line := func(name string, value any) { fmt.Fprintf(&b, "%s %v\n", name, value) }
 	line(agreedProtocol, protocolVersion)
 	line(agreedMaxTTL, strconv.FormatInt(millis(c.MaxTTL), 10)+"ms") // ready.lua reads it
 	line(agreedSkew, c.MaxClockSkew)
-	line(agreedBand, max(c.ClockBand, -1)) // negative is off, however negative
+	line(agreedBand, max(c.ClockBand, -1)) // every negative value means off
 	line(agreedNodes, len(c.Nodes))
 	line(agreedQuorum, c.Quorum)
 	line(agreedDurable, c.Durable)
@@ -56,13 +56,13 @@ func agreementOf(c *Config) agreement {
 	return agreement{text, digestOf(text)}
 }
 
-// digestOf is short, because every acquire carries it. It is compared, and keeps no secret.
+// digestOf is short, because every acquire carries it. It only has to tell two texts apart; it protects no secret.
 func digestOf(agreement string) string {
 	sum := sha256.Sum256([]byte(agreement))
 	return hex.EncodeToString(sum[:8])
 }
 
-// readAgreement is the value of each setting of a text.
+// readAgreement returns the value of each setting in the text.
 func readAgreement(text string) map[string]string {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -73,20 +73,20 @@ func readAgreement(text string) map[string]string {
 	return values
 }
 
-// A ConfigError is why a node that is fit to vote refuses this client: the node holds the configuration of the other
-// clients, and this client's differs. It is [ErrInvalid] by [errors.Is]. Set the same values in all clients, or change
-// what the nodes hold with [Client.Enroll] and [ChangeConfig].
+// A ConfigError is the reason why a node that is fit to vote refuses this client: the node holds the configuration of
+// the other clients, and this client's configuration differs. [errors.Is] matches it with [ErrInvalid]. Set the same
+// values in all clients, or change what the nodes hold with [Client.Enroll] and [ChangeConfig].
 type ConfigError struct {
 	Differences []ConfigDifference // at least one
 
-	there string // the configuration that the node holds, as it is written there
+	there string // the text that the node holds
 }
 
-// A ConfigDifference is one field of [Config] on which the clients of a node do not agree.
+// A ConfigDifference is one field of [Config] in which this client differs from what a node holds.
 type ConfigDifference struct {
-	Field string // its name in Config, or "Protocol": the version of what clients and nodes say to each other
+	Field string // its name in Config, or "Protocol": the version of the protocol between clients and nodes
 	Here  string // its value in this client
-	There string // its value on the node; "" if the node does not tell
+	There string // its value on the node; "" if it is not known
 }
 
 func (e *ConfigError) Error() string {
@@ -109,7 +109,7 @@ func (e *ConfigError) Error() string {
 // Unwrap returns [ErrInvalid].
 func (e *ConfigError) Unwrap() error { return ErrInvalid }
 
-// differences compares this configuration with what a node has.
+// differences compares this configuration with the text that a node holds.
 func (c *Config) differences(theirs string) *ConfigError {
 	ours, there := readAgreement(c.agreement()), readAgreement(theirs)
 	e := &ConfigError{there: theirs}
@@ -119,13 +119,13 @@ func (c *Config) differences(theirs string) *ConfigError {
 			e.Differences = append(e.Differences, ConfigDifference{Field: name, Here: plainly(ours[name]), There: plainly(there[name])})
 		}
 	}
-	if len(e.Differences) == 0 { // the digests differ and the texts do not: somebody has written there by hand
+	if len(e.Differences) == 0 { // only the digests differ: somebody changed the keys by hand
 		e.Differences = []ConfigDifference{{Field: agreedProtocol, Here: ours[agreedProtocol]}}
 	}
 	return e
 }
 
-// plainly writes a duration as Go does.
+// plainly writes a duration as Go does, so that 30000ms is 30s.
 func plainly(value string) string {
 	if d, err := time.ParseDuration(value); err == nil {
 		return d.String()
@@ -133,17 +133,18 @@ func plainly(value string) string {
 	return value
 }
 
-// AgreedConfig returns cfg with MaxTTL, MaxClockSkew, ClockBand, Quorum, Prefix, Durable and NoFence filled in from the
-// nodes, where they are zero in cfg. It is for tools that work on nodes which others use. It connects, asks and
-// disconnects.
+// AgreedConfig returns cfg with these fields filled in from the nodes, where they are zero in cfg: MaxTTL,
+// MaxClockSkew, ClockBand, Quorum, Prefix, Durable and NoFence. It is for tools that work on nodes that other programs
+// use. It connects, asks and disconnects.
 //
-// New nodes, and nodes in quarantine, hold no configuration that binds. If no configuration is held by more nodes than
-// hold none, of those that answer, cfg is returned as it is. Errors are [ErrInvalid], [ErrNoQuorum] if no node answers,
-// and ctx.Err().
+// It uses the configuration that the largest number of the answering nodes hold. New nodes, and nodes in quarantine,
+// hold none that binds. If at least as many nodes hold none, it returns cfg unchanged. Quorum is filled in only if the
+// configuration is for as many nodes as cfg has. Errors are [ErrInvalid], [ErrNoQuorum] if no node answers, and
+// ctx.Err().
 func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	look := cfg
 	look.Hooks, look.Logger, look.onlyLook = Hooks{}, nil, true
-	if look.MaxTTL == 0 { // what else cfg has is to fit what the nodes tell, and not the default
+	if look.MaxTTL == 0 { // New must not refuse a TTL that is above the default and fits the nodes' MaxTTL
 		look.MaxTTL = max(defaultMaxTTL, look.TTL)
 	}
 	if look.TTL == 0 {
@@ -180,7 +181,7 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	return cfg.adopt(readAgreement(most))
 }
 
-// adopt fills in what is zero.
+// adopt fills in the fields that are zero.
 func (c Config) adopt(there map[string]string) (Config, error) {
 	var errs []string
 	duration := func(field string, d *time.Duration) {

@@ -9,47 +9,48 @@ import (
 	"time"
 )
 
-// A Client acquires locks on one set of nodes. It is safe for concurrent use; a process needs one.
+// A Client acquires locks on one set of nodes. It is safe for concurrent use. One Client is enough for a process. Get
+// one from [New]; the zero Client cannot be used.
 //
-// It runs two goroutines a node, one scheduler, one notifier if there are hooks or a logger, and while locks are
-// contended three more a node.
+// It runs two goroutines for each node, one that schedules the renewals, and one for hooks and the log if there are
+// any. While locks are contended, it runs three more for each node.
 type Client struct {
 	cfg         Config
 	protocol    *protocol
 	agreement   agreement
-	ttlMillis   any // of Config.TTL, boxed once for redigo
+	ttlMillis   any // Config.TTL, as a script argument
 	nodes       []*node
 	need        int
 	scheduler   *scheduler
-	notifier    *notifier // nil: there is nothing of the user's to call
+	notifier    *notifier // nil: there are no hooks and no logger
 	localQueues localQueues
 	waiters     waiters
 	timers      timers
-	seen        atomic.Uint64 // the highest ballot made or met (F1)
-	oldToken    string        // of every attempt, where freshToken is off
+	seen        atomic.Uint64 // the highest ballot made or seen (F1)
+	oldToken    string        // every attempt's token, if freshToken is off
 
 	cancel context.CancelFunc // ends every goroutine
 	ending chan struct{}      // closed when Close begins
-	ended  chan struct{}      // closed when Close is over
-	opened chan struct{}      // closed when the nodes had their first chance to connect
-	tried  chan struct{}      // closed when every node has connected, or failed to, once
+	ended  chan struct{}      // closed when Close has finished
+	opened chan struct{}      // closed when the first round may begin; see awaitOpen
+	tried  chan struct{}      // closed when every node has connected or failed to connect, once
 
-	underWay sync.WaitGroup // Acquires, TryAcquires and Releases; added to under mu, and never once closed is set
+	underWay sync.WaitGroup // calls that Close waits for; Add is called under mu, and not after closed is set
 
-	mu      sync.Mutex       // guards the rest; no I/O and no call-back under it
-	claims  map[string]*node // by run id: the node that this server is counted as
-	grace   *time.Timer      // closes opened though some node is still silent
+	mu      sync.Mutex       // guards the rest; no I/O and no callback under it
+	claims  map[string]*node // by run id: the node that this server counts as (N1)
+	grace   *time.Timer      // closes opened, although some nodes have not connected
 	isOpen  bool
 	isTried bool
 	closed  bool
-	warned  bool // of a quarantine
+	warned  bool // that a node is in quarantine
 }
 
-// openGrace is how long the first round waits for the last nodes to connect once a quorum has.
+// openGrace is how long the first round waits for the other nodes after a quorum has connected.
 const openGrace = 20 * time.Millisecond
 
-// New checks the configuration and connects in the background. It does not wait for any node; an error
-// wraps [ErrInvalid]. Close the client when done with it.
+// New checks the configuration and starts to connect. It does not wait for any node, so servers that are away are no
+// error here. An error is [ErrInvalid] and names the field. Call [Client.Close] when the client is no longer needed.
 func New(cfg Config) (*Client, error) {
 	cfg, endpoints, err := cfg.validate()
 	if err != nil {
@@ -85,11 +86,11 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// stallTimeout is how long a connection may owe an answer before it is given up, and how long it may take
-// to open.
+// stallTimeout is how long a connection may take to open, and to answer before it is closed as stalled.
 func (c *Client) stallTimeout() time.Duration { return max(4*c.cfg.NodeTimeout, time.Second) }
 
-// claim makes the server the node's own, or returns the node that has it.
+// claim makes the server count as node n, or returns the node that it already counts as: one server that is listed
+// twice must not vote twice (N1).
 func (c *Client) claim(runID string, n *node) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,7 @@ func (c *Client) claim(runID string, n *node) *node {
 	return nil
 }
 
-// release gives up the node's claim.
+// release gives up the claims of node n.
 func (c *Client) release(n *node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +112,8 @@ func (c *Client) release(n *node) {
 	}
 }
 
-// nodeTried is called when a node's first attempt is over, and when it has become a voter or no longer is one.
+// nodeTried is called when a node's first attempt is over, and when the node has become a voter or has stopped being
+// one.
 func (c *Client) nodeTried() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +136,7 @@ func (c *Client) nodeTried() {
 	}
 }
 
-// nodeChanged is called when a node's connection opened (err is nil) or broke, and after the first attempt.
+// nodeChanged is called when a node's connection has opened (err is nil) or broken, and when the first attempt failed.
 func (c *Client) nodeChanged(n *node, err error) {
 	if err != nil {
 		c.nodeTried()
@@ -155,7 +157,7 @@ func (c *Client) nodeChanged(n *node, err error) {
 	}
 }
 
-// open lets the first rounds go. c.mu is held.
+// open lets the first round begin. c.mu is held.
 func (c *Client) open() {
 	c.isOpen = true
 	close(c.opened)
@@ -179,23 +181,23 @@ func (c *Client) countUp() (count int) {
 	return count
 }
 
-// awaitOpen holds the first round back until a quorum of the nodes is connected, or each has tried to. A round
-// without them would take a lock that is held for an outage, or make a ballot out of nothing.
+// awaitOpen delays the first round until a quorum is connected (plus openGrace for the others) or every node has tried.
+// An earlier round would report an outage for a lock that is held, and would have no clock for its ballot (F1).
 func (c *Client) awaitOpen(ctx context.Context) error {
 	select {
-	case <-c.opened: // without a timer, as nearly always
+	case <-c.opened: // nearly always; it needs no timer
 		return nil
 	default:
 		return c.awaitEvent(ctx, c.opened, c.stallTimeout())
 	}
 }
 
-// awaitAll waits until every node has connected or failed to, no longer than that may take.
+// awaitAll waits until every node has connected or failed to connect once, no longer than stallTimeout.
 func (c *Client) awaitAll(ctx context.Context) error {
 	return c.awaitEvent(ctx, c.tried, c.stallTimeout())
 }
 
-// awaitEvent waits for it, or as long as patience lasts, which is no error.
+// awaitEvent waits for the event, no longer than patience. It is no error if the event does not come.
 func (c *Client) awaitEvent(ctx context.Context, event <-chan struct{}, patience time.Duration) error {
 	timer := c.timers.start(patience)
 	defer c.timers.stop(timer)
@@ -210,8 +212,8 @@ func (c *Client) awaitEvent(ctx context.Context, event <-chan struct{}, patience
 	return nil
 }
 
-// ballot is the nodes' median clock in µs as last observed, and above every ballot this client has seen
-// (F1). This process's own wall clock has no part in it. It is 0 while no node's clock is known.
+// ballot is the median of the nodes' clocks in µs, as last observed, and above every ballot that this client has seen
+// (F1). This process's wall clock is not used. It is 0 while no node's clock is known.
 func (c *Client) ballot(now Instant) uint64 {
 	median, known := c.medianClock()
 	if !known {
@@ -230,7 +232,7 @@ func (c *Client) ballot(now Instant) uint64 {
 	}
 }
 
-// medianClock is the median of the nodes' clocks, in µs ahead of ours, as last observed.
+// medianClock is by how many µs the median of the nodes' clocks is ahead of ours, as last observed.
 func (c *Client) medianClock() (micros int64, known bool) {
 	var array [maxNodes]int64
 	offsets := array[:0]
@@ -245,13 +247,13 @@ func (c *Client) medianClock() (micros int64, known bool) {
 	return medianOf(offsets), true
 }
 
-// medianOf is the median, the lower one of two, of at least one number. It sorts them.
+// medianOf returns the median of at least one number; of an even count, the lower one of the middle two. It sorts them.
 func medianOf(numbers []int64) int64 {
 	slices.Sort(numbers)
 	return numbers[(len(numbers)-1)/2]
 }
 
-// saw keeps the next ballot above this one.
+// saw makes every later ballot larger than this one.
 func (c *Client) saw(ballot uint64) {
 	for {
 		seen := c.seen.Load()
@@ -261,7 +263,7 @@ func (c *Client) saw(ballot uint64) {
 	}
 }
 
-// roundTrip is what a round is expected to take: the median of the nodes' usual round trips.
+// roundTrip is how long a round usually takes: the median of the nodes' usual round trips.
 func (c *Client) roundTrip() time.Duration {
 	var array [maxNodes]time.Duration
 	trips := array[:0]
@@ -277,7 +279,7 @@ func (c *Client) roundTrip() time.Duration {
 	return max(trips[len(trips)/2], 100*time.Microsecond)
 }
 
-// jitter returns a random duration from half of d to d and a half.
+// jitter returns a random duration from 0.5 d to 1.5 d.
 func (c *Client) jitter(d time.Duration) time.Duration {
 	return d/2 + c.protocol.random(d+1)
 }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime reads CLOCK_BOOTTIME, which unlike CLOCK_MONOTONIC goes on in suspend; see clock_gettime(2).
+// bootTime reads CLOCK_BOOTTIME. Unlike CLOCK_MONOTONIC it goes on during a suspend; see clock_gettime(2).
 func bootTime() (time.Duration, bool) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

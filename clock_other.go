@@ -4,5 +4,5 @@ package redlock
 
 import "time"
 
-// bootTime is not to be had here: a lease that slept through a suspend may believe too long.
+// bootTime does not exist here. After a suspend, a lease may count as valid for too long.
 func bootTime() (time.Duration, bool) { return 0, false }

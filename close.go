@@ -2,13 +2,13 @@ package redlock
 
 import "time"
 
-// Close ends every lease (its context's cause is [ErrClosed]) and every Acquire and TryAcquire that is running (they
-// return ErrClosed). It sends the releases of what they had, and waits for the nodes' answers and for the client's
-// goroutines. A minimum hold ([Lock.WithMinHold]) stays.
+// Close ends every lease; the cause of its context is [ErrClosed]. Every Acquire and TryAcquire that is running returns
+// ErrClosed. Close then sends the releases, and waits for the nodes' answers and for the client's goroutines. A minimum
+// hold ([Lock.WithMinHold]) stays.
 //
-// It takes no longer than NodeTimeout if a node does not answer, and no longer than another NodeTimeout if a hook or the
-// logger blocks. Such a hook is the only thing that may still run after Close has returned, so a hook may call Close. A
-// second call waits for the first. The result is always nil.
+// If a node does not answer, Close takes up to NodeTimeout. If a hook or the logger blocks, it takes up to another
+// NodeTimeout; such a call is the only thing that may still run after Close has returned. So a hook may call Close.
+// Further calls wait for the first one. The result is always nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	already := c.closed
@@ -25,14 +25,15 @@ func (c *Client) Close() error {
 	timer := time.NewTimer(c.cfg.NodeTimeout)
 	defer timer.Stop()
 	leases := c.scheduler.drain()
-	for _, o := range leases { // all of them, before anything is sent
+	for _, o := range leases { // L2: all contexts end before anything is sent
 		o.end(ErrClosed)
 	}
 	for _, o := range leases {
 		o.sendRelease()
 	}
 	if !c.protocol.omits(callsAwaited) {
-		c.underWay.Wait() // while the nodes still take what they leave behind; they have no more than NodeTimeout either
+		// These calls still send releases (A5), so they end before the connections close. They take up to NodeTimeout.
+		c.underWay.Wait()
 	}
 	for _, n := range c.nodes {
 		n.close()
@@ -50,12 +51,13 @@ func (c *Client) Close() error {
 	}
 	<-c.scheduler.ended
 	c.waiters.wait()
-	c.notifier.close(c.cfg.NodeTimeout) // nothing is left that could tell it anything
+	c.notifier.close(c.cfg.NodeTimeout) // last: no event can come any more
 	close(c.ended)
 	return nil
 }
 
-// begin counts an Acquire or a Release, for Close to wait for; finish must follow. It reports false if the client is closed.
+// begin counts a call of Acquire, TryAcquire or Release, so that Close waits for it (L2). It reports false if the
+// client is closed; otherwise finish must follow.
 func (c *Client) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

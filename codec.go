@@ -7,21 +7,22 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// What the scripts are given and what they reply, one part for each script. The head of each scripts/*.lua says the same
-// in its own words. Nothing else makes KEYS or ARGV, or reads a reply.
+// The arguments and the replies of all scripts. The head of each file in scripts/ describes them. No other code makes
+// KEYS or ARGV, or reads a reply.
 
-// A call is one script with its keys and arguments, for all nodes of a round. It is not changed after it was made: every
-// node's command shares it. What differs from node to node is added by encode. Values are boxed here once, for redigo.
+// A call is one script with its keys and arguments, for all nodes of a round. It does not change after it was made,
+// because the commands of all nodes share it. encode adds what differs from node to node. The values are any, as redigo
+// takes them, so that they are converted once for all nodes.
 type call struct {
 	script *script
 	keys   []any
 	args   []any
 }
 
-// queueNow enters a client in the queue of waiters as of now.
+// queueNow enters a client in the queue as a waiter that has just arrived (W2).
 const queueNow int64 = 1
 
-// encode appends the command's arguments for one node.
+// encode appends the arguments of the command for one node.
 func (r *round) encode(args []any, s *readiness, node int) []any {
 	args = append(args, r.script.sha, len(r.keys))
 	args = append(args, r.keys...)
@@ -43,7 +44,7 @@ type ownArgs uint8
 
 const (
 	ownNothing  ownArgs = iota
-	ownMarker           // acquire.lua: the node's marker, and how to enter the client in the queue
+	ownMarker           // acquire.lua: the marker that the node must have, and how to enter the client in the queue
 	ownIdentity         // ready.lua: the server's data set
 )
 
@@ -52,12 +53,13 @@ func (p *protocol) acquireCall(res *resource, reservation, token, ttlMillis any,
 	return call{p.acquire, res.keys, withFence(res, ballot, reservation, token, ttlMillis)}
 }
 
-// plantCall writes the keys of a lease that still stands on a node that lacks them.
+// plantCall writes the keys of a valid lease on a node that lacks them (R2).
 func (p *protocol) plantCall(res *resource, token, ttlMillis any, ballot uint64) call {
 	return call{p.plant, res.keys, withFence(res, ballot, token, ttlMillis)}
 }
 
-// withFence are these arguments, the ballot, and the slots in which it is kept; or "0" if there is no fencing token.
+// withFence appends to these arguments the ballot and the fence slots that store it (F3), or "0" if there are no
+// fencing tokens.
 func withFence(res *resource, ballot uint64, first ...any) []any {
 	args := make([]any, 0, len(first)+1+len(res.slots))
 	args = append(args, first...)
@@ -72,8 +74,8 @@ func (p *protocol) extendCall(res *resource, token, ttlMillis any) call {
 	return call{p.extend, res.keys, []any{token, ttlMillis}}
 }
 
-// releaseCall deletes the keys of this owner. A key that has waiters is reserved for the first of them for this time; 0:
-// not at all. rest is how long the keys stay for a minimum hold; 0: there is none.
+// releaseCall deletes the keys of this owner. If a key has waiters, reserve is how long it is reserved for the first of
+// them (W2); 0: it is not reserved. rest is how long the keys stay for a minimum hold (H2); 0: there is none.
 func (p *protocol) releaseCall(keys []any, token any, reserve, rest time.Duration) call {
 	args := []any{token, millis(reserve)}
 	if rest > 0 {
@@ -82,7 +84,7 @@ func (p *protocol) releaseCall(keys []any, token any, reserve, rest time.Duratio
 	return call{p.release, keys, args}
 }
 
-// leaveCall takes this client out of the queues of these keys.
+// leaveCall takes this client out of the queues of these keys, and passes on what is reserved for it (W2).
 func (p *protocol) leaveCall(keys []any, client any) call {
 	all := make([]any, 0, 2*len(keys))
 	all = append(all, keys...)
@@ -92,12 +94,12 @@ func (p *protocol) leaveCall(keys []any, client any) call {
 	return call{p.leave, all, []any{client, millis(reservationTime)}}
 }
 
-// inspectCall looks at one lock key.
+// inspectCall reads the first lock key of the resource.
 func (p *protocol) inspectCall(res *resource) call {
 	return call{p.inspect, res.keys[:1], res.slots[:1]}
 }
 
-// What ready.lua is asked, beside the question itself.
+// What ready.lua is asked to do; see its head.
 const (
 	wordLook    = "look"
 	wordDurable = "durable"
@@ -108,16 +110,16 @@ const (
 
 var readyKeys = []any{markerKey, quarantineKey, configKey, fenceKey}
 
-// readyCall asks a node whether it may grant, or says that it may. fleetMicros is the time by the other nodes' clocks;
-// 0: there are none. s is ready.lua, by the name of the operation.
+// readyCall asks a node whether it may grant, or says that it may (Q1, Q2). fleetMicros is the time by the other nodes'
+// clocks; 0: there are none. The script s is always ready.lua, under the name of the operation.
 func (c *Client) readyCall(s *script, word string, fleetMicros int64) call {
 	cfg := &c.cfg
-	apart := cfg.NodeTimeout + cfg.MaxClockSkew // the clocks of others are not known better than a round takes
+	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a round is the precision to which the other clocks are known
 	return call{s, readyKeys, []any{c.agreement.digest, c.agreement.text, millis(cfg.MaxTTL),
 		millis(apart), word, fleetMicros, apart.Microseconds(), flag(!cfg.NoFence)}}
 }
 
-// parse reads a script's reply; the heads of scripts/*.lua say what they are.
+// parse reads the reply of the script. keys is how many keys it was given.
 func (s *script) parse(keys int, reply any, err error) answer {
 	if err != nil {
 		return answer{vote: unknown, err: err}
@@ -159,7 +161,7 @@ func parseArray(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner, highest: highest}
-		if kind == "key" { // nobody asked for it
+		if kind == "key" { // inspect.lua only looked: its answer is no denial
 			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey}
 		}
 	case "ballot":
@@ -186,7 +188,7 @@ func parseArray(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: inQuarantine, left: time.Duration(left) * time.Millisecond}
-	case "unready": // the node's own goroutine knows why, and says so in its place
+	case "unready": // the node's readiness has the reason, which then replaces errUnready
 		return answer{vote: unknown, micros: micros, err: errUnready}, true
 	case "missing":
 		a.denial.reason = missing
@@ -196,12 +198,12 @@ func parseArray(reply []any) (answer, bool) {
 	return a, true
 }
 
-// otherConfig is the configuration of a node, as it is written there, by which ready.lua refuses ours.
+// otherConfig is the text of the configuration by which ready.lua refused this client (Q3).
 type otherConfig string
 
 func (o otherConfig) Error() string { return "the node's configuration is another: " + string(o) }
 
-// noKey is what PTTL says where there is no key.
+// noKey is what PTTL returns if there is no key.
 const noKey = -2
 
 func at(reply []any, i int) (any, error) {

@@ -11,73 +11,74 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Config describes the nodes, and how far they and this process are to be trusted. Only Nodes is
-// required.
+// Config describes the nodes, and how far they and this process can be trusted. Only Nodes is required. A zero field
+// has its default.
 //
 // All clients of the same nodes must agree on Nodes (how many), Quorum, MaxTTL, MaxClockSkew, ClockBand, Prefix,
-// Durable and NoFence. The nodes hold what the first client had; a client that differs is refused, with a
+// Durable and NoFence. The nodes hold what the first client had. They refuse a client that differs, with a
 // [*ConfigError]. [AgreedConfig] asks the nodes, and [Client.Enroll] with [ChangeConfig] changes what they hold.
 type Config struct {
-	// Nodes are independent Redis masters: three, five or seven of them, none a replica of another.
+	// Nodes are independent Redis masters: three, five or seven, none a replica of another. At most 64.
 	Nodes []Node
-	// TTL is the length of a lease, renewed at a third of it while it is held. Default 10s, or MaxTTL where that
-	// is less; at least 10ms.
+	// TTL is the length of a lease. A lease is renewed at a third of it. Default 10s, or MaxTTL if that is less. At
+	// least 10ms.
 	TTL time.Duration
 	// MaxTTL is the longest lease that any client of these nodes takes. Default 30s.
 	MaxTTL time.Duration
-	// NodeTimeout is one node's time to answer one round. Below TTL/2. Default 250ms, or TTL/4 where that
-	// is less.
+	// NodeTimeout is how long one round waits for a node. For a lock with a short TTL ([Lock.WithTTL]) it is a quarter
+	// of that TTL, if that is less. Below TTL/2. Default 250ms, or TTL/4 if that is less.
 	NodeTimeout time.Duration
-	// MinValidity is how much time an acquired lease has left at the least. Default 0: any.
+	// MinValidity is the least useful lease: a round that leaves no more validity than this does not acquire the lock.
+	// Default 0: any time above 0 is enough.
 	MinValidity time.Duration
-	// Quorum is how many nodes must grant. Default 0: a majority. Fewer would be unsafe, and is an error.
+	// Quorum is how many nodes must grant. Default 0: a majority. Fewer would be unsafe and are an error.
 	Quorum int
-	// Drift bounds how far this process's clock and a server's may run apart, as a fraction of the TTL;
-	// 2ms are added. Default 0.01.
+	// Drift bounds how far the clocks of this process and of a server may run apart while a lease lasts, as a fraction
+	// of the TTL. 2ms are added. From 0 to below 1. Default 0.01, which is one percent.
 	Drift float64
-	// ClockBand guards against a server whose clock steps: a lease gives up twice this of its validity, and
-	// a quorum counts only servers whose clocks lie within half of this of each other. Normal differences
-	// between their clocks must stay below that half; keep NTP running. For a lock whose TTL is less than twenty times
-	// this, it is a twentieth of the TTL. Default 100ms; negative switches the check off.
+	// ClockBand guards against a server whose clock steps. A lease gives up twice the band of its validity. A quorum
+	// counts only servers whose clocks lie within half the band of each other. Normal differences between their clocks
+	// must stay below that half; keep NTP running. If a lock's TTL is less than twenty times the band, its band is a
+	// twentieth of its TTL. Default 100ms. A negative value switches the check off.
 	ClockBand time.Duration
-	// MaxClockSkew is how far a server's clock may move against the other servers' while it sits out a
-	// quarantine; if it moves further, the quarantine begins again. Default 500ms.
+	// MaxClockSkew is how far a server's clock may move against the other servers' clocks during a quarantine. If it
+	// moves further, the quarantine begins again. Default 500ms; not negative.
 	MaxClockSkew time.Duration
 	// Prefix is put before every lock key. Default "": the key is the name, as in other Redlock clients.
 	Prefix string
-	// Durable says that every node persists before it answers (appendfsync always), so that a restart
-	// forgets nothing.
+	// Durable says that every node persists before it answers (appendfsync always), so that a restart forgets nothing.
+	// A restarted node may then grant at once, without a quarantine. A node that does not persist so has no vote.
 	Durable bool
-	// NoFence leaves fencing tokens out: plain Redlock. [Lease.Fence] is then 0.
+	// NoFence switches fencing tokens off: plain Redlock. [Lease.Fence] is then 0.
 	NoFence bool
 	// Clock is this process's clock. Default nil: [SystemClock].
 	Clock Clock
-	// Hooks are told what happens.
+	// Hooks are called when something happens. Default: none.
 	Hooks Hooks
-	// Logger is told what an operator may want to know. Default nil: silent.
+	// Logger gets what an operator may want to know. Default nil: no log.
 	Logger *slog.Logger
 
-	protocol *protocol // nil: standard. Tests alone set it
-	onlyLook bool      // never begin or end a quarantine
+	protocol *protocol // nil: standard. Only tests set it
+	onlyLook bool      // the client never begins or ends a quarantine
 
 	_ struct{}
 }
 
 // A Node is one independent Redis master.
 type Node struct {
-	// Name stands for the node in errors, hooks and reports. Default: host:port, or the socket's path.
+	// Name is what errors, hooks and reports call the node. Default: host:port, or the socket's path.
 	Name string
-	// URL is redis://user:password@host:port/db, rediss:// for TLS, or unix:///path?db=0. A bare host:port
-	// is accepted too.
+	// URL is redis://user:password@host:port/db, rediss:// for TLS, or unix:///path?db=0. A bare host:port is accepted
+	// too.
 	URL string
 	// TLS is used with rediss://. Default nil: the host's root certificates.
 	TLS *tls.Config
-	// Dial opens a connection instead of URL: logged in, its database selected, without a read timeout.
-	// Give it a write timeout. Name is then required.
+	// Dial, if not nil, opens the connections instead of URL. A connection must be logged in, have its database
+	// selected, and have a write timeout but no read timeout. Name is then required.
 	Dial func(context.Context) (redis.Conn, error)
 }
 
-// Nodes makes a list of nodes from their URLs; "host:port" is accepted too.
+// Nodes makes the list of nodes from their URLs; "host:port" is accepted too.
 func Nodes(urls ...string) []Node {
 	nodes := make([]Node, len(urls))
 	for i, u := range urls {
@@ -98,7 +99,7 @@ const (
 	maxNameBytes        = 1024
 )
 
-// validate returns the configuration with its defaults filled in, and the address of each node.
+// validate fills in the defaults, checks the result, and returns it with the address of each node.
 func (c Config) validate() (Config, []endpoint, error) {
 	if c.MaxTTL == 0 {
 		c.MaxTTL = defaultMaxTTL
@@ -156,7 +157,7 @@ func (c Config) validate() (Config, []endpoint, error) {
 	return c, endpoints, err
 }
 
-// checkTTL holds for the configured TTL and for one that a lock sets itself.
+// checkTTL checks the configured TTL, or the TTL that a lock sets itself. field names it in the error.
 func (c *Config) checkTTL(field string, ttl time.Duration) error {
 	switch {
 	case ttl < minTTL:
@@ -170,28 +171,28 @@ func (c *Config) checkTTL(field string, ttl time.Duration) error {
 	return nil
 }
 
-// band is the clock band of a lock with this ttl. No other setting of this client has a part in it: it is the same
-// in all clients.
+// band is the clock band of a lock with this ttl (C3). It depends on nothing else that may differ between clients, so
+// all clients compute the same.
 func (c *Config) band(ttl time.Duration) time.Duration { return min(c.ClockBand, ttl/20) }
 
-// nodeTimeout is the time of one round of a lock with this ttl.
+// nodeTimeout is the time of one round of a lock with this ttl (A3).
 func (c *Config) nodeTimeout(ttl time.Duration) time.Duration { return min(c.NodeTimeout, ttl/4) }
 
-// The keys that a node has beside the locks; see docs/protocol.md.
+// The keys that a node has beside the lock keys; see "Keys and channels" in docs/protocol.md.
 const (
 	fenceKey      = "redlock:fence"
 	markerKey     = "redlock:node"
 	quarantineKey = "redlock:quarantine"
 	configKey     = "redlock:config"
-	waitPrefix    = "redlock:wait:" // those who wait for a key, in the order in which they came
+	waitPrefix    = "redlock:wait:" // and the lock key: the queue of its waiters (W2)
 )
 
-// checkNames holds for the names of one lock.
+// checkNames checks the names of one lock.
 func (c *Config) checkNames(names []string) error {
 	if len(names) > maxNames {
 		return invalid("name", "%d names are more than the %d that one lock may have; lock a name that stands for all of them", len(names), maxNames)
 	}
-	var seen map[string]bool // the names before
+	var seen map[string]bool // nil for a single name, which needs none
 	if len(names) > 1 {
 		seen = make(map[string]bool, len(names))
 	}
@@ -203,7 +204,7 @@ func (c *Config) checkNames(names []string) error {
 		case len(name) > maxNameBytes:
 			return invalid("name", "%.20q… has %d bytes, more than the %d allowed; use a hash of it", name, len(name), maxNameBytes)
 		case isReservedKey(key):
-			return invalid("name", "the key %q is one that this library keeps for itself; use another name or Prefix", key)
+			return invalid("name", "the key %q is one that this library uses itself; use another name or Prefix", key)
 		}
 		if seen[name] {
 			return invalid("name", "%q is given twice", name)
@@ -215,7 +216,7 @@ func (c *Config) checkNames(names []string) error {
 	return nil
 }
 
-// isReservedKey reports whether the key is one of those that a node keeps beside the locks.
+// isReservedKey reports whether no lock may have the key, because this library uses it or may use it later.
 func isReservedKey(key string) bool {
 	switch key {
 	case fenceKey, markerKey, quarantineKey, configKey:

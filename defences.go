@@ -5,46 +5,46 @@ import (
 	"time"
 )
 
-// A defence is a rule without which a lock would be unsafe, or leave something behind. Tests switch single
-// ones off, to show what each is for (docs/safety.md); nothing else can.
+// A defence is a rule without which a lock would be unsafe, or would leave something behind. A test can switch a single
+// one off, to show what it is for (docs/safety.md). Nothing else can.
 type defence uint32
 
 const (
-	releaseLateGrants  defence = 1 << iota // A5: also nodes that have not answered yet are told to forget
-	cleanUpAfterCancel                     // A5: whatever the caller's context says
-	freshToken                             // A1: no two attempts have the same
-	finalValidity                          // A4: the time that the round took is given up
-	takenOnce                              // R2: repair only after a quorum; an expired lease is never taken again
-	serverBallots                          // F1: ballots are of the nodes' clocks, not of the client's
-	clocksOfOthers                         // Q1: a quarantine is counted by the other nodes' clocks too
-	dataSetVouched                         // Q1: a vote counts only if the data set is the one that was marked
-	dataSetNamed                           // Q1: the marker names the data set, and not the process alone
-	promotedForgets                        // Q2: Durable does not trust what a promoted replica has
-	configAgreed                           // Q3: the nodes refuse a client that is configured otherwise
-	ticksDrained                           // Close ends also the lease that is being renewed
-	callsAwaited                           // Close waits for what calls under way leave behind
-	userApart                              // hooks and the log run where nothing waits for them
-	queuesLeft                             // W2: a waiter that gives up says so to the next
-	lossClassified                         // A5: a lost round waits until it can tell held from an outage
-	triesDecided                           // a try that lost a split vote to nobody goes on
+	releaseLateGrants  defence = 1 << iota // A5: nodes that have not answered get the release too
+	cleanUpAfterCancel                     // A5: also if the caller's context has ended
+	freshToken                             // A1: no two attempts have the same owner token
+	finalValidity                          // A4: the validity gives up the time that the round took, and more
+	takenOnce                              // R2: plant only after a quorum extended; never take an expired lease again
+	serverBallots                          // F1: ballots come from the nodes' clocks, not from the client's
+	clocksOfOthers                         // Q1: a quarantine is measured by the other nodes' clocks too
+	dataSetVouched                         // Q1: a grant counts only if INFO still names the marked data set
+	dataSetNamed                           // Q1: the marker names the data set, not only the process
+	promotedForgets                        // Q2: Durable does not apply to a promoted replica
+	configAgreed                           // Q3: the nodes refuse a client that is configured differently
+	ticksDrained                           // L2: Close also ends the lease that is being renewed
+	callsAwaited                           // L2: Close waits for calls that are running, and for their releases
+	userApart                              // hooks and the log run on a goroutine of their own, the notifier
+	queuesLeft                             // W2: a waiter that gives up leaves the queues and passes on its turn
+	lossClassified                         // A3: a lost round waits until it is clear whether it is held or an outage
+	triesDecided                           // T2: after a split vote, one of the tries goes on
 )
 
-// A protocol is the scripts, chance, and the defences that are off: none, but in tests.
+// A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
 	acquire, extend, plant, release, leave, ready, enroll, inspect *script
 
 	off    defence
-	random func(time.Duration) time.Duration // at least 0 and below; seeded in tests
-	// lostPoll is how often a waiter asks for a lock that it should hear of: a message may be lost.
+	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
+	// lostPoll is about how often a waiter asks again without any message, because messages may be lost (W2).
 	lostPoll time.Duration
-	// slowMargin is by how much a node's round trip may be above the others' for it still to be asked first.
+	// slowMargin is a part of the limit above which a node is too slow to be asked first (W3).
 	slowMargin time.Duration
 }
 
 // standard is the protocol of every client outside tests.
 var standard = newProtocol(func(_, source string) string { return source })
 
-// newProtocol makes the scripts out of their sources, after edit has seen them.
+// newProtocol makes the scripts from their sources. edit may change each source.
 func newProtocol(edit func(name, source string) string) *protocol {
 	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
 	p := &protocol{
@@ -64,7 +64,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	p.release.cleansUp = true
 	p.acquire.grants = true
 	p.acquire.own, p.ready.own = ownMarker, ownIdentity
-	enroll := *p.ready // the same script, but nobody can make a voter of an unfit server
+	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
 }

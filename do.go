@@ -5,14 +5,16 @@ import (
 	"errors"
 )
 
-// Do runs fn while holding the lock, waiting for it as [Lock.Acquire] does. fn's context carries all that
-// ctx does, ends when the lease does, and holds the lease for those who acquire under it. Do releases when
-// fn returns, and when it panics.
+// Do acquires the lock as [Lock.Acquire] does, runs fn, and releases the lock when fn returns or panics. fn's context
+// has the values of ctx, and also carries the lease, so that an Acquire under it finds the lease. It ends when ctx or
+// the lease ends.
 //
-// The error is fn's, joined with [ErrLost] where the lease was lost while fn ran: then what fn did may have
-// happened at the same time as another holder's work; or with [ErrClosed] where the client was closed
-// meanwhile. Where fn did not run, it is Acquire's. That the release did not reach a quorum is logged and not
-// returned: the work was done under a valid lease, which expires by itself.
+// If fn did not run, the error is Acquire's. Otherwise it is fn's error, joined with
+//   - [ErrLost] if the lease was lost while fn ran: another holder may have worked at the same time;
+//   - [ErrClosed] if the client was closed while fn ran.
+//
+// A release that is not confirmed is logged and is no error: fn ran under a valid lease, and the lock expires by
+// itself.
 func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) error {
 	lease, err := l.Acquire(ctx)
 	if err != nil {
@@ -21,8 +23,9 @@ func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) er
 	return lease.run(ctx, fn)
 }
 
-// TryDo is Do without waiting: if the lock is held by another, or by ctx itself, fn does not run and there is no
-// error. ran says whether fn ran. Of several that ask for a free lock at the same moment, one runs.
+// TryDo is [Lock.Do] without waiting: it acquires as [Lock.TryAcquire] does. If another has the lock, or if ctx itself
+// holds it and the lock is not [Lock.Reentrant], fn does not run and there is no error. ran says whether fn ran. If
+// several ask for a free lock at the same moment, exactly one runs.
 func (l Lock) TryDo(ctx context.Context, fn func(context.Context, *Lease) error) (ran bool, err error) {
 	lease, err := l.TryAcquire(ctx)
 	if errors.Is(err, ErrHeld) {
@@ -34,7 +37,7 @@ func (l Lock) TryDo(ctx context.Context, fn func(context.Context, *Lease) error)
 	return true, lease.run(ctx, fn)
 }
 
-// DoValue is [Lock.Do] for a function with a result. The result is returned also with an error.
+// DoValue is [Lock.Do] for a function with a result. It returns the function's result also if there is an error.
 func DoValue[T any](ctx context.Context, l Lock, fn func(context.Context, *Lease) (T, error)) (T, error) {
 	var value T
 	err := l.Do(ctx, func(ctx context.Context, lease *Lease) (err error) {
@@ -44,7 +47,7 @@ func DoValue[T any](ctx context.Context, l Lock, fn func(context.Context, *Lease
 	return value, err
 }
 
-// run calls fn under the lease and releases it, whatever becomes of fn.
+// run calls fn under the lease, and releases the lease also if fn panics.
 func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
 	defer func() {
 		l.ownership.checkExpiry()
@@ -63,16 +66,17 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	return fn(l.With(ctx), l)
 }
 
-// IfHeld says what a guarded function does when its lock is held by another.
+// IfHeld says what a guarded function does if another has its lock. The zero value is Wait.
 type IfHeld uint8
 
 const (
 	Wait IfHeld = iota // wait until the lock is free or the context ends
 	Fail               // return ErrHeld
-	Skip               // return nil without having run
+	Skip               // return nil without running
 )
 
-// Guard wraps fn so that each call runs under the lock that its argument asks for.
+// Guard returns a function that calls fn under the lock that lock returns for the argument. Its errors are those of
+// [Lock.Do], and [ErrInvalid] if ifHeld is none of [Wait], [Fail] and [Skip].
 //
 //	charge := redlock.Guard(
 //		func(o Order) redlock.Lock { return client.Mutex("order/" + o.ID) },

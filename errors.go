@@ -12,34 +12,34 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// What a caller may have to do about an error. Every error of this package that is not the caller's own
-// (a context's, a function's) is one of these by [errors.Is].
+// Each of these asks the caller to do something different. [errors.Is] matches every error that a call returns with one
+// of them, except errors that come from the caller: of a context, or of a function.
 var (
-	// ErrHeld means wait: a quorum of nodes answered, and somebody else has the lock or is about to.
+	// ErrHeld: wait. A quorum of nodes answered, and somebody else has the lock or is about to get it.
 	ErrHeld = errors.New("redlock: held by another")
-	// ErrNoQuorum means page someone: too few nodes could vote, or they were too slow to be of use. For a release it
-	// means that it is not known whether a quorum released the lock.
+	// ErrNoQuorum: look at the nodes. Too few of them could vote, or they were too slow. For a release it means that it
+	// is not known whether a quorum released the lock.
 	ErrNoQuorum = errors.New("redlock: no quorum of nodes")
-	// ErrLost means stop: the lease is no longer ours, or may no longer be.
+	// ErrLost: stop the work. Another client may have the lock.
 	ErrLost = errors.New("redlock: lease lost")
-	// ErrReleased is why the context of a released lease ended.
+	// ErrReleased: the lease was released. It is the cause with which the lease's context ends.
 	ErrReleased = errors.New("redlock: lease released")
-	// ErrClosed means the client was closed.
+	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client closed")
-	// ErrInvalid means the call or the configuration is wrong; the text names the field and the remedy.
+	// ErrInvalid: the call or the configuration is wrong. The text names the field and the remedy.
 	ErrInvalid = errors.New("redlock: invalid")
 )
 
-// A RoundError is a round that did not succeed. It is one of [ErrHeld], [ErrNoQuorum] and [ErrLost] by
-// [errors.Is], never two of them. [errors.As] finds what the nodes said: a [*NodeError], a [*Denial], a
-// [*QuarantineError].
+// A RoundError says why a round did not succeed. [errors.Is] matches it with exactly one of [ErrHeld], [ErrNoQuorum]
+// and [ErrLost]. [errors.As] finds what the nodes said: a [*NodeError], a [*Denial], a [*QuarantineError], a
+// [*ConfigError].
 //
-// Error is one line. The verb %+v adds a line for each node that did not grant.
+// Error returns one line. The verb %+v adds a line for each node that did not grant.
 type RoundError struct {
 	Op                             string            // acquire, extend, release, inspect or enroll
 	Names                          []string          // the lock's names
-	Need, Granted, Denied, Unknown int               // votes: how many it takes, and what they were
-	Err                            *multierror.Error // a [*NodeError] for each node that did not grant
+	Need, Granted, Denied, Unknown int               // votes: how many grants it takes, and how many of each came
+	Err                            *multierror.Error // a [*NodeError] for each node that did not grant; nil: none
 
 	kind error
 	note string
@@ -47,7 +47,7 @@ type RoundError struct {
 
 func (e *RoundError) Error() string { return e.head() + e.causes() }
 
-// head is what happened, without what each node said.
+// head says what happened, without the nodes' reasons.
 func (e *RoundError) head() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: %s", e.kind, e.Op)
@@ -63,7 +63,7 @@ func (e *RoundError) head() string {
 	return b.String()
 }
 
-// causes says each cause once, with the nodes that share it.
+// causes says each reason once, with the nodes that gave it.
 func (e *RoundError) causes() string {
 	if e.Err == nil {
 		return ""
@@ -101,17 +101,18 @@ func (e *RoundError) causes() string {
 	return b.String()
 }
 
-// causeOf is what a node said without what differs from node to node, and as it is told once for all of them.
+// causeOf returns the text of a node's reason, and a key that is equal for nodes with the same reason. Neither has the
+// node's own address or name, which would make every reason different.
 func causeOf(err error) (key, text string) {
 	var denial *Denial
 	var quarantine *QuarantineError
 	var network *net.OpError
 	switch {
-	case errors.As(err, &denial): // the time left differs by the moment of the answer
+	case errors.As(err, &denial): // the key has no time left, which is a little different on every node
 		return fmt.Sprint(denial.Reason, denial.Owner, denial.Left < 0), printable(denial.Error())
 	case errors.As(err, &quarantine):
 		return "quarantine", printable(quarantine.Error())
-	case errors.As(err, &network): // it names the node's address, which the node's name does
+	case errors.As(err, &network): // without the address: the node's name is shown
 		text = network.Op + ": " + network.Err.Error()
 	case errors.Is(err, io.EOF):
 		text = "it closed the connection"
@@ -125,7 +126,7 @@ func causeOf(err error) (key, text string) {
 	return text, text
 }
 
-// Format adds a line for each node to the error where the verb is %+v.
+// Format writes the error. With the verb %+v it adds a line for each node that did not grant.
 func (e *RoundError) Format(s fmt.State, verb rune) {
 	switch {
 	case verb == 'v' && s.Flag('+'):
@@ -142,8 +143,8 @@ func (e *RoundError) Format(s fmt.State, verb rune) {
 	}
 }
 
-// Is looks among the nodes' errors for all but the sentinels that say what became of the whole round: a single
-// node that says held does not make an outage [ErrHeld].
+// Is searches the nodes' errors, except for [ErrHeld], [ErrNoQuorum] and [ErrLost]. These three describe the whole
+// round: one node that says held does not turn an outage into [ErrHeld].
 func (e *RoundError) Is(target error) bool {
 	switch target {
 	case ErrHeld, ErrNoQuorum, ErrLost:
@@ -152,10 +153,10 @@ func (e *RoundError) Is(target error) bool {
 	return e.Err != nil && errors.Is(e.Err, target)
 }
 
-// As finds the nodes' errors.
+// As searches the nodes' errors.
 func (e *RoundError) As(target any) bool { return e.Err != nil && errors.As(e.Err, target) }
 
-// Unwrap gives [errors.Is] and [errors.As] the kind of the failure.
+// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost].
 func (e *RoundError) Unwrap() []error {
 	if e.kind == nil {
 		return nil
@@ -163,11 +164,11 @@ func (e *RoundError) Unwrap() []error {
 	return []error{e.kind}
 }
 
-// A NodeError is one node's reason for not granting: a [*Denial] if it said no, a [*QuarantineError], or why no
-// answer that counts came. It is [ErrHeld] by [errors.Is] if the node said that another has the lock.
+// A NodeError is why one node did not grant. [errors.Is] matches it with [ErrHeld] if the node said that another has
+// the lock.
 type NodeError struct {
-	Node string // its name
-	Err  error
+	Node string // the node's name
+	Err  error  // a [*Denial] if it said no, a [*QuarantineError], or why it gave no answer that counts
 }
 
 func (e *NodeError) Error() string { return printable(e.Node + ": " + e.Err.Error()) }
@@ -175,30 +176,30 @@ func (e *NodeError) Error() string { return printable(e.Node + ": " + e.Err.Erro
 // Unwrap returns the reason.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// A Denial is a node's no.
+// A Denial is what a node said when it did not grant.
 type Denial struct {
 	Reason Reason
-	// Owner is what the key in the way holds: a [Lease.Token], or whatever another program wrote. Empty where the
-	// reason is not ReasonHeld, and where the key is no string.
+	// Owner is the value of the key in the way: a [Lease.Token], or what another program wrote. It is empty if Reason
+	// is not ReasonHeld, or if the key is no string.
 	Owner string
-	// Left is how long that key, or the quarantine, goes on if nothing else happens, as of the answer, in steps of
-	// a millisecond; negative: for ever.
+	// Left is how much longer that key, or the quarantine, lasts if nothing else happens. It is in whole milliseconds,
+	// as of the answer. Negative: for ever.
 	Left time.Duration
-	// Highest is the largest fencing token that the node granted in the slots of the lock's names; 0: none, or
-	// not told.
+	// Highest is the largest fencing token that the node granted in the fence slots of the lock's names. 0: none, or
+	// the node did not say.
 	Highest uint64
 }
 
-// A Reason is why a node said no.
+// A Reason says why a node did not grant.
 type Reason uint8
 
 const (
 	ReasonHeld       Reason = iota // another owner has a key
-	ReasonReserved                 // a key was released, and is reserved for a waiter
-	ReasonStale                    // it granted a larger fencing token before; the client tries again above it
+	ReasonReserved                 // a key was released and is reserved for a waiter
+	ReasonStale                    // it granted a fencing token that is not smaller; the client tries again
 	ReasonMissing                  // a key of the lease is gone
-	ReasonNotOurs                  // there was nothing of the lease to delete, or not all of it
-	ReasonQuarantine               // it may have forgotten leases, and does not grant yet
+	ReasonNotOurs                  // not all keys of the lease were there to delete
+	ReasonQuarantine               // it may have forgotten leases, and does not grant before these are over
 )
 
 func (r Reason) String() string {
@@ -209,8 +210,8 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// shownOwner is how many bytes of an owner an error shows. Half a token is enough to tell it, and too little to
-// release its lock.
+// shownOwner is how many bytes of an owner token an error shows. Half a token is enough to recognise the owner. It is
+// not enough to release the owner's lock.
 const shownOwner = 16
 
 func (d *Denial) Error() string {
@@ -238,15 +239,15 @@ func (d *Denial) Error() string {
 	}
 }
 
-// Is reports whether the target is [ErrHeld] and another has the lock there.
+// Is matches [ErrHeld] if another has the lock on this node, or if it is reserved there.
 func (d *Denial) Is(target error) bool {
 	return target == ErrHeld && (d.Reason == ReasonHeld || d.Reason == ReasonReserved)
 }
 
-// A joined error is two, on one line: what ended a call, and what was known then.
+// A joined error is two errors on one line: what ended a call, and what was known at that moment.
 type joined struct{ first, second error }
 
-// join is first and second, or the one that is not nil.
+// join joins two errors. If one is nil, it returns the other.
 func join(first, second error) error {
 	switch {
 	case first == nil:
@@ -260,7 +261,7 @@ func join(first, second error) error {
 func (j *joined) Error() string   { return j.first.Error() + ": " + j.second.Error() }
 func (j *joined) Unwrap() []error { return []error{j.first, j.second} }
 
-// Format passes %+v on.
+// Format passes %+v on to both errors.
 func (j *joined) Format(s fmt.State, verb rune) {
 	switch {
 	case verb == 'v' && s.Flag('+'):
@@ -272,7 +273,8 @@ func (j *joined) Format(s fmt.State, verb rune) {
 	}
 }
 
-// printable keeps what servers and other programs wrote from adding lines or controlling a terminal.
+// printable replaces what is not printable with spaces: what servers and other programs wrote must not add lines or
+// control a terminal.
 func printable(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return text
@@ -285,7 +287,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// invalid names the field at fault and the remedy.
+// invalid makes an ErrInvalid. The format says what is wrong with the field, and the remedy.
 func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
 }

@@ -2,36 +2,35 @@ package redlock
 
 import "time"
 
-// Hooks are told what happens, for metrics and traces. Nil funcs are skipped.
+// Hooks are functions that the client calls when something happens, for metrics and traces. Nil functions are skipped.
 //
-// They are called one after the other, in the order in which things happened, on a goroutine that does nothing but
-// call them and write the log. A hook may therefore block, or call [Client.Close], without delaying any lease; it is
-// told late, and by then the state may be another. Up to 4096 calls and lines of the log wait for a slow one; what
-// comes then is dropped, counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than
-// NodeTimeout.
+// One goroutine makes all these calls and writes the log, one after the other, in the order in which things happened.
+// So a hook may block, or call [Client.Close], and no lease, renewal or connection waits for it. A call may come late,
+// when the state has already changed. Up to 4096 calls and log lines queue behind a slow one. Further ones are dropped,
+// counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than NodeTimeout.
 type Hooks struct {
-	// Acquired: a lease was won. waited is the time since Acquire was called, attempts the rounds it took.
+	// Acquired: Acquire or TryAcquire got a lease. waited is the time since the call, attempts how many rounds it took.
 	Acquired func(l LeaseInfo, waited time.Duration, attempts int)
-	// Refused: an attempt of Acquire failed, or a TryAcquire; err is its [*RoundError], which is ErrHeld or ErrNoQuorum.
+	// Refused: a round of Acquire failed, or a TryAcquire. err is a [*RoundError] that is [ErrHeld] or [ErrNoQuorum].
 	Refused func(names []string, err error)
-	// Extended: a renewal succeeded; left is the new validity, took the time of the round.
+	// Extended: a renewal succeeded. left is the new validity, took the time of the round.
 	Extended func(l LeaseInfo, left, took time.Duration)
-	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends.
+	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends, unless err is [ErrLost].
 	ExtendFailed func(l LeaseInfo, err error)
-	// Released: the lease's owner let go; err is what Release returned.
+	// Released: the owner released the lease. err is what Release returned.
 	Released func(l LeaseInfo, err error)
-	// Lost: the lease ended before it was released; err wraps ErrLost.
+	// Lost: the lease was lost before it was released. err is [ErrLost]. Not called for leases that Close ended.
 	Lost func(l LeaseInfo, err error)
 	// NodeUp: a connection to the node opened. NodeDown: it broke, or could not be opened.
 	NodeUp   func(node string)
 	NodeDown func(node string, err error)
 }
 
-// LeaseInfo describes a lease to a hook, without keeping it alive.
+// LeaseInfo describes a lease to a hook. It does not keep the [Lease] alive.
 type LeaseInfo struct {
-	Names []string
-	Token string
-	Fence uint64
+	Names []string // the lock's names; do not change them
+	Token string   // see [Lease.Token]
+	Fence uint64   // see [Lease.Fence]
 }
 
 func (h *Hooks) none() bool {
@@ -39,7 +38,7 @@ func (h *Hooks) none() bool {
 		h.Released == nil && h.Lost == nil && h.NodeUp == nil && h.NodeDown == nil
 }
 
-// later are hooks that queue the call of the given ones, and are nil where those are.
+// later returns hooks that queue the calls of the given ones. Where a given hook is nil, so is the returned one.
 func (n *notifier) later(hooks Hooks) (later Hooks) {
 	if hook := hooks.Acquired; hook != nil {
 		later.Acquired = func(l LeaseInfo, waited time.Duration, attempts int) {

@@ -9,44 +9,46 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// A State is who holds a name: as a quorum of the nodes tells it, and as each node does.
+// A State says who holds a name: according to a quorum of the nodes, and according to each node.
 type State struct {
 	Name string
-	// Held says that a quorum of the nodes has the name for one owner. If fewer nodes have it, somebody is acquiring
-	// or releasing it, or failed to.
+	// Held: a quorum of the nodes has the name for one owner. If only fewer nodes have it, somebody is acquiring or
+	// releasing it, or failed to.
 	Held bool
-	// Token is the owner's: see [Lease.Token]. Other libraries write what they like.
+	// Token is the owner's token; see [Lease.Token]. Other libraries write other values.
 	Token string
-	// Remaining is how long a quorum will still have it if the owner does nothing; negative: for ever.
+	// Remaining is how much longer a quorum has the name if the owner does nothing. Negative: for ever.
 	Remaining time.Duration
-	// Fence is the largest fencing token granted in the name's fence slot, of which there are 4096. No lease of the
-	// name has a larger one. It may belong to another name of the same slot.
+	// Fence is the largest fencing token that was granted in the name's fence slot. No lease of the name has a larger
+	// one. There are 4096 slots, so it may belong to another name of the same slot. 0: none.
 	Fence uint64
-	// Votes is how many nodes answered and vote, and Quorum how many votes it takes to acquire the name. With fewer
-	// votes nobody can acquire it, and a State that is not Held says nothing.
+	// Votes is how many nodes answered and have a vote. Quorum is how many votes it takes to acquire the name. With
+	// fewer votes nobody can acquire it, and a Held of false means that it is not known who holds the name.
 	Votes, Quorum int
 	// Nodes is in the order of Config.Nodes.
 	Nodes []NodeState
 }
 
-// A NodeState is what one node knows of a name.
+// A NodeState says what one node has for a name.
 type NodeState struct {
-	Node string
-	// Err is why the node has no vote. If it did not answer, the other fields are empty. If it is in quarantine (a
-	// [*QuarantineError]) or unfit, they are what it has now, but it may have forgotten that it granted the name.
+	Node string // the node's name
+	// Err is why the node has no vote; nil if it has one. If it did not answer, the fields below are zero. If it is in
+	// quarantine (a [*QuarantineError]) or unfit, they say what it has now, but it may have forgotten that it granted
+	// the name.
 	Err       error
 	Held      bool
-	Reserved  bool // released, and reserved for a waiter for a short time; it is then not Held
+	Reserved  bool // released, and reserved for a waiter for a short time; Held is then false
 	Token     string
 	Remaining time.Duration // negative: for ever
 	Fence     uint64
 }
 
-// Inspect asks all nodes whether they vote, and then who has the name, and waits for each of these no longer than
-// NodeTimeout. It takes nothing, and promises nothing: a moment later the owner may be another.
+// Inspect asks all nodes whether they vote, and then who has the name. For each of the two it waits no longer than
+// NodeTimeout. The first use of a client also waits for its nodes to connect. Inspect does not acquire anything. A
+// moment later the name may have another owner.
 //
-// If too few nodes vote, it returns both what they said and a [*RoundError] that is [ErrNoQuorum]. Other errors are
-// [ErrInvalid], [ErrClosed] and ctx.Err(), without a State.
+// If too few nodes vote, it returns the State and a [*RoundError] that is [ErrNoQuorum]. Other errors come without a
+// State: [ErrInvalid], [ErrClosed] and ctx.Err().
 func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
 	state, r, err := c.inspect(ctx, name)
 	if err != nil || state.Votes >= c.need {
@@ -63,7 +65,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
 	return state, refusal
 }
 
-// inspect asks all nodes, and does not mind how many answer.
+// inspect is Inspect, but it is no error if too few nodes vote or answer.
 func (c *Client) inspect(ctx context.Context, name string) (*State, *round, error) {
 	s := c.Mutex(name).spec
 	switch {
@@ -97,13 +99,13 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 	return state, r, nil
 }
 
-// ForceRelease deletes the name's key on every node, whoever holds it, for an operator who knows that its owner
-// is gone for good. An owner that is alive is not told: it may believe until its next renewal that it has the lock, and
-// somebody else may have it by then. Only a resource that compares fencing tokens is safe from both.
+// ForceRelease deletes the name's key on every node, whoever holds it. It is for an operator who knows that the owner
+// is gone for good. An owner that is alive does not learn of it before its next renewal. Until then it relies on the
+// lock, and another client may already have it. Only a resource that compares fencing tokens is safe from both.
 //
-// It takes the lock from the owner that it saw, and from nobody who came later. The error is nil also if nobody holds
-// the lock. It is [ErrNoQuorum] if too few nodes answered: they may still have it. Other errors are [ErrInvalid], also
-// if the key holds something that is not a lock, [ErrClosed] and ctx.Err().
+// ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
+// lock, that is no error. [ErrNoQuorum] means that too few nodes answered, so the lock may still be held. Other errors
+// are [ErrInvalid], also if the key holds something that is no lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
 	if err != nil {
@@ -135,13 +137,13 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	return nil
 }
 
-// A finding is what inspect.lua found on a node: who would be in the way, if anybody is.
+// A finding is what inspect.lua found on a node: how the node would refuse an acquire, if the key is taken.
 type finding struct {
 	denial
-	taken bool
+	taken bool // the key exists
 }
 
-// stateOf reads the nodes' answers.
+// stateOf makes the State from the nodes' answers.
 func stateOf(name string, answers []answer, need int) *State {
 	s := &State{Name: name, Quorum: need, Nodes: make([]NodeState, len(answers))}
 	left := map[string][]time.Duration{}
@@ -172,14 +174,14 @@ func stateOf(name string, answers []answer, need int) *State {
 	return s
 }
 
-// hasGranted reports whether the node's vote was yes.
+// hasGranted reports whether the node granted.
 func (r *round) hasGranted(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tally.votes[node] == granted
 }
 
-// longest sorts the longest first; what never expires is negative.
+// longest sorts the longest time first. A negative time never ends.
 func longest(a, b time.Duration) int {
 	switch {
 	case a == b:
@@ -191,8 +193,9 @@ func longest(a, b time.Duration) int {
 	}
 }
 
-// hearAll sends the round to every node, and waits until each has answered, no longer than the timeout: the first
-// that is away does not end the wait for the others. It returns an error when ctx or the client has ended.
+// hearAll sends the round to every node and waits until each has answered, no longer than the timeout. It waits also
+// after the verdict, because the caller wants every node's answer. It returns an error when ctx or the client has
+// ended.
 func (c *Client) hearAll(ctx context.Context, r *round, timeout time.Duration) error {
 	heard := make(chan struct{}, len(c.nodes))
 	then := r.answered

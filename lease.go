@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A Lease is a lock that is held: for a time, renewed by itself unless the lock says otherwise. It ends when
-// it is released or the client is closed, or before another could own the lock. Its methods are safe for
-// concurrent use.
+// A Lease is a lock that is held for a time. The client renews it, unless the lock is [Lock.WithoutRenewal]. It ends
+// when it is released, when the client is closed, or when it is lost; in each case before another client can own the
+// lock. Its methods are safe for concurrent use. Get one from [Lock.Acquire] or [Lock.TryAcquire].
 //
 // Keep the Lease, or a context that it gave, for as long as the lock is needed: a garbage-collected Lease stops
 // renewing.
@@ -20,21 +20,22 @@ type Lease struct {
 	ownership *ownership
 	cleanup   runtime.Cleanup
 
-	parent context.Context // whose values Context carries
+	parent context.Context // Context has its values
 
-	mu sync.Mutex // guards the rest; the hold's is taken under it
-	// own ends with the lease and does not know it: the hold may reach own, but must not reach the lease.
+	mu sync.Mutex // guards the rest; the ownership's mu is taken under it
+	// own ends with the lease but does not refer to it. The ownership can reach own; if it could reach the Lease, a
+	// dropped Lease would never be garbage-collected.
 	own    context.Context
 	ctx    context.Context // own, with the lease in it
 	cancel context.CancelCauseFunc
-	last   bool  // it was released when no other lease of the hold was left
-	lost   error // why the hold had been lost, if others were left
+	last   bool  // when it was released, no other lease of the ownership was left
+	lost   error // why the ownership had been lost, if other leases were left
 
 	released atomic.Bool // written under mu
 }
 
-func newLease(ctx context.Context, l *spec, token any, ballot uint64, reached nodeSet, now, until Instant) *Lease {
-	o := &ownership{client: l.client, lock: l, token: token.(string), tokenArg: token, ballot: ballot, reached: reached, place: -1, leases: 1}
+func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, now, until Instant) *Lease {
+	o := &ownership{client: l.client, lock: l, token: tokenArg.(string), tokenArg: tokenArg, ballot: ballot, reached: reached, place: -1, leases: 1}
 	if l.maxHold > 0 {
 		o.limit = now.Add(l.maxHold)
 		until = min(until, o.limit)
@@ -51,9 +52,10 @@ func newLease(ctx context.Context, l *spec, token any, ballot uint64, reached no
 	return lease
 }
 
-// Context carries the values of the context given to Acquire, not its cancellation, and this lease. It ends
-// when the lease is released, or before its validity does; [context.Cause] is then an error that is
-// [ErrReleased], [ErrLost] or [ErrClosed]. It is made at the first call.
+// Context returns a context that carries this lease and has the values of the context given to Acquire, but not its
+// cancellation. It ends when the lease is released or lost or the client is closed, and at the latest shortly before
+// the validity ends (by a fiftieth of the TTL, 20ms at most). [context.Cause] is then [ErrReleased], [ErrLost] or
+// [ErrClosed] by [errors.Is]. Every call returns the same context.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +70,7 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// A valued context ends when one does and has the values of another, which never ends.
+// A valued context ends when the embedded one does, and has the values of another one, which never ends.
 type valued struct {
 	context.Context
 	values context.Context
@@ -78,28 +80,28 @@ func (v valued) Value(key any) any {
 	if value := v.values.Value(key); value != nil {
 		return value
 	}
-	return v.Context.Value(key) // by which package context finds what a child ends with
+	return v.Context.Value(key) // package context asks it by a key of its own, to end children with their parent
 }
 
-// With returns a context that carries the lease as well as all that ctx does. It ends when ctx does, or when
-// the lease does, with the lease's cause.
+// With returns a context that carries the lease and has the values of ctx. It ends when ctx ends, or when the lease
+// ends; in that case with the lease's cause, as [Lease.Context] does.
 func (l *Lease) With(ctx context.Context) context.Context {
 	l.Context()
 	both, cancel := context.WithCancelCause(ctx)
-	own := l.own // set by Context, and never again
+	own := l.own // Context has set it, and nothing changes it again
 	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
-	context.AfterFunc(both, func() { stop() }) // a lease may see many contexts come and go
+	context.AfterFunc(both, func() { stop() }) // a lease may have many contexts; it must not collect them
 	return carry(both, l, ctx)
 }
 
-// Valid reports whether the lock is surely still held, by the clock as it is now: it is right also when
-// timers were late or the machine was suspended. Ask it just before what must not be done twice, and let the
-// resource check [Lease.Fence]: the process may still be stopped between the answer and the deed.
+// Valid reports whether the lease is valid now. It reads the clock, so it is right also if timers are late or the
+// machine was suspended. Ask it just before work that must not run twice. The process may still be paused between the
+// answer and the work, so let the resource check [Lease.Fence] too.
 func (l *Lease) Valid() bool {
 	return !l.released.Load() && !l.ownership.over.Load() && l.ownership.client.cfg.Clock.Now() < l.ownership.validUntil()
 }
 
-// Remaining is how long the lease is still valid if it is not renewed; 0 if it is not valid.
+// Remaining is how much longer the lease is valid if it is not renewed; 0 if it is not valid.
 func (l *Lease) Remaining() time.Duration {
 	if l.released.Load() || l.ownership.over.Load() {
 		return 0
@@ -107,24 +109,26 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, l.ownership.validUntil().Sub(l.ownership.client.cfg.Clock.Now()))
 }
 
-// Fence is the fencing token: a number that is unique for the lock's names, and larger than that of every lease
-// whose acquisition had returned before this one began. A resource that refuses smaller numbers than it has seen is safe
-// from a holder that does not know yet that it has lost the lock. It is 0 with [Config.NoFence].
+// Fence is the fencing token. It is unique for each of the lock's names, and larger than the fencing token of every
+// lease of such a name whose acquisition had returned before this one began. A resource that refuses smaller numbers
+// than the largest it has seen is safe from a holder that has lost the lock without knowing it. It is 0 with
+// [Config.NoFence].
 func (l *Lease) Fence() uint64 { return l.ownership.ballot }
 
-// Token is the owner token under which the nodes hold the lock: 32 hexadecimal digits, random, new for each
-// attempt. Whoever knows it can release the lock.
+// Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt. Whoever
+// knows it and may write to the nodes can release the lock.
 func (l *Lease) Token() string { return l.ownership.token }
 
-// Names are the names that are locked.
+// Names returns a copy of the names that are locked, in the order in which they were given.
 func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.names) }
 
-// Extend renews the lease now: after it the lease has its whole TTL, less drift and the time it took. The
-// lease is lost if enough nodes say that it is no longer ours. [ErrNoQuorum] leaves it as it is, valid for
-// what remains. An expired lease is never taken again: the error is then [ErrLost].
+// Extend renews the lease now. It is then valid for its TTL, less what every round gives up: its own time, the drift
+// and the clock band; and not past [Lock.WithMaxHold].
 //
-// The errors of the nodes come in a [*RoundError]. Other errors are [ErrReleased], [ErrClosed] and ctx.Err(),
-// after which the renewal may still have happened.
+// Errors are [ErrLost] if so many nodes say that the lease is not ours that no quorum is left, or if the lease has
+// expired, because an expired lease is never taken again; [ErrNoQuorum], after which the lease is valid for what was
+// left; [ErrReleased], [ErrClosed] and ctx.Err(). After ctx.Err() the renewal may still happen. What the nodes said
+// comes in a [*RoundError].
 func (l *Lease) Extend(ctx context.Context) error {
 	o := l.ownership
 	o.checkExpiry()
@@ -148,7 +152,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 		o.checkExpiry()
 		return o.cause()
 	}
-	// A lost round may be lost for good: that is told by those who have not answered.
+	// R3: the lease may be lost for good. The nodes that have not answered decide that.
 	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
 	if err := r.until(ctx, &o.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {
 		return err
@@ -160,29 +164,29 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "")
 }
 
-// Release ends the lease and tells all nodes, unless other leases of a re-entered lock ([Lock.Reentrant]) still hold it.
-// It returns:
-//   - nil when a quorum of the nodes deleted the lock, or other leases still hold it;
-//   - [ErrLost] when a quorum no longer had it, or the lease was lost before;
-//   - [ErrNoQuorum] when neither is known, because nodes are away. The lock then expires by itself, and nodes that come
-//     back within that time are still told.
+// Release ends the lease and releases the lock on all nodes. If other leases of a re-entered lock ([Lock.Reentrant])
+// still hold it, it ends only this lease. It returns:
+//   - nil if a quorum of the nodes deleted the lock, or if other leases still hold it;
+//   - [ErrLost] if a quorum no longer had the lock, or if the lease was lost before;
+//   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
+//     earlier still get the release.
 //
-// The last two come in a [*RoundError] where nodes were asked. It waits for nodes that are up, no longer than
-// NodeTimeout.
+// ErrLost and ErrNoQuorum come in a [*RoundError] if they are what the nodes said. Release waits for nodes that are up,
+// no longer than NodeTimeout.
 //
-// ctx bounds the wait alone, never the sending: if it ends first, the error is ctx.Err(). Release can be called any
-// number of times, and each call that waited for the answers returns the same.
+// ctx bounds only the wait. If it ends first, the error is ctx.Err(), and the release is sent all the same. Release can
+// be called any number of times. All calls that waited for the answers return the same.
 func (l *Lease) Release(ctx context.Context) error {
 	o := l.ownership
 	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if c.lease.ownership == o { // this very call ends ctx, or another lease's did, but not the wait for the answer
+		if c.lease.ownership == o { // ctx ends with the lease, so this call would end its own wait
 			ctx = c.under
 		}
 	}
 	if last, lost := l.leave(); !last {
 		return lost
 	}
-	if o.client.begin() { // so that Close tells the hook too
+	if o.client.begin() { // so that Close waits, and the hook is still called
 		defer o.client.finish()
 	}
 	first := o.end(ErrReleased)
@@ -205,7 +209,7 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	switch r.await(ctx, &c.timers, c.cfg.NodeTimeout) {
 	case undecided:
 		return ctx.Err()
-	case lost: // what that means is told by those who have not answered
+	case lost: // L1: it is not clear what this proves before the other nodes that are up have answered
 		final := func(t *tally) bool { _, final := t.released(); return final }
 		if err := r.until(ctx, &c.timers, nil, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), final); err != nil {
 			return err
@@ -214,18 +218,18 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.unreleased == nil { // the first word stays: answers go on to come in, and would tell another story
+	if o.unreleased == nil { // later answers may prove something else, but all calls must return the same
 		o.unreleased = err
 	}
 	return o.unreleased
 }
 
-// unconfirmed is what the votes of a release prove that no quorum granted in time.
+// unconfirmed says what the votes of a lost release prove (L1).
 func (o *ownership) unconfirmed(r *round) error {
 	_, votes := r.snapshot()
 	switch proof, _ := votes.released(); proof {
 	case won:
-		return nil // late
+		return nil // by now a quorum has answered
 	case lost:
 		return r.error(ErrLost, o.lock.res.names, o.client.nodes, "")
 	default:
@@ -240,11 +244,11 @@ func (o *ownership) cause() error {
 	return o.ended
 }
 
-// A carried lease is found in a context by those who would acquire under it.
+// A carried lease is one that a context carries, so that an Acquire under it finds the lease.
 type carried struct {
 	lease *Lease
-	under context.Context // what the lease was put into; it does not end with the lease
-	outer *carried
+	under context.Context // the context before the lease was put in; it does not end with the lease
+	outer *carried        // the next lease further out; nil: none
 }
 
 type carriedKey struct{}

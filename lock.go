@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A Lock describes a lock: what is locked and how. It holds nothing; copying it is free, and one Lock may be
-// acquired by many goroutines. Get one from [Client.Mutex].
+// A Lock describes a lock: what is locked, and how. It is a value that never changes and holds nothing. Copy it freely;
+// any number of goroutines may acquire it. Get one from [Client.Mutex]; to acquire the zero Lock is [ErrInvalid].
 type Lock struct{ spec *spec }
 
-// A spec is what a Lock describes. It is not written after it was made.
+// A spec is what a Lock describes. It does not change after it was made.
 type spec struct {
 	client    *Client
 	res       *resource
 	ttl       time.Duration
-	millis    any           // how long the keys live: ttl, or longer for minHold; boxed once for redigo
+	millis    any           // how long an acquire makes the keys live: ttl, or longer for minHold; a script argument
 	maxHold   time.Duration // 0: none
 	minHold   time.Duration // 0: none
 	renew     bool
-	reentrant bool  // Reentrant
+	reentrant bool
 	err       error // why it cannot be acquired
 }
 
-// Mutex is a lock that one lease at a time can hold. Several names are acquired in one round, all of them or none,
-// and two such locks that share a name exclude each other, whatever their order.
+// Mutex returns a lock that one lease at a time can hold. If it has several names, one round acquires all of them or
+// none. Two locks that share a name exclude each other, in whatever order their names are.
 //
-// A name is any string of up to 1024 bytes, used as it is, and a lock has up to 1000 of them. A bad name shows as
-// [ErrInvalid] when the lock is acquired.
+// A name is any string of 1 to 1024 bytes, and is used as it is. A lock has up to 1000 names. A name that is not
+// allowed shows as [ErrInvalid] when the lock is acquired.
 func (c *Client) Mutex(name string, more ...string) Lock {
 	res := newResource(c.cfg.Prefix, name, more)
 	return Lock{&spec{
@@ -40,7 +40,7 @@ func (c *Client) Mutex(name string, more ...string) Lock {
 	}}
 }
 
-// with returns the lock with something changed.
+// with returns a copy of the lock with something changed. The zero Lock stays as it is.
 func (l Lock) with(change func(*spec)) Lock {
 	if l.spec == nil {
 		return l
@@ -50,7 +50,8 @@ func (l Lock) with(change func(*spec)) Lock {
 	return Lock{&s}
 }
 
-// WithTTL sets the length of the lock's leases instead of [Config.TTL]: from 10ms to [Config.MaxTTL].
+// WithTTL returns the lock with leases of this length instead of [Config.TTL]: from 10ms to [Config.MaxTTL]. Another
+// length, or one that leaves no validity above [Config.MinValidity], shows as [ErrInvalid] when the lock is acquired.
 func (l Lock) WithTTL(ttl time.Duration) Lock {
 	return l.with(func(s *spec) {
 		s.ttl, s.millis = ttl, millis(max(ttl, s.keptFor()))
@@ -60,9 +61,9 @@ func (l Lock) WithTTL(ttl time.Duration) Lock {
 	})
 }
 
-// WithMaxHold ends the lock's leases after this time, however long the work takes: they are not renewed past
-// it, and are then lost as if a renewal had failed. A time that is not positive shows as [ErrInvalid] when the
-// lock is acquired.
+// WithMaxHold returns the lock with leases that end at the latest after this time, also if the work takes longer: they
+// are not renewed past it and are then lost, as after a failed renewal. A time that is not positive shows as
+// [ErrInvalid] when the lock is acquired. Default: no limit.
 func (l Lock) WithMaxHold(d time.Duration) Lock {
 	return l.with(func(s *spec) {
 		s.maxHold = d
@@ -72,21 +73,24 @@ func (l Lock) WithMaxHold(d time.Duration) Lock {
 	})
 }
 
-// WithoutRenewal makes leases that end after their TTL unless [Lease.Extend] is called.
+// WithoutRenewal returns the lock with leases that the client does not renew. They end after their TTL, unless
+// [Lease.Extend] is called.
 func (l Lock) WithoutRenewal() Lock {
 	return l.with(func(s *spec) { s.renew = false })
 }
 
-// Acquire waits until it has the lock, or until ctx ends. Then the error is ctx.Err(). It is joined with a
-// [*RoundError] if it was known by then what was in the way: [ErrHeld] if another had the lock, [ErrNoQuorum] if too few
-// nodes could vote.
+// Acquire waits until it has the lock, or until ctx ends. If ctx ends, the error is ctx.Err(), joined with a
+// [*RoundError] if it is known what was in the way: [ErrHeld] if another had the lock, [ErrNoQuorum] if too few nodes
+// could vote.
 //
-// It does not wait where waiting cannot help: a lock that ctx already holds is [ErrInvalid] at once, unless it is
-// [Lock.Reentrant], because it would wait for itself; and if so many nodes refuse this client's configuration that no
-// quorum is left, the error is a [*RoundError] in which [errors.As] finds the [*ConfigError]. Other errors are
-// [ErrInvalid] and [ErrClosed].
+// Two errors end the wait early, because waiting cannot help:
+//   - [ErrInvalid] if ctx already holds one of the names, because the call would wait for itself; unless the lock is
+//     [Lock.Reentrant] and ctx holds all of its names;
+//   - a [*RoundError] in which [errors.As] finds a [*ConfigError], if so many nodes refuse this client's configuration
+//     that no quorum is left.
 //
-// Waiters of one process are served in order of arrival.
+// Other errors are [ErrInvalid] and [ErrClosed]. Waiters of one client that want the same names are served in order of
+// arrival.
 func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	s := l.spec
 	if lease, err := l.check(ctx, false); lease != nil || err != nil {
@@ -106,7 +110,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	var w waiter
 	defer w.end(c)
 	w.begin(c, s.res)
-	var last *round // that asked all nodes and ran its course
+	var last *round // the last one that asked all nodes and was not cut short
 	denied := false // by some node, in this call
 	for {
 		lease, r, err := c.attempt(ctx, s, w.how)
@@ -137,8 +141,8 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// check says whether the lock can be acquired under ctx at all, or returns another lease of one that ctx carries.
-// To one who tries and does not wait, a lock that ctx holds is held like any other.
+// check reports why the lock cannot be acquired under ctx, or re-enters a lock that ctx holds. A try does not wait, so
+// to it a lock that ctx holds is held like any other, not an error in the program.
 func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 	switch {
 	case l.spec == nil:
@@ -187,7 +191,7 @@ func (c *Client) refused(s *spec, r *round) {
 	}
 }
 
-// learn keeps the next ballot above those that were met (F2).
+// learn makes the next ballot larger than those of the nodes that denied (F2).
 func (c *Client) learn(r *round) {
 	answers, _ := r.snapshot()
 	for _, a := range answers {

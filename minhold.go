@@ -2,20 +2,21 @@ package redlock
 
 import "time"
 
-// The minimum ownership: a lock that stays taken for a time, however short the work was.
+// The minimum hold (H): a lock that stays taken for a time, even if the work was shorter.
 
-// WithMinHold keeps the lock taken for at least d after it was acquired: nobody else gets it sooner, in this process or
-// another. Release, [Client.Close] and a lost lease end the lease at once, but leave the lock taken for the rest of that
-// time. So does a crash, because the nodes have the lock for d from the beginning. Only [Client.ForceRelease] ends it
-// sooner. An Acquire that fails keeps nothing.
+// WithMinHold returns the lock with a minimum hold: after it was acquired, nobody else gets it for at least d, in this
+// process or another. Release, [Client.Close] and a lost lease end the lease at once, but the lock stays taken for the
+// rest of d. The same goes for a crash, because the nodes have the lock for d from the beginning. Only
+// [Client.ForceRelease] ends it sooner. An Acquire that fails keeps nothing.
 //
-// Use it for work that must run once an interval: each process calls [Lock.TryDo] at each tick. Choose d longer than
-// the processes' ticks are apart, and shorter than the interval. Otherwise work that is done in a moment would run again
-// in the process that ticks a little later.
+// Use it for work that must run once in an interval: each process calls [Lock.TryDo] at each tick. Choose d longer than
+// the time between the ticks of different processes, and shorter than the interval. If d is too short, work that
+// is done quickly runs again in a process that ticks a little later.
 //
-// No node keeps a lock for longer than [Config.MaxTTL], so d must be shorter by 1 % and four NodeTimeouts; if it is not,
-// acquiring the lock is [ErrInvalid]. Leases are valid, renewed and lost as without it. Release returns nil when a quorum
-// keeps the lock for the rest. A waiting Acquire gets it when d is over.
+// A node keeps a lock no longer than [Config.MaxTTL]. So d, plus [Config.Drift] times d, 2ms and four NodeTimeouts,
+// must not be above MaxTTL. A d that is, or that is not positive, shows as [ErrInvalid] when the lock is acquired.
+// Leases are valid, renewed and lost as without a minimum hold. Release returns nil if a quorum keeps the lock for the
+// rest. An Acquire that waits gets the lock when d is over.
 func (l Lock) WithMinHold(d time.Duration) Lock {
 	return l.with(func(s *spec) {
 		s.minHold = d
@@ -25,14 +26,14 @@ func (l Lock) WithMinHold(d time.Duration) Lock {
 		case d <= 0:
 			s.err = invalid("WithMinHold", "%v is not positive", d)
 		case d > maxTTL || s.keptFor() > maxTTL:
-			s.err = invalid("WithMinHold", "%v and what is added for a round and the clocks is above MaxTTL (%v), "+
-				"for which nodes keep a lock at the most; raise MaxTTL on every client of these nodes", d, maxTTL)
+			s.err = invalid("WithMinHold", "%v, plus what is added for a round and the clocks, is above MaxTTL (%v), "+
+				"the longest that nodes keep a lock; raise MaxTTL on every client of these nodes", d, maxTTL)
 		}
 	})
 }
 
-// keptFor is how long the keys must live from when an acquire writes them, so that they live until minHold after the
-// acquisition. A round that asks one node first takes up to two NodeTimeouts, and the wait for its clocks (C2) up to two
+// keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the
+// acquisition (H1). A round that asks one node first (W3) takes up to two NodeTimeouts, and the wait of C2 up to two
 // more. 0: there is no minimum hold.
 func (s *spec) keptFor() time.Duration {
 	if s.minHold <= 0 {
@@ -42,7 +43,7 @@ func (s *spec) keptFor() time.Duration {
 	return s.minHold + driftOf(s.minHold, cfg.Drift) + 4*cfg.NodeTimeout
 }
 
-// rest is how long the keys must live from now on, for the minimum hold; 0: no longer.
+// rest is how much longer the keys must live for the minimum hold (H1); 0: there is none, or it is over.
 func (o *ownership) rest(now Instant) time.Duration {
 	left := o.least.Sub(now)
 	if o.least == 0 || left <= 0 {
@@ -51,7 +52,7 @@ func (o *ownership) rest(now Instant) time.Duration {
 	return left + driftOf(left, o.client.cfg.Drift)
 }
 
-// keyMillis is how long the keys are to live when they are written now.
+// keyMillis is how long the keys must live that a renewal or a plant writes now.
 func (o *ownership) keyMillis(now Instant) any {
 	if o.least == 0 {
 		return o.lock.millis

@@ -10,36 +10,39 @@ import (
 	"time"
 )
 
-// A ownership is what keeps a lease: its renewals, its end and its release. The client knows the ownership and not the
-// Lease, so that a Lease which nobody can reach any more is noticed.
+// An ownership is what keeps a lock: its renewals (renew.go), its end and its release (L1). After re-entry several
+// Leases share one. The client refers to the ownership and not to the Lease, so that a Lease that the program has
+// dropped is garbage-collected, and its renewals stop.
 type ownership struct {
 	client   *Client
 	lock     *spec
 	token    string
-	tokenArg any // the token, for redigo
+	tokenArg any // the token, as a script argument
 	ballot   uint64
 	limit    Instant // no validity goes past it (WithMaxHold); 0: none
-	least    Instant // no other has the lock before it (WithMinHold); 0: none
+	least    Instant // nobody else gets the lock before it (WithMinHold); 0: none
 
-	until atomic.Int64 // Instant: the end of the validity
-	over  atomic.Bool  // ended is set
+	until atomic.Int64 // an Instant: the end of the validity
+	over  atomic.Bool  // whether ended is set, to be read without mu
 
-	due   Instant // the scheduler's
-	place int     // the scheduler's; -1: not queued
+	due   Instant // belongs to the scheduler, and is guarded by its mu
+	place int     // likewise; -1: not in its queue
 
-	mu       sync.Mutex      // guards the rest; nodes and hooks are sent to under it, which never blocks; nothing else is called
+	// mu guards the rest. Under it rounds are sent to nodes and calls of hooks are queued, which never blocks. No I/O
+	// and no code of the user's runs under it.
+	mu       sync.Mutex
 	ended    error           // why the lease ended; nil while it is held
-	ctx      context.Context // ends with the hold; nil until somebody asks
+	ctx      context.Context // ends with the ownership; nil until context is called
 	cancel   context.CancelCauseFunc
-	leases   int     // that have not been released, nor dropped; more than one after re-entry
+	leases   int     // that were neither released nor dropped; more than one after re-entry
 	reached  nodeSet // the nodes that may have the keys
 	renewing bool
-	dropped  bool    // nobody could reach it while it was being renewed
-	renewal  *round  // in flight, of the scheduler's; nil: none
-	renewAt  Instant // when the next one begins
-	failures int     // renewals failed since one succeeded
-	release  *round
-	// unreleased is why release did not succeed; nil while that is not known, or if it did.
+	dropped  bool    // all its Leases were garbage-collected while it was renewed
+	renewal  *round  // the renewal in flight that the scheduler began; nil: none
+	renewAt  Instant // when the next renewal begins
+	failures int     // how many renewals have failed since one succeeded
+	release  *round  // nil: not sent
+	// unreleased is why the release did not succeed; nil if it did, or while that is not known.
 	unreleased error
 }
 
@@ -49,12 +52,12 @@ var (
 	errDropped = errors.New("its Lease was dropped without Release, so it was no longer renewed")
 )
 
-// lead is how long before the end of the validity the lease's context ends: a timer may be late.
+// lead is how long before the end of the validity the lease's context ends (R3), because a timer may be late.
 func (o *ownership) lead() time.Duration { return min(o.lock.ttl/50, 20*time.Millisecond) }
 
 func (o *ownership) validUntil() Instant { return Instant(o.until.Load()) }
 
-// deadline is the moment from which the lease is not to be had back (R2).
+// deadline is when the lease has expired, after which no renewal or plant may bring it back (R2).
 func (o *ownership) deadline() Instant {
 	if o.client.protocol.omits(takenOnce) {
 		return math.MaxInt64
@@ -62,15 +65,15 @@ func (o *ownership) deadline() Instant {
 	return o.validUntil()
 }
 
-// start begins the hold's time.
+// start hands the ownership to the scheduler.
 func (o *ownership) start(now Instant) {
 	o.renewing = o.lock.renew
 	o.renewAt = now.Add(o.lock.ttl / 3)
 	o.client.scheduler.set(o, o.nextDue())
 }
 
-// end makes the lease stop believing, for this cause, unless it has before. Its context ends before anyone
-// is told anything (L1).
+// end ends the lease for this cause, and reports whether it had not ended before. The lease's context ends first,
+// before anything is sent (L1).
 func (o *ownership) end(cause error) bool {
 	o.mu.Lock()
 	if o.ended != nil {
@@ -87,14 +90,14 @@ func (o *ownership) end(cause error) bool {
 	return true
 }
 
-// checkExpiry ends the lease if its validity has ended, also when no timer has noticed yet.
+// checkExpiry ends the lease if its validity has ended and no timer has noticed that.
 func (o *ownership) checkExpiry() {
 	if o.client.cfg.Clock.Now() >= o.validUntil() {
 		o.expire()
 	}
 }
 
-// expire ends the lease at the end of its validity.
+// expire ends the lease at the end of its validity, and says why it was not longer.
 func (o *ownership) expire() {
 	if o.limit != 0 && o.validUntil() == o.limit {
 		o.lose(errMaxHold)
@@ -110,8 +113,8 @@ func (o *ownership) expire() {
 	o.lose(errExpired)
 }
 
-// lose ends the lease without its owner's wish. Its releases are sent once the drift that was held back from
-// its validity has passed too: whoever was working under it has that long to stop.
+// lose ends the lease although its owner did not release it. Its releases are sent only when the drift, which the
+// validity gave up, has passed too. So work under the lease has that long to stop (R3).
 func (o *ownership) lose(why error) {
 	err := why
 	if !errors.Is(err, ErrLost) {
@@ -127,7 +130,7 @@ func (o *ownership) lose(why error) {
 	}
 }
 
-// dueRelease is when a lost lease's releases are sent: once its keys should have expired.
+// dueRelease is when a lost lease's releases are sent, unless its owner releases it earlier (R3).
 func (o *ownership) dueRelease() Instant {
 	return o.validUntil().Add(driftOf(o.lock.ttl, o.client.cfg.Drift))
 }
@@ -141,32 +144,33 @@ func (o *ownership) sendRelease() *round {
 		return r
 	}
 	c := o.client
-	// Once the client is closed, who waits here no longer does: others are told.
 	now := c.cfg.Clock.Now()
 	rest := o.rest(now)
-	favour, keep := rest == 0 && !c.isClosed() && c.waiters.handsOver(o.lock.res), reservationTime
-	if favour {
-		keep = 0
+	// W1: the lock may go to a waiter of this process, which needs no reservation. Once the client is closed, its own
+	// waiters have gone, so the nodes reserve the lock for a waiter elsewhere.
+	handsOver, reserve := rest == 0 && !c.isClosed() && c.waiters.handsOver(o.lock.res), reservationTime
+	if handsOver {
+		reserve = 0
 	}
-	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, keep, rest), t0: now, answered: o.freed})
+	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, reserve, rest), t0: now, answered: o.freed})
 	o.release = r
 	reached := o.reached
 	o.mu.Unlock()
 	c.sendRelease(r, reached)
-	if favour || rest > 0 { // who waits here looks again, and learns how long the rest is
+	if handsOver || rest > 0 { // with a rest, this process's waiters ask, and learn how long it is (H2)
 		c.waiters.released(o.lock.res)
 	}
 	return r
 }
 
-// freed hears each node's answer to the release.
+// freed is called with each node's answer to the release. A reservation shows that others want the lock.
 func (o *ownership) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
 	if a.reserved {
 		o.client.waiters.contend(o.lock.res)
 	}
 }
 
-// context is what the contexts of the hold's leases end with.
+// context ends when the ownership ends. The contexts of its leases are derived from it.
 func (o *ownership) context() context.Context {
 	o.mu.Lock()
 	if o.ctx == nil {
@@ -180,9 +184,9 @@ func (o *ownership) context() context.Context {
 	return ctx
 }
 
-// abandon is called when nobody can reach one of the leases. The renewals stop with the last; it then expires by
-// itself, and expire tells why. The runtime calls it on a goroutine of its own, which must neither wait nor, in tests,
-// touch a channel of a testing/synctest bubble.
+// abandon is called when one of the Leases was garbage-collected. The renewals stop with the last Lease. The lease then
+// expires, and expire says why. The runtime calls abandon on a goroutine of its own, which must not block. In tests it
+// must not touch a channel of a testing/synctest bubble either.
 func (o *ownership) abandon() {
 	if !o.dropLease() {
 		return

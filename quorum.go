@@ -2,8 +2,7 @@ package redlock
 
 import "time"
 
-// This file decides, and does nothing else: votes and times in, a verdict out. It knows no node, no
-// connection, no goroutine and no clock.
+// This file only decides: it takes votes and times, and returns a verdict. It has no I/O, no goroutine and no clock.
 
 // A vote is one node's answer to one round.
 type vote uint8
@@ -12,12 +11,12 @@ const (
 	pending vote = iota
 	granted
 	denied
-	// unknown is every answer that is not a yes or a no: a lost connection, an error reply, silence.
-	// It counts against a lock that is wanted, and for a key that may have to be cleaned up.
+	// unknown is every answer that is neither granted nor denied: a lost connection, an error reply, silence. It does
+	// not count for the lock. But the node may have granted, so it gets the release (A5).
 	unknown
 )
 
-// A verdict is what the votes of one round amount to so far.
+// A verdict says what the votes of a round mean so far.
 type verdict uint8
 
 const (
@@ -26,18 +25,18 @@ const (
 	lost
 )
 
-// A span is where a server's clock lies against ours: between these, in µs, whatever part of the round trip
-// the request took. Its width is the round trip.
+// A span holds the difference between a server's clock and ours, in µs: it lies between low and high, however the round
+// trip divides between request and reply (C1). The width of the span is the round trip.
 type span struct{ low, high int64 }
 
 func (s span) width() time.Duration { return time.Duration(s.high-s.low) * time.Microsecond }
 
-// A tally counts the votes of one round. The first vote of a node stands; a later one is not counted.
+// A tally counts the votes of one round. Only the first vote of a node counts.
 type tally struct {
 	votes                    []vote
 	clocks                   []span // of the nodes that granted
 	need                     int
-	tolerance                time.Duration // how far apart clocks that agree may lie; negative: any
+	tolerance                time.Duration // how far apart clocks may be that agree; negative: any distance
 	granted, denied, unknown int
 }
 
@@ -49,8 +48,8 @@ func newTally(nodes, need int, tolerance time.Duration) tally {
 	return t
 }
 
-// cast counts the node's vote and reports whether it was the node's first. Where clocks are compared, a
-// vote that granted tells its server's.
+// cast counts the node's vote, and reports whether it was the node's first. clock is the server's clock; it matters
+// only if the node granted and clocks are compared.
 func (t *tally) cast(node int, v vote, clock span) bool {
 	if t.votes[node] != pending {
 		return false
@@ -70,11 +69,12 @@ func (t *tally) cast(node int, v vote, clock span) bool {
 	return true
 }
 
-// counted is the largest set of nodes that granted and whose clocks agree: any two of them may lie within
-// the tolerance of one another, each wherever its span allows. The slack is by how much any two of them may
-// be further apart than that, because their replies took time.
+// counted is the largest set of nodes that granted and whose clocks could all lie within the tolerance of each other
+// (C1). The slack is by how much two of these clocks may be further apart than that, because their replies took time
+// (C2).
 //
-// Intervals of which each two meet all share a point, so it is enough to try where one begins.
+// If any two of some intervals overlap, all of them share a point, and one of them begins there. So it is enough to try
+// the points where an interval begins.
 func (t *tally) counted() (set nodeSet, slack time.Duration) {
 	if t.clocks == nil {
 		for i, v := range t.votes {
@@ -92,7 +92,7 @@ func (t *tally) counted() (set nodeSet, slack time.Duration) {
 		var agreeing nodeSet
 		var widest time.Duration
 		for j, v := range t.votes {
-			// j's span, made longer by the tolerance, holds the point where i's begins.
+			// Node j's span, made longer by the tolerance, contains the point where node i's span begins.
 			if v == granted && t.clocks[j].low <= t.clocks[i].low && t.clocks[i].low <= t.clocks[j].high+tolerance {
 				agreeing.add(j)
 				widest = max(widest, t.clocks[j].width())
@@ -105,7 +105,8 @@ func (t *tally) counted() (set nodeSet, slack time.Duration) {
 	return set, slack
 }
 
-// verdict is won as soon as a quorum has granted within the band, and lost as soon as none can (A3).
+// verdict is won as soon as a quorum has granted and its clocks agree. It is lost as soon as that has become impossible
+// (A3).
 func (t *tally) verdict() verdict {
 	open := t.open()
 	if t.granted+open < t.need {
@@ -125,17 +126,17 @@ func (t *tally) verdict() verdict {
 // open is how many nodes have not answered.
 func (t *tally) open() int { return len(t.votes) - t.granted - t.denied - t.unknown }
 
-// A loss is why an acquire is lost. A round may be lost before that is known: two denials of four lose it, and
-// only the third answer tells a lock that is held from nodes that are away.
+// A loss says why an acquire is lost (A3). A round may be lost before that is clear: of four nodes, two that deny are
+// enough to lose it, and only a third answer shows whether the lock is held or nodes are away.
 type loss uint8
 
 const (
 	lossUnclear loss = iota
-	lossHeld         // a quorum answered: had those who denied been free, it would have been won
-	lossOutage       // no quorum answers
+	lossHeld         // a quorum answered: if the nodes that denied had been free, the round would have been won
+	lossOutage       // no quorum can answer any more
 )
 
-// loss is final once it is not unclear, whatever the silent nodes still say.
+// loss says which loss it is. Once it is not lossUnclear, further answers do not change it.
 func (t *tally) loss() loss {
 	set, _ := t.counted()
 	switch said := set.len() + t.denied; {
@@ -148,10 +149,10 @@ func (t *tally) loss() loss {
 	}
 }
 
-// answered reports whether a quorum of nodes gave an answer that counts, yes or no.
+// answered reports whether granted and denied votes together reach the quorum.
 func (t *tally) answered() bool { return t.loss() == lossHeld }
 
-// refused reports whether so many nodes denied that no quorum is left, whatever the silent ones would say.
+// refused reports whether so many nodes denied that no quorum is left, whatever the others answer.
 func (t *tally) refused() bool { return len(t.votes)-t.denied < t.need }
 
 // refusedOrNever reports whether refused is true, or no further answer can make it so.
@@ -159,9 +160,9 @@ func (t *tally) refusedOrNever() bool {
 	return t.refused() || len(t.votes)-t.denied-t.open() >= t.need
 }
 
-// released is what the votes of a release prove (L1): won, that a quorum deleted what was the owner's; lost,
-// that a quorum no longer had it, so another may. Between the two lies a release that proves nothing: it is
-// undecided and final, because no further answer can change that.
+// released says what the votes of a release prove (L1). won: a quorum deleted the owner's keys. lost: a quorum no
+// longer had all of them, so another client may have the lock. undecided: neither. final reports that no further answer
+// can change this.
 func (t *tally) released() (v verdict, final bool) {
 	switch {
 	case t.granted >= t.need:
@@ -173,28 +174,29 @@ func (t *tally) released() (v verdict, final bool) {
 	}
 }
 
-// majority is the smallest number of nodes of which any two sets share a node.
+// majority is the smallest quorum: any two sets of so many nodes share a node.
 func majority(nodes int) int { return nodes/2 + 1 }
 
-// driftFloor is added to the drift of every lease, for the millisecond precision of Redis expiry and
-// the smallest useful time to live. Source: Redis documentation, "Distributed Locks with Redis".
+// driftFloor is added to the drift of every lease, because Redis expires keys with a precision of a millisecond, and
+// because a fraction of a short TTL is too little. Source: Redis documentation, "Distributed Locks with Redis", which
+// subtracts a few milliseconds.
 const driftFloor = 2 * time.Millisecond
 
-// driftOf is how far a client's and a server's clock may run apart while a lease of this ttl lasts.
+// driftOf is how far the clocks of a client and a server may run apart while a lease of this ttl lasts (A4).
 func driftOf(ttl time.Duration, rate float64) time.Duration {
 	return time.Duration(float64(ttl)*rate) + driftFloor
 }
 
-// The clock band guards against one server whose clock steps while it is the node that two quorums share: it
-// is out of step with the others when the one counted it, or when the other does. What a step may be that
-// neither notices, and by which a key may expire too early:
+// toleranceOf is half the band (C1). The clock band guards against a step of one server's clock, the server that two
+// quorums share. A step is noticed if it takes that clock out of either quorum's group. A step that neither notices
+// lets a key expire too early by at most the sum of
 //
-//	tolerance + slack   of the earlier quorum, which knows its slack and gives it up
-//	tolerance + slack   of the later one, which waits out what its slack is above the allowance
-//	half the band       by which the other servers of the two may differ, all in order
+//	half the band + slack   of the earlier quorum, whose lease gives up its own slack
+//	half the band + slack   of the later quorum, which waits for what its slack is above half the band (bandWait)
+//	half the band           by which the other servers of the two quorums may differ in good order
 //
-// With the tolerance and the allowance at half the band each, a lease that gives up twice the band and its
-// own slack has ended when its key has. See docs/safety.md.
+// So a lease that gives up twice the band and its own slack has ended when its key expires. docs/protocol.md has the
+// argument.
 func toleranceOf(band time.Duration) time.Duration {
 	if band < 0 {
 		return -1
@@ -202,7 +204,7 @@ func toleranceOf(band time.Duration) time.Duration {
 	return band / 2
 }
 
-// bandCost is what a lease gives up for the clock band.
+// bandCost is what the validity gives up for the clock band (C2).
 func bandCost(band, slack time.Duration) time.Duration {
 	if band < 0 {
 		return 0
@@ -210,7 +212,7 @@ func bandCost(band, slack time.Duration) time.Duration {
 	return 2*band + slack
 }
 
-// bandWait is how long the winner of a round waits before it believes.
+// bandWait is how long the winner of a round waits before it relies on the lease (C2).
 func bandWait(band, slack time.Duration) time.Duration {
 	if band < 0 {
 		return 0
@@ -218,8 +220,8 @@ func bandWait(band, slack time.Duration) time.Duration {
 	return max(0, slack-band/2)
 }
 
-// validityOf is how long after the end of a round its winner may believe (A4). The server's expiry began
-// no earlier than the round did, so the time the round took is given up whole.
+// validityOf is how long after the end of a round its winner may rely on the lease (A4). A server may have begun to
+// count the TTL as early as the round began, so the validity gives up all the time that the round took.
 func validityOf(ttl, elapsed, drift, bandCost time.Duration) time.Duration {
 	return ttl - elapsed - drift - bandCost
 }

@@ -8,31 +8,37 @@ import (
 	"time"
 )
 
-// This file is the protocol: one attempt to acquire (A1–A5), one renewal (R1–R3) and one release (L1), each
-// step numbered as in docs/protocol.md.
+// This file has one attempt to acquire a lock: attempt goes through the steps A1 to A5 of docs/protocol.md in order. It
+// also makes the rounds that the other steps send. What these steps decide is elsewhere:
+//
+//	A3, A4, C, L1   what votes mean, and what validity is left        quorum.go
+//	R1 to R3        when to renew, plant and give up                  renew.go
+//	R3, L1          how a lease ends, and when its release is sent    ownership.go
+//	L1              what Release waits for and returns                lease.go
+//	W, T            what to do after a lost attempt                   waiter.go, try.go
 
-// An approach is how an attempt goes about it. The zero approach asks all nodes at once.
+// An approach is how an attempt asks the nodes. The zero approach asks all of them at once.
 type approach struct {
-	probe       *node   // ask this one first, and the others only if it has granted (W3)
-	queueAt     nodeSet // where to be entered among those who wait, if refused (W2)
-	queueEntry  int64   // what as; see acquire.lua
-	reservation any     // what a key holds that is kept for this client; "": it was never refused
-	try         bool    // for TryAcquire: it does not wait for its turn, so it must not take another's
+	probe       *node   // ask this node first, and the others only if it granted (W3); nil: all at once
+	queueAt     nodeSet // the nodes that enter the client in their queue if they refuse (W2)
+	queueEntry  int64   // how they enter it; see acquire.lua
+	reservation any     // the value of a key that is reserved for this client; "": it was never refused
+	try         bool    // for TryAcquire: it yields to a reservation for another client (T3)
 }
 
-// attempt tries once to acquire the lock, and leaves nothing behind where it fails. The round tells why it
-// did; err is the end of ctx or of the client.
+// attempt tries once to acquire the lock. If it fails, it leaves nothing behind, and the round says why. err is not nil
+// only if ctx or the client has ended.
 func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lease, r *round, err error) {
 	if err := c.awaitOpen(ctx); err != nil {
 		return nil, nil, err
 	}
 
-	// A1: a token that was never used before, so that nothing sent late for an older attempt can touch this
-	// one (etcd#22082), and a ballot.
+	// A1: a token that was never used before, so that nothing that was sent for an older attempt and arrives late can
+	// touch this one (etcd#22082); and a ballot.
 	t0 := c.cfg.Clock.Now()
-	var token any = c.waiters.ownerToken() // boxed once
+	var tokenArg any = c.waiters.ownerToken()
 	if c.protocol.omits(freshToken) {
-		token = c.oldToken
+		tokenArg = c.oldToken
 	}
 	var ballot uint64
 	if !c.cfg.NoFence {
@@ -41,10 +47,11 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		}
 	}
 
-	// A2, A3: all nodes at once, on their ordered connections; the verdict does not wait for the slow.
+	// A2, A3: to all nodes at once (W3: to one first), each on its one ordered connection. The verdict does not wait
+	// for slow nodes.
 	band := c.cfg.band(l.ttl)
 	r = newRound(plan{
-		call:    c.protocol.acquireCall(l.res, how.reservation, token, l.millis, ballot),
+		call:    c.protocol.acquireCall(l.res, how.reservation, tokenArg, l.millis, ballot),
 		t0:      t0,
 		queueAt: how.queueAt, queueEntry: how.queueEntry,
 		probed: how.probe != nil,
@@ -59,7 +66,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		c.pause(ctx, wait)
 	}
 
-	// A4: what is left is read last. Cancellation that came first wins.
+	// A4: now is read last. If ctx has ended, the lock that was won is released.
 	now := c.cfg.Clock.Now()
 	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
 	if c.protocol.omits(finalValidity) {
@@ -71,17 +78,18 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.isClosed():
 		err = ErrClosed
 	case verdict == won && !yields && validity > c.cfg.MinValidity:
-		lease := newLease(ctx, l, token, ballot, reached, now, now.Add(validity))
+		lease := newLease(ctx, l, tokenArg, ballot, reached, now, now.Add(validity))
 		if !c.isClosed() {
 			return lease, r, nil
 		}
-		// Close may have ended all leases just before this one began. It was nobody's, so no minimum hold is kept.
+		// L2: Close may have ended all leases just before this one began. A5 releases it: nobody had it, so its minimum
+		// hold does not count.
 		lease.ownership.end(ErrClosed)
 		err = ErrClosed
 	}
 
-	// A5: every node that may have granted, or may yet, is told to forget it, whatever ctx says. One that
-	// denied has nothing: its script wrote nothing, and the token is not used again.
+	// A5: every node that granted or may still grant gets the release, also if ctx has ended. A node that denied needs
+	// none: its script wrote no lock, and the token is not used again.
 	unsure := reached &^ r.deniedBy()
 	switch {
 	case c.protocol.omits(releaseLateGrants):
@@ -89,16 +97,17 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.protocol.omits(cleanUpAfterCancel) && err != nil:
 		unsure = 0
 	}
-	c.releaseAt(l.res.keys, token, unsure, reservationTime)
+	c.releaseAt(l.res.keys, tokenArg, unsure, reservationTime)
 
-	// The loss is classified only now: whoever waits for these keys need not wait for that.
+	// A3: wait until it is clear why the round is lost. The releases go first, so that waiters do not wait for this.
 	if verdict == lost && err == nil && !r.alone() {
 		err = c.classify(ctx, r)
 	}
 	return nil, r, err
 }
 
-// unreached is a round of which no node was ever reached, so there is nobody to ask.
+// unreached is the round of an attempt that cannot make a ballot (F1): no node's clock is known, because no node was
+// ever connected.
 func (c *Client) unreached(l *spec, t0 Instant) *round {
 	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: t0})
 	for _, n := range c.nodes {
@@ -108,8 +117,8 @@ func (c *Client) unreached(l *spec, t0 Instant) *round {
 	return r
 }
 
-// classify waits until a lost round tells a lock that is held from an outage: while too few answers have come to
-// tell, for those that nodes which are up still owe, no longer than NodeTimeout after the round began.
+// classify waits until it is clear whether a lost round means held or an outage (A3), for nodes that are up and still
+// owe an answer, no longer than NodeTimeout after t0.
 func (c *Client) classify(ctx context.Context, r *round) error {
 	if c.protocol.omits(lossClassified) {
 		return nil
@@ -117,27 +126,28 @@ func (c *Client) classify(ctx context.Context, r *round) error {
 	return c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.loss() != lossUnclear })
 }
 
-// awaitVotes waits until the votes tell, or until that moment.
+// awaitVotes waits until the votes decide something, or until that moment.
 func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decided func(*tally) bool) error {
 	return r.until(ctx, &c.timers, c.ending, until.Sub(c.cfg.Clock.Now()), decided)
 }
 
-// renew asks all nodes to extend the lease (R1). Its answers come to hold.extended.
+// renew makes the round that extends the lease on all nodes (R1). The caller sends it; ownership.extended gets the
+// answers.
 func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
 	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now)), t0: now, answered: o.extended}
 	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
 
-// plant puts the keys and the fence back on one node that lacks them, and reports whether it was reached
-// (R2). It is called only after a quorum extended, while the lease is valid and not yet released.
+// plant puts the keys and the fencing token back on one node that lacks them (R2), and reports whether the node was
+// reached. It may be called only after a quorum extended, and while the lease is valid and not released.
 func (c *Client) plant(o *ownership, node int) bool {
 	now := c.cfg.Clock.Now()
 	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now})
 	return c.nodes[node].send(r, false)
 }
 
-// newRound makes a round of all nodes that no clock has a part in.
+// newRound makes a round that does not compare clocks.
 func (c *Client) newRound(p plan) *round {
 	if p.t0 == 0 {
 		p.t0 = c.cfg.Clock.Now()
@@ -145,7 +155,7 @@ func (c *Client) newRound(p plan) *round {
 	return newRound(p, len(c.nodes), c.need, -1)
 }
 
-// pause waits, unless ctx or the client ends.
+// pause waits for d, or until ctx or the client ends.
 func (c *Client) pause(ctx context.Context, d time.Duration) {
 	timer := c.timers.start(d)
 	defer c.timers.stop(timer)
@@ -156,9 +166,9 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask sends the round to all nodes, or to the probe and, only if that has granted, to the rest. It returns
-// the nodes that were reached. One who tries asks the rest also if the probe is late or away: it has no time to
-// ask again.
+// ask sends the round to all nodes, or to the probe first and to the others only if the probe granted (W3). A try asks
+// the others also if the probe is late or away, because it does not ask again later. ask returns the nodes that were
+// reached.
 func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.Duration) (reached nodeSet) {
 	probe := how.probe
 	if probe != nil {
@@ -188,7 +198,7 @@ func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.D
 	return reached
 }
 
-// awaitProbe is the probe's vote, as of when it came or of the timeout.
+// awaitProbe waits for the probe's vote, no longer than timeout, and returns it.
 func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout time.Duration) vote {
 	timer := c.timers.start(timeout)
 	defer c.timers.stop(timer)
@@ -202,12 +212,12 @@ func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout 
 	return answers[probe.index].vote
 }
 
-// releaseAt sends a release to these nodes alone.
-func (c *Client) releaseAt(keys []any, token any, nodes nodeSet, keep time.Duration) {
+// releaseAt sends a release only to these nodes (A5). It is owed to them (L3).
+func (c *Client) releaseAt(keys []any, tokenArg any, nodes nodeSet, reserve time.Duration) {
 	if nodes == 0 {
 		return
 	}
-	r := c.newRound(plan{call: c.protocol.releaseCall(keys, token, keep, 0)})
+	r := c.newRound(plan{call: c.protocol.releaseCall(keys, tokenArg, reserve, 0)})
 	for _, n := range c.nodes {
 		if nodes.has(n.index) {
 			n.send(r, true)
@@ -215,15 +225,15 @@ func (c *Client) releaseAt(keys []any, token any, nodes nodeSet, keep time.Durat
 	}
 }
 
-// sendRelease sends a release to all nodes. It is owed to those that were reached.
+// sendRelease sends a release to all nodes (L1). It is owed to those that may have the keys (L3).
 func (c *Client) sendRelease(r *round, reached nodeSet) {
 	for _, n := range c.nodes {
 		n.send(r, reached.has(n.index))
 	}
 }
 
-// newToken is 128 random bits. They come from the kernel each time: a generator of our own would repeat
-// itself in a restored snapshot of this machine.
+// newToken is 128 random bits in hexadecimal. They come from the kernel each time, because a generator in this process
+// would repeat itself in a restored snapshot of the machine.
 func newToken() string {
 	var b [16]byte
 	rand.Read(b[:])

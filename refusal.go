@@ -8,15 +8,15 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// What a failed call says about its rounds.
+// What the error of a failed call says about its rounds.
 
-// exported is the denial as errors tell it.
+// exported is the denial in the form of the public errors.
 func (d *denial) exported() *Denial {
 	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest}
 	switch d.reason {
 	case held:
 		if d.isReservation() {
-			t.Reason, t.Owner = ReasonReserved, "" // that identifies the waiter's client, which could be robbed by it
+			t.Reason, t.Owner = ReasonReserved, "" // who knows the waiter's id could take what is reserved for it
 		}
 	case stale:
 		t.Reason = ReasonStale
@@ -35,7 +35,7 @@ func (d *denial) isReservation() bool {
 	return d.reason == held && strings.HasPrefix(d.owner, reservationPrefix)
 }
 
-// error describes the round as it stands, as a failure of this kind.
+// error describes the round as it is now, as a failure of this kind.
 func (r *round) error(kind error, names []string, nodes []*node, note string) *RoundError {
 	r.mu.Lock()
 	late := r.late
@@ -66,8 +66,8 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 	return e
 }
 
-// refusal describes a failed acquire. The error of a call that ends is told from a round that asked all nodes, or
-// by bystander: what one node said alone is good for Hooks.Refused.
+// refusal describes a failed acquire. If the round asked only one node, this is good enough for Hooks.Refused, but not
+// for the error of a call that ends; see failure.
 func (r *round) refusal(names []string, nodes []*node) *RoundError {
 	r.mu.Lock()
 	yielded := r.yielded
@@ -86,14 +86,14 @@ func (r *round) refusal(names []string, nodes []*node) *RoundError {
 	}
 }
 
-// recent is how old a round may be that tells why a call ended.
+// recent is how old a round may be to explain why a call ended (T1).
 const recent = 2 * time.Second
 
 var errCutShort = errors.New("no answer before the wait ended")
 
-// failure is what Acquire returns where err ended it: with what was in the way until then. last is the last round
-// that asked all nodes and ran its course, cut the one that err ended; both may be nil. ahead says that another
-// caller was ahead in this process, so nobody was asked; denied that some node has denied the lock to this call.
+// failure is what Acquire returns if err ended it: err, joined with what was in the way (T1). last is the last round
+// that asked all nodes and was not cut short. cut is the round that err ended. Both may be nil. ahead: another caller
+// was ahead in this process's local queue, so no node was asked. denied: some node denied the lock during this call.
 func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	c := s.client
 	now := c.cfg.Clock.Now()
@@ -103,7 +103,7 @@ func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 		}
 	}
 	switch {
-	case errors.Is(err, ErrClosed), cut != nil && cut.result() == won: // the wait ended as it was granted
+	case errors.Is(err, ErrClosed), cut != nil && cut.result() == won: // nothing was in the way
 		return err
 	case last != nil && now.Sub(last.t0) <= recent:
 		return join(err, last.refusal(s.res.names, c.nodes))
@@ -114,8 +114,8 @@ func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	return err
 }
 
-// failureFromNodes tells from what is known of the nodes why an acquire ended of which no recent round tells: an outage
-// where fewer than a quorum could vote, and else held if anybody said so. It is nil where nothing is known.
+// failureFromNodes explains why an acquire ended if no recent round does (T1). It uses what the client knows of the
+// nodes: an outage if fewer than a quorum could vote, otherwise held if a node said so. It is nil if nothing is known.
 func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *RoundError {
 	c := s.client
 	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: now})
@@ -142,14 +142,14 @@ func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *Ro
 		return &RoundError{Op: r.script.name, Names: s.res.names, Need: c.need, kind: ErrHeld, note: "another caller in this process is ahead"}
 	case denials > 0, denied:
 		return r.error(ErrHeld, s.res.names, c.nodes, "")
-	case cut == nil, now.Sub(cut.t0) < c.cfg.NodeTimeout: // the nodes still had time to answer
+	case cut == nil, now.Sub(cut.t0) < c.cfg.NodeTimeout: // the nodes could still have answered in time
 		return nil
 	default:
 		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
 	}
 }
 
-// absent is why the node would not vote if it were asked now, as far as is known, or nil.
+// absent is why the node would not vote if it were asked now, as far as the client knows; nil: it would.
 func (n *node) absent(now Instant) error {
 	n.mu.Lock()
 	known := n.readiness.known
@@ -158,7 +158,7 @@ func (n *node) absent(now Instant) error {
 	switch err := n.status().Err; {
 	case stalled:
 		return errSilent
-	case err == errUnready && !known: // it has just connected
+	case err == errUnready && !known: // it has just connected, and is being asked whether it may grant
 		return nil
 	default:
 		return err

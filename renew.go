@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The renewals of a hold (R1–R3).
+// The renewals of an ownership (R1 to R3): when one begins, what its answers change, and when to give up.
 
-// nextDue is when tick is to be called next. h.mu is held, or the hold is not shared yet.
+// nextDue is when tick must be called next. o.mu is held, or no other goroutine has the ownership.
 func (o *ownership) nextDue() Instant {
 	end := o.deadline().Add(-o.lead())
 	switch {
@@ -20,7 +20,7 @@ func (o *ownership) nextDue() Instant {
 	}
 }
 
-// tick does what is due, and says when it is to be called again. The scheduler calls it.
+// tick does what is due now, and tells the scheduler when to call it again. Only the scheduler calls it.
 func (o *ownership) tick(now Instant) {
 	o.mu.Lock()
 	if lost, released := o.ended, o.release != nil; lost != nil {
@@ -28,7 +28,7 @@ func (o *ownership) tick(now Instant) {
 		due := o.dueRelease()
 		switch {
 		case released:
-		case errors.Is(lost, ErrLost) && now < due: // it was lost after this tick was due
+		case errors.Is(lost, ErrLost) && now < due: // R3: its releases wait for the drift
 			o.client.scheduler.setAgain(o, due)
 		default:
 			o.sendRelease()
@@ -57,7 +57,7 @@ func (o *ownership) tick(now Instant) {
 			o.renewalFailed(late)
 			return
 		}
-		due = now.Add(o.lead()) // decided just now: its verdict is on the way here
+		due = now.Add(o.lead()) // the round was decided just now; extended is about to set the next due
 	case begun != nil:
 		for _, n := range o.client.nodes {
 			n.send(begun, false)
@@ -66,7 +66,7 @@ func (o *ownership) tick(now Instant) {
 	o.client.scheduler.setAgain(o, due)
 }
 
-// extended hears each node's answer to a round of extend.lua.
+// extended is called with each node's answer to a round of extend.lua. decides says that this answer made the verdict.
 func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bool) {
 	if decides && v == won {
 		o.prolong(r)
@@ -77,7 +77,7 @@ func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bo
 	if v != won && !o.client.protocol.omits(takenOnce) {
 		return
 	}
-	// R2: a quorum has extended, so no other can have one; put back what is missing elsewhere.
+	// R2: a quorum has extended, so no other client has one, and the keys may be planted where they are missing.
 	lacking := nodeSet(0)
 	if decides {
 		answers, _ := r.snapshot()
@@ -94,8 +94,8 @@ func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bo
 	}
 }
 
-// plant puts the lease back on these nodes, if it still stands. That is decided under the mutex under which
-// a release begins, so that no planting can come after the release.
+// plant puts the keys back on these nodes, if the lease is still valid and not released (R2). It holds the mutex under
+// which a release begins, so that no plant is sent after the release.
 func (o *ownership) plant(lacking nodeSet) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,8 +109,8 @@ func (o *ownership) plant(lacking nodeSet) {
 	}
 }
 
-// prolong takes the validity that a won round gives, counted from the round's start. It does not revive a
-// lease whose validity has ended (R2).
+// prolong sets the validity that a won round gives, counted from the round's t0 (R1). It does not bring back a lease
+// whose validity has ended (R2).
 func (o *ownership) prolong(r *round) {
 	now := o.client.cfg.Clock.Now()
 	ttl := o.lock.ttl
@@ -129,7 +129,7 @@ func (o *ownership) prolong(r *round) {
 		until = o.limit
 		o.renewing = false
 	}
-	if until <= o.validUntil() { // nothing new: a later round was faster
+	if until <= o.validUntil() { // a later round was faster and gave more
 		o.mu.Unlock()
 		return
 	}
@@ -137,15 +137,16 @@ func (o *ownership) prolong(r *round) {
 	o.failures = 0
 	o.renewAt = r.t0.Add(ttl / 3)
 	due := o.nextDue()
-	if hook := o.client.cfg.Hooks.Extended; hook != nil { // queued before whatever comes after this renewal
+	if hook := o.client.cfg.Hooks.Extended; hook != nil {
+		// It is queued under mu, so that it comes before whatever happens after this renewal.
 		hook(o.info(), until.Sub(now), now.Sub(r.t0))
 	}
 	o.mu.Unlock()
 	o.client.scheduler.set(o, due)
 }
 
-// renewalFailed tries again soon, or gives up if so many nodes say that the lease is not ours that no
-// quorum is left to extend it: those nodes will not say otherwise later.
+// renewalFailed tries again with backoff. If so many nodes say that the lease is not ours that no quorum is left, it
+// gives up at once, because these nodes will not change their answer (R3).
 func (o *ownership) renewalFailed(r *round) {
 	now := o.client.cfg.Clock.Now()
 	o.mu.Lock()

@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// A round is one operation sent to all nodes at once, and their answers. It outlives its verdict: what
-// slow nodes answer later still reaches it.
+// A round is one operation that is sent to all nodes, and their answers. It goes on after its verdict, because what
+// slow nodes answer later still matters (A3).
 type round struct {
 	plan
 	done  chan struct{} // closed at the verdict
-	first chan struct{} // closed at the first answer, if not nil
+	first chan struct{} // closed at the first answer; nil if plan.probed is false
 
-	mu      sync.Mutex // guards the rest; nothing but the questions is called under it
+	mu      sync.Mutex // guards the rest; only question.decided is called under it
 	tally   tally
 	verdict verdict
 	answers []answer
-	late    error // why the nodes that have not answered have no vote; nil: the others' votes decided
-	yielded bool  // it was won, and given up for a waiter whose turn it was
-	asked   []question
+	late    error      // why nodes that have not answered have no vote; nil: the round's time is not over
+	yielded bool       // it was won and given up, because the lock is reserved for another client (T3)
+	asked   []question // that the votes have not decided
 
-	// What the slices above are made of for the usual numbers of nodes: one allocation for all.
+	// With up to usualNodes nodes, the slices above are parts of space, so that a round is one allocation. The
+	// allocations of BenchmarkCycle show it.
 	space struct {
 		votes   [usualNodes]vote
 		clocks  [usualNodes]span
@@ -31,23 +32,25 @@ type round struct {
 	}
 }
 
-// A plan is all that a round is made of.
+// A plan is what a round is made of.
 type plan struct {
 	call
-	t0         Instant // read before anything is sent; 0: now
-	queueAt    nodeSet // where the client is entered in the queue of waiters, if it is refused
-	queueEntry int64   // as what; see acquire.lua
-	probed     bool    // one node is asked first, and the others if it granted
+	t0         Instant // read before anything is sent (A1); 0: now
+	queueAt    nodeSet // the nodes that enter the client in their queue if they refuse (W2)
+	queueEntry int64   // how they enter it; see acquire.lua
+	probed     bool    // one node is asked first (W3)
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
-	// answered, if not nil, is called with each first answer of a node, and the verdict with it. It is called
-	// without mu, by the node's reader, and must not block.
+	// answered, if not nil, is called with the first answer of each node and the verdict after it. decides says that
+	// this answer made the verdict. It is called without mu, by a goroutine of the node or, if the node is not
+	// connected, by the sender. It must not block.
 	answered func(r *round, node int, a answer, v verdict, decides bool)
 }
 
 const usualNodes = 5
 
-// newRound makes a round that is won by need nodes whose clocks agree within the tolerance; negative: any.
+// newRound makes a round that is won if need nodes grant whose clocks agree within the tolerance (C1). With a negative
+// tolerance clocks are not compared.
 func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
 	r := &round{plan: p, done: make(chan struct{})}
 	if p.probed {
@@ -69,56 +72,56 @@ func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
 // An answer is one node's reply to one round.
 type answer struct {
 	vote     vote
-	reserved bool     // what release.lua released is kept for somebody who waits
-	micros   int64    // the server's TIME in µs, where it decided
-	clock    span     // where its clock lies against ours, where it decided
-	denial   *denial  // why it was denied
+	reserved bool     // release.lua reserved a key for a waiter (W2)
+	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
+	clock    span     // the difference of the server's clock and ours; set if micros is
+	denial   *denial  // why the vote is denied
 	found    *finding // what inspect.lua found
-	err      error    // why it is unknown; or otherConfig
+	err      error    // why the vote is unknown; or an otherConfig or errUsed, by which ready.lua denied
 }
 
-// A denial is a node's no.
+// A denial is why a node denied.
 type denial struct {
 	reason  reason
-	left    time.Duration // of the key that is in the way; negative: it never expires
-	owner   string        // of that key
-	highest uint64        // ballot granted in the slots asked for
+	left    time.Duration // how much longer the key in the way, or the quarantine, lasts; negative: for ever
+	owner   string        // the value of that key
+	highest uint64        // the highest ballot granted in the slots asked for; 0: none, or not said
 }
 
 type reason uint8
 
 const (
-	held         reason = iota // another owner has a key
-	stale                      // the ballot is not above the highest one granted
-	missing                    // a key of ours is gone
-	gone                       // nothing, or not everything, was there to delete
+	held         reason = iota // another owner has a key, or it is reserved
+	stale                      // the ballot is not above the highest that was granted (F2)
+	missing                    // extend.lua: a key of ours is gone
+	gone                       // release.lua: not all keys were ours
 	inQuarantine               // the node is in quarantine
 )
 
 var (
 	errSilent     = errors.New("no answer in time")
-	errNotAwaited = errors.New("no answer by the time that the others' decided")
+	errNotAwaited = errors.New("no answer before the others decided the round")
 	errUnready    = errors.New("it may have forgotten what it granted, and is not ready to grant")
 	errClock      = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotAsked   = errors.New("not asked, since the node asked first did not grant")
 )
 
-// alone reports whether only one node was asked, and did not grant: its answer tells whether to ask again, and
-// not whether the lock is held or a quorum is away.
+// alone reports whether only one node was asked, and did not grant. Its answer decides only whether to ask again, and
+// not whether the lock is held or there is an outage (T1).
 func (r *round) alone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.late == errNotAsked
 }
 
-// A question is something that the votes may tell beside the verdict.
+// A question is something that the votes decide beside the verdict.
 type question struct {
-	decided func(*tally) bool // it is true once and for ever
-	answer  chan struct{}     // closed when it is
+	decided func(*tally) bool // once it is true, it stays true
+	answer  chan struct{}     // closed when it is true
 }
 
-// until waits until the votes tell, no longer than patience: then the round's time is over. It returns an error if
-// ctx or the client ended first; ending may be nil.
+// until waits until decided is true, no longer than patience. After that time the round's time is over. It returns an
+// error if ctx or the client ended first; ending may be nil.
 func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{}, patience time.Duration, decided func(*tally) bool) error {
 	r.mu.Lock()
 	if decided(&r.tally) {
@@ -142,7 +145,7 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 	return nil
 }
 
-// takeDecided removes and returns the questions that the votes now answer. r.mu is held.
+// takeDecided removes and returns the questions that are now decided. r.mu is held.
 func (r *round) takeDecided() (decided []question) {
 	r.asked = slices.DeleteFunc(r.asked, func(q question) bool {
 		is := q.decided(&r.tally)
@@ -154,8 +157,8 @@ func (r *round) takeDecided() (decided []question) {
 	return decided
 }
 
-// record counts the node's answer. Only the first answer of a node counts. The callback comes before those who wait for
-// the round wake: they find its effect done.
+// record counts the first answer of a node. The callback runs before the goroutines that wait for the round wake up, so
+// that they see its effect.
 func (r *round) record(node int, a answer) {
 	r.mu.Lock()
 	if !r.tally.cast(node, a.vote, a.clock) {
@@ -184,8 +187,8 @@ func (r *round) record(node int, a answer) {
 	}
 }
 
-// expire ends the round's time: if it is undecided, it is lost (A3). What the nodes that have not answered say
-// later is no longer counted for it, and still tells why it was lost. It reports whether that decided the round.
+// expire ends the round's time: if it is undecided, it is lost (A3). Later answers do not change the verdict, but they
+// still show why it was lost. expire reports whether it decided the round.
 func (r *round) expire(why error) bool {
 	r.mu.Lock()
 	if r.late == nil {
@@ -201,7 +204,7 @@ func (r *round) expire(why error) bool {
 	return true
 }
 
-// settle reports whether the votes have just become a verdict. r.mu is held.
+// settle sets the verdict, and reports whether the votes have just decided it. r.mu is held.
 func (r *round) settle() bool {
 	if r.verdict != undecided {
 		return false
@@ -210,8 +213,8 @@ func (r *round) settle() bool {
 	return r.verdict != undecided
 }
 
-// await waits for the verdict, no longer than timeout. If ctx or the client ends first it returns undecided: the
-// round goes on without its caller.
+// await waits for the verdict, no longer than timeout. If ctx ends first, or the channel ending is closed, it returns
+// undecided, and the round goes on without its caller.
 func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration) verdict {
 	timer := timers.start(timeout)
 	defer timers.stop(timer)
@@ -219,7 +222,7 @@ func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration
 	case <-r.done:
 	case <-timer.C:
 		if !r.expire(errSilent) {
-			<-r.done // decided just now: its callback is running
+			<-r.done // the votes decided just now, and the callback is still running
 		}
 	case <-ctx.Done():
 		return undecided
@@ -235,7 +238,7 @@ func (r *round) result() verdict {
 	return r.verdict
 }
 
-// counted is the nodes whose votes make the quorum, and the slack of their clocks.
+// counted is the nodes whose grants count, and the slack of their clocks (C1, C2).
 func (r *round) counted() (nodeSet, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +254,7 @@ func (r *round) snapshot() ([]answer, tally) {
 	return slices.Clone(r.answers), t
 }
 
-// deniedBy is the nodes that said no.
+// deniedBy is the nodes that denied.
 func (r *round) deniedBy() (nodes nodeSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,8 +266,8 @@ func (r *round) deniedBy() (nodes nodeSet) {
 	return nodes
 }
 
-// timers keeps stopped timers, because every round needs one and few fire. Each client has its own: a timer
-// made in a testing/synctest bubble must not leave it.
+// timers keeps stopped timers for reuse, because every round needs one and few fire. Each client has its own timers:
+// one that was made in a testing/synctest bubble must not leave the bubble.
 type timers struct{ pool sync.Pool }
 
 func (t *timers) start(d time.Duration) *time.Timer {
@@ -275,7 +278,7 @@ func (t *timers) start(d time.Duration) *time.Timer {
 	return time.NewTimer(d)
 }
 
-// stop leaves nothing in the channel: since Go 1.23 a stopped timer's is empty.
+// stop need not drain the channel: since Go 1.23 the channel of a stopped timer is empty.
 func (t *timers) stop(timer *time.Timer) {
 	timer.Stop()
 	t.pool.Put(timer)

@@ -7,35 +7,36 @@ import (
 	"time"
 )
 
-// A scheduler wakes every hold of a client when it has something to do: renew, try again, or end. It is one
-// goroutine with one timer, however many there are.
+// A scheduler calls tick of each of the client's ownerships when something is due: a renewal, a retry, or the end (R1,
+// R3). It is one goroutine with one timer, for any number of leases.
 type scheduler struct {
 	clock Clock
-	wake  chan struct{} // capacity 1: the first in the queue has changed
+	wake  chan struct{} // capacity 1: another ownership is the first one due
 	ended chan struct{}
 
-	forgetsTicked bool // where ticksDrained is off
+	forgetsTicked bool // ticksDrained is off
 
-	mu      sync.Mutex // guards the rest, and the due and place of each hold in the queue; no call-back under it
+	mu      sync.Mutex // guards the rest, and due and place of each ownership; no callback under it
 	queue   dueQueue
-	ticked  *ownership // the one that run took last, and may be ticking: it is in no queue meanwhile
-	drained bool       // nothing is put any more
+	ticked  *ownership // the one whose tick may be running; run has taken it out of the queue
+	drained bool       // nothing enters the queue any more
 }
 
 func newScheduler(clock Clock) *scheduler {
 	return &scheduler{clock: clock, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// set wakes the hold at this instant instead of any set before.
+// set makes due the next tick of the ownership, instead of any instant that was set before.
 func (s *scheduler) set(o *ownership, due Instant) { s.put(o, due, false) }
 
-// setAgain is set after a tick, but an earlier instant set meanwhile stands: a tick too many does no harm.
+// setAgain is set, called from a tick. If an earlier instant was set during the tick, that one stays: one tick too many
+// does no harm.
 func (s *scheduler) setAgain(o *ownership, due Instant) { s.put(o, due, true) }
 
 func (s *scheduler) put(o *ownership, due Instant, keepEarlier bool) {
 	s.mu.Lock()
 	switch {
-	case s.drained: // whoever begins a lease now sees that the client is closed, and ends it
+	case s.drained: // L2: an attempt that begins a lease now sees that the client is closed, and ends it
 		s.mu.Unlock()
 		return
 	case o.place < 0:
@@ -55,7 +56,7 @@ func (s *scheduler) put(o *ownership, due Instant, keepEarlier bool) {
 	}
 }
 
-// drop forgets the hold.
+// drop takes the ownership out of the queue.
 func (s *scheduler) drop(o *ownership) {
 	s.mu.Lock()
 	if o.place >= 0 {
@@ -64,26 +65,26 @@ func (s *scheduler) drop(o *ownership) {
 	s.mu.Unlock()
 }
 
-// drain forgets and returns all holds, also the one that is being ticked, and takes no other after it. A hold that
-// is returned may have ended.
+// drain takes out and returns all ownerships, also the one whose tick is running (L2). Nothing enters the queue after
+// it. An ownership that it returns may have ended.
 func (s *scheduler) drain() []*ownership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holds := []*ownership(s.queue)
+	all := []*ownership(s.queue)
 	if !s.forgetsTicked {
 		if s.ticked != nil && s.ticked.place < 0 {
-			holds = append(holds, s.ticked)
+			all = append(all, s.ticked)
 		}
 		s.ticked, s.drained = nil, true
 	}
 	s.queue = nil
-	for _, o := range holds {
+	for _, o := range all {
 		o.place = -1
 	}
-	return holds
+	return all
 }
 
-// run wakes holds until ctx ends.
+// run calls ticks until ctx ends.
 func (s *scheduler) run(ctx context.Context) {
 	defer close(s.ended)
 	timer := time.NewTimer(time.Hour)
@@ -105,7 +106,7 @@ func (s *scheduler) run(ctx context.Context) {
 	}
 }
 
-// next takes the hold that is due, or says how long none will be.
+// next takes an ownership that is due out of the queue, or returns how long to wait for the next one.
 func (s *scheduler) next(now Instant) (*ownership, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *scheduler) next(now Instant) (*ownership, time.Duration) {
 	return s.ticked, 0
 }
 
-// A dueQueue is a heap by due; see container/heap.
+// A dueQueue is a heap, ordered by due; see container/heap.
 type dueQueue []*ownership
 
 func (q dueQueue) Len() int           { return len(q) }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A script is one transition on one node, run there atomically.
+// A script is one Lua script of scripts/. A server runs it atomically.
 type script struct {
 	name   string
 	source string
-	sha    any // boxed once, for redigo
-	// cleansUp: what it deletes may stay behind if it is not sent, so it is owed until it is answered.
+	sha    any // by which EVALSHA names it; a command argument
+	// cleansUp: it deletes what would otherwise stay behind, so it is owed until a server has answered it (L3).
 	cleansUp bool
-	grants   bool // it makes a lease, or a voter: not sent to a server that is unfit
-	own      ownArgs
+	grants   bool    // it may make a lease or a voter, so it is not sent to an unfit server (N2)
+	own      ownArgs // the arguments that differ from node to node
 }
 
 var (
@@ -41,8 +41,8 @@ func newScript(name, source string) *script {
 	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// withoutComments halves what is sent to every server at every connection. Lines keep their numbers, which a
-// server's error names.
+// withoutComments halves what every new connection sends. Lines keep their numbers, because a server's errors name
+// them.
 func withoutComments(source string) string {
 	var b strings.Builder
 	for line := range strings.Lines(source) {
@@ -54,7 +54,8 @@ func withoutComments(source string) string {
 	return b.String()
 }
 
-// load is the command that makes the script known to a server. One that would not load shows in the votes.
+// load is the command that makes the script known to a server. It ignores the reply: if the script did not load, the
+// votes show it.
 func (s *script) load() *command {
 	return &command{name: "SCRIPT", args: []any{"LOAD", s.source}, done: func(*node, request, any, error) {}}
 }

@@ -9,19 +9,21 @@ import (
 	"sync"
 )
 
-// Sharded spreads locks over several groups of nodes, each a quorum of its own, so that capacity grows with
-// the groups. A name always belongs to one group: that whose hash with the name is highest (rendezvous
-// hashing), so that adding a group moves only the names which then belong to it. It is safe for concurrent
-// use.
+// Sharded spreads locks over several groups of nodes. Each group has a quorum of its own, so that capacity grows with
+// the number of groups. A name belongs to one group: the one whose hash with the name is highest (rendezvous hashing).
+// So a new group takes over only the names that belong to it from then on. A Sharded is safe for concurrent use. Get
+// one from [NewSharded].
 //
-// All processes must be given the same groups. While some have a group that others have not, two may hold one
-// name, in two groups: stop all users of the locks, or wait out MaxTTL, before a group comes or goes.
+// All processes must have the same groups, with the same names of nodes. While some have a group that others do not
+// have, two clients may hold one name, in two groups. So before a group comes or goes, stop all processes that use the
+// locks, and wait MaxTTL until what they may still hold has expired.
 type Sharded struct {
 	groups []*Client
-	ids    []string // of the groups: what their nodes are called, in order
+	ids    []string // of the groups: the sorted names of their nodes
 }
 
-// NewSharded connects to each group as [New] does. No two groups may have a node's name in common.
+// NewSharded connects to each group as [New] does. A node's name may be in one group only. Errors are [ErrInvalid].
+// Call [Sharded.Close] when the locks are no longer needed.
 func NewSharded(groups ...Config) (*Sharded, error) {
 	if len(groups) == 0 {
 		return nil, invalid("groups", "there are none; give the Config of each group of nodes")
@@ -51,7 +53,8 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 	return s, nil
 }
 
-// Group is the client of the group that the name belongs to; ask it to Inspect or to ForceRelease the name.
+// Group returns the client of the group that the name belongs to. Use it for [Client.Inspect] and [Client.ForceRelease]
+// of the name. Do not close it.
 func (s *Sharded) Group(name string) *Client { return s.groups[s.group(name)] }
 
 func (s *Sharded) group(name string) int {
@@ -68,8 +71,7 @@ func (s *Sharded) group(name string) int {
 	return best
 }
 
-// mix spreads what FNV leaves close together: names that differ in their last byte alone. It is the finalizer
-// of MurmurHash3.
+// mix is the finalizer of MurmurHash3. FNV alone gives similar hashes to names that differ only in their last byte.
 func mix(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -78,8 +80,8 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// Mutex is [Client.Mutex] in the group of the name. Several names must belong to one group; else acquiring the
-// lock is [ErrInvalid].
+// Mutex is [Client.Mutex] in the group of the name. If there are several names, all must belong to one group; otherwise
+// acquiring the lock is [ErrInvalid].
 func (s *Sharded) Mutex(name string, more ...string) Lock {
 	group := s.group(name)
 	lock := s.groups[group].Mutex(name, more...)
@@ -91,12 +93,12 @@ func (s *Sharded) Mutex(name string, more ...string) Lock {
 	return lock
 }
 
-// Enroll is [Client.Enroll] of every group.
+// Enroll is [Client.Enroll] of every group at once. The error joins those of the groups.
 func (s *Sharded) Enroll(ctx context.Context, options ...EnrollOption) error {
 	return s.each(func(c *Client) error { return c.Enroll(ctx, options...) })
 }
 
-// Status is [Client.Status] of every group, in order.
+// Status is [Client.Status] of every group at once, in the order in which the groups were given.
 func (s *Sharded) Status(ctx context.Context) [][]NodeStatus {
 	status := make([][]NodeStatus, len(s.groups))
 	var wg sync.WaitGroup
@@ -107,7 +109,7 @@ func (s *Sharded) Status(ctx context.Context) [][]NodeStatus {
 	return status
 }
 
-// Close is [Client.Close] of every group.
+// Close is [Client.Close] of every group at once.
 func (s *Sharded) Close() error { return s.each((*Client).Close) }
 
 func (s *Sharded) each(do func(*Client) error) error {
