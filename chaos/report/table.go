@@ -34,7 +34,7 @@ func Table(w io.Writer, runs []Run, colour bool) error {
 }
 
 var columns = []string{
-	"SCENARIO", "SUBJECT", "VERDICT", "ACQUIRED", "REFUSED", "ERRORS", "OVERLAPS", "LOST UPD", "STALE OK", "FENCES BAD",
+	"SCENARIO", "SUBJECT", "VERDICT", "ACQUIRED", "REFUSED", "ERRORS", "OVERLAPS", "LOST UPD", "STALE OK", "TOKENS BAD",
 	"LATE LOSS", "ORPHANS", "P99",
 }
 
