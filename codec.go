@@ -19,6 +19,13 @@ type call struct {
 	args   []any
 }
 
+const (
+	// reservationPrefix begins the value of a key that is reserved for a client; see scripts/release.lua.
+	reservationPrefix = "next:"
+	// reservationTime is how long a node reserves a key: the waiter must get the message, and its acquire must arrive.
+	reservationTime = 100 * time.Millisecond
+)
+
 // queueNow enters a client in the queue as a waiter that has just arrived (W2).
 const queueNow int64 = 1
 
@@ -109,15 +116,6 @@ const (
 )
 
 var readyKeys = []any{markerKey, quarantineKey, configKey, fenceKey}
-
-// readyCall asks a node whether it may grant, or says that it may (Q1, Q2). fleetMicros is the time by the other nodes'
-// clocks; 0: there are none. The script s is always ready.lua, under the name of the operation.
-func (c *Client) readyCall(s *script, word string, fleetMicros int64) call {
-	cfg := &c.cfg
-	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a round is the precision to which the other clocks are known
-	return call{s, readyKeys, []any{c.agreement.digest, c.agreement.text, millis(cfg.MaxTTL),
-		millis(apart), word, fleetMicros, apart.Microseconds(), flag(!cfg.NoFence)}}
-}
 
 // parse reads the reply of the script. keys is how many keys it was given.
 func (s *script) parse(keys int, reply any, err error) answer {
@@ -211,4 +209,13 @@ func at(reply []any, i int) (any, error) {
 		return nil, redis.ErrNil
 	}
 	return reply[i], nil
+}
+
+// readyCall asks a node whether it may grant, or says that it may (Q1, Q2). fleetMicros is the time by the other nodes'
+// clocks; 0: there are none. The script s is always ready.lua, under the name of the operation.
+func (s *settings) readyCall(ready *script, word string, fleetMicros int64) call {
+	cfg := &s.cfg
+	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a round is the precision to which the other clocks are known
+	return call{ready, readyKeys, []any{s.agreement.digest, s.agreement.text, millis(cfg.MaxTTL),
+		millis(apart), word, fleetMicros, apart.Microseconds(), flag(!cfg.NoFence)}}
 }

@@ -51,7 +51,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		random:   rand.N[time.Duration],
 		lostPoll: time.Second,
 
-		slowMargin: slowMargin,
+		slowMargin: 2 * time.Millisecond,
 
 		acquire: load("acquire", acquireSource),
 		extend:  load("extend", extendSource),

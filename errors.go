@@ -299,3 +299,15 @@ func quoted(names []string) string {
 	}
 	return strings.Join(q, ", ")
 }
+
+// A QuarantineError is why a node that is connected does not vote: it may have forgotten leases that it
+// granted, because it restarted, was flushed, replaced, rolled back or promoted, or because it is new. It
+// does not grant until the last of these leases must have expired. [Client.Enroll] ends the quarantine at once.
+type QuarantineError struct {
+	Left time.Duration // how much of the quarantine is left, as the server last said
+}
+
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("in quarantine for %v more: it is new, or it restarted or was flushed and may have forgotten leases "+
+		"(if none can be out, Client.Enroll or `redlock enroll` ends this)", e.Left.Round(time.Millisecond))
+}

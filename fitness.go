@@ -165,7 +165,7 @@ func clockError(offset, rtt, tolerance time.Duration) error {
 func (n *node) responsive(now Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.client.cfg.NodeTimeout/4)
+	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.cfg.NodeTimeout/4)
 }
 
 // isVoter reports whether the server is fit, and may grant as far as is known.

@@ -137,12 +137,6 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	return nil
 }
 
-// A finding is what inspect.lua found on a node: how the node would refuse an acquire, if the key is taken.
-type finding struct {
-	denial
-	taken bool // the key exists
-}
-
 // stateOf makes the State from the nodes' answers.
 func stateOf(name string, answers []answer, need int) *State {
 	s := &State{Name: name, Quorum: need, Nodes: make([]NodeState, len(answers))}

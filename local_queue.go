@@ -15,13 +15,6 @@ type localQueues struct {
 	byName map[queueKey]*list.List
 }
 
-// A queueKey identifies the queue of one lock by the lock's names. A single name may look like the text of several
-// names, so the number matters too.
-type queueKey struct {
-	names   string
-	several bool
-}
-
 // join waits until it is the caller's turn to contend. Unless it fails, leave must follow.
 func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) error {
 	l.mu.Lock()

@@ -10,19 +10,6 @@ import (
 // any number of goroutines may acquire it. Get one from [Client.Mutex]; to acquire the zero Lock is [ErrInvalid].
 type Lock struct{ spec *spec }
 
-// A spec is what a Lock describes. It does not change after it was made.
-type spec struct {
-	client    *Client
-	res       *resource
-	ttl       time.Duration
-	millis    any           // how long an acquire makes the keys live: ttl, or longer for minHold; a script argument
-	maxHold   time.Duration // 0: none
-	minHold   time.Duration // 0: none
-	renew     bool
-	reentrant bool
-	err       error // why it cannot be acquired
-}
-
 // Mutex returns a lock that one lease at a time can hold. If it has several names, one round acquires all of them or
 // none. Two locks that share a name exclude each other, in whatever order their names are.
 //
@@ -199,4 +186,18 @@ func (c *Client) learn(r *round) {
 			c.saw(a.denial.highest)
 		}
 	}
+}
+
+// Reentrant returns the lock in a form that its holder can acquire again. Under a context that carries a lease of all
+// its names (from [Lock.Do], [Lease.With] or [Lease.Context]), Acquire and TryAcquire return another lease of the lock
+// that is held already, without asking any node. The leases share the owner token, the fencing token and the validity.
+// The first lease also decides the TTL, the renewal and the longest and the minimum hold.
+//
+// The leases may be released in any order. Each lease's context ends with that lease. The last one to be released
+// releases the lock.
+//
+// Re-entry is counted in this process and known only by the context. A goroutine without the context has to wait like
+// any other client.
+func (l Lock) Reentrant() Lock {
+	return l.with(func(s *spec) { s.reentrant = true })
 }

@@ -31,31 +31,3 @@ func (l Lock) WithMinHold(d time.Duration) Lock {
 		}
 	})
 }
-
-// keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the
-// acquisition (H1). A round that asks one node first (W3) takes up to two NodeTimeouts, and the wait of C2 up to two
-// more. 0: there is no minimum hold.
-func (s *spec) keptFor() time.Duration {
-	if s.minHold <= 0 {
-		return 0
-	}
-	cfg := &s.client.cfg
-	return s.minHold + driftOf(s.minHold, cfg.Drift) + 4*cfg.NodeTimeout
-}
-
-// rest is how much longer the keys must live for the minimum hold (H1); 0: there is none, or it is over.
-func (o *ownership) rest(now Instant) time.Duration {
-	left := o.least.Sub(now)
-	if o.least == 0 || left <= 0 {
-		return 0
-	}
-	return left + driftOf(left, o.client.cfg.Drift)
-}
-
-// keyMillis is how long the keys must live that a renewal or a plant writes now.
-func (o *ownership) keyMillis(now Instant) any {
-	if o.least == 0 {
-		return o.lock.millis
-	}
-	return millis(max(o.lock.ttl, o.rest(now)))
-}

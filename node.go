@@ -16,7 +16,8 @@ import (
 // Two goroutines serve it: run dials, writes, and dials again when the connection breaks; a reader lives as long as a
 // connection. Both end when run's context ends, or after close when nothing is left to do.
 type node struct {
-	client   *Client
+	*settings
+	host     nodeHost
 	endpoint endpoint
 	index    int
 	wake     chan struct{} // capacity 1: there is something to write, or to notice
@@ -79,8 +80,22 @@ var (
 	errStalled    = errors.New("it has stopped answering")
 )
 
-func newNode(c *Client, index int, e endpoint) *node {
-	return &node{client: c, endpoint: e, index: index, why: errConnecting,
+// A nodeHost is the client of a node, as far as the node needs it.
+type nodeHost interface {
+	// claim makes this server count as the node, or returns the node that it already counts as.
+	claim(runID string, n *node) *node
+	unclaim(n *node)
+	// nodeChanged is called when the connection opened (err is nil) or broke, and after the first attempt.
+	nodeChanged(n *node, err error)
+	// word is what the node's server is asked about its readiness, and the time by the other nodes' clocks.
+	word(n *node) (word string, fleetMicros int64)
+	// readied is called when the node's readiness is known anew.
+	readied(n *node, first, agrees bool)
+	logQuarantine(n *node, left time.Duration)
+}
+
+func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
+	return &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 }
 
@@ -125,7 +140,7 @@ func (n *node) run(ctx context.Context) {
 	var stale staleConns
 	for {
 		n.mu.Lock()
-		n.dropExpired(n.client.cfg.Clock.Now()) // here too, because a node may never connect again
+		n.dropExpired(n.cfg.Clock.Now()) // here too, because a node may never connect again
 		n.mu.Unlock()
 		s, err := n.open(ctx, &stale)
 		if err == nil {
@@ -137,7 +152,7 @@ func (n *node) run(ctx context.Context) {
 		if ctx.Err() != nil || n.isClosing() {
 			return
 		}
-		timer := time.NewTimer(n.client.jitter(backoff))
+		timer := time.NewTimer(n.jitter(backoff))
 		select {
 		case <-ctx.Done():
 		case <-n.quit:
@@ -183,7 +198,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			if err != nil {
 				return err, false
 			}
-			idle = wait > n.client.stallTimeout()
+			idle = wait > n.stallTimeout()
 			health.Reset(wait)
 		}
 		runtime.Gosched() // lets other senders join this flush: a system call costs more than a command
@@ -196,7 +211,7 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 		}
 		if idle { // check sooner again: a stall is noticed no later than after twice the stall timeout
 			idle = false
-			health.Reset(n.client.stallTimeout())
+			health.Reset(n.stallTimeout())
 		}
 		for i := range batch {
 			args = batch[i].arguments(args[:0], &state, n.index)
@@ -221,9 +236,9 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 		return reuse[:0], n.readiness, n.closing && n.flight.len() == 0
 	}
 	batch, n.queue = n.queue, reuse[:0]
-	now := n.client.cfg.Clock.Now()
+	now := n.cfg.Clock.Now()
 	batch[0].sampled = true
-	vouch := now.Sub(n.vouchedAt) > vouchInterval && !n.client.protocol.omits(dataSetVouched)
+	vouch := now.Sub(n.vouchedAt) > vouchInterval && !n.protocol.omits(dataSetVouched)
 	asked := false
 	for i := range batch {
 		if vouch && batch[i].round != nil && batch[i].round.script.grants {
@@ -244,7 +259,7 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 func (n *node) checkHealth() (time.Duration, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now, stall := n.client.cfg.Clock.Now(), n.client.stallTimeout()
+	now, stall := n.cfg.Clock.Now(), n.stallTimeout()
 	busy := n.flight.len() > 0
 	if busy && now.Sub(n.flight.oldest().sentAt) > stall {
 		return 0, errStalled
@@ -252,7 +267,7 @@ func (n *node) checkHealth() (time.Duration, error) {
 	if now.Sub(n.infoAskedAt) >= healthInterval {
 		n.infoAskedAt = now
 		n.queue = append(n.queue, request{command: askInfo}, request{command: askTime})
-		if n.client.cfg.Durable {
+		if n.cfg.Durable {
 			n.queue = append(n.queue, request{command: askPersistence})
 		}
 	}
@@ -268,20 +283,20 @@ func (n *node) checkHealth() (time.Duration, error) {
 // comeUp makes the node accept requests on its new connection. First it queues the releases that are owed. Then it asks
 // ready.lua, ahead of them, whether the server may grant.
 func (n *node) comeUp(s *session) {
-	now := n.client.cfg.Clock.Now()
+	now := n.cfg.Clock.Now()
 	n.clock.Store(nil) // it may be another server, with another clock
 	n.trips = trips{}
 	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
 	n.mu.Lock()
 	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
-	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.client.cfg.Durable), nil
+	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.cfg.Durable), nil
 	n.readiness = readiness{asking: true}
 	n.identified()
 	n.renamed = longAgo // no vote was asked for before, on this connection
 	n.resendOwed(now, maxOwed)
 	n.mu.Unlock()
 	n.sendReady()
-	n.client.nodeChanged(n, nil)
+	n.host.nodeChanged(n, nil)
 }
 
 // goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on.
@@ -298,7 +313,7 @@ func (n *node) goDown(err error) {
 		}
 	}
 	n.mu.Unlock()
-	n.client.release(n)
+	n.host.unclaim(n)
 	for _, call := range callbacks {
 		call()
 	}
@@ -311,7 +326,7 @@ func (n *node) goDown(err error) {
 		}
 	}
 	if wasUp || first {
-		n.client.nodeChanged(n, err)
+		n.host.nodeChanged(n, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 )
@@ -17,7 +18,7 @@ func (n *node) read(s *session) error {
 			return err
 		}
 		if s.link.fresh() { // else the reply came together with the one before: at the same time
-			heard = n.client.cfg.Clock.Now()
+			heard = n.cfg.Clock.Now()
 		}
 		n.mu.Lock()
 		if n.flight.len() == 0 {
@@ -64,7 +65,7 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 	}
 	switch said := a.err.(type) {
 	case otherConfig:
-		a.err = n.client.cfg.differences(string(said))
+		a.err = n.cfg.differences(string(said))
 	default:
 		if said == errUnready {
 			a.err = n.unready()
@@ -74,7 +75,7 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 	case a.vote == granted && q.vouched:
 		n.unvouched = append(n.unvouched, heldVote{q.round, a})
 		return
-	case a.vote == granted && q.overdue && q.round.script == n.client.protocol.acquire && !n.client.protocol.omits(dataSetVouched):
+	case a.vote == granted && q.overdue && q.round.script == n.protocol.acquire && !n.protocol.omits(dataSetVouched):
 		n.vouchLate(q, a)
 		return
 	case a.vote != unknown && q.round.script.grants:
@@ -102,9 +103,21 @@ func (n *node) repair(r *round, err error) {
 	switch {
 	case forgotten:
 		n.queue = append(n.queue, request{round: r})
-	case n.client.cfg.Clock.Now().Sub(r.t0) > n.client.cfg.MaxTTL:
+	case n.cfg.Clock.Now().Sub(r.t0) > n.cfg.MaxTTL:
 		// The server answers, but refuses. The keys that it should have deleted have expired: forget the release (L3).
 	default:
 		n.owe(r)
+	}
+}
+
+// balkTime is how long a node is not asked first after it answered an acquire with an error: out of memory, a failed
+// disk, a missing right. It is still asked for its vote.
+const balkTime = 3 * time.Second
+
+// balk notes that the server answered an acquire with an error, so that it is not asked first for balkTime. A server
+// that has forgotten its scripts does not count: it gets them again (repair).
+func (n *node) balk(r *round, err error) {
+	if r.script.grants && isRefusal(err) && !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		n.balks.Store(int64(n.cfg.Clock.Now().Add(balkTime)))
 	}
 }

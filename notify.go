@@ -108,15 +108,6 @@ func (n *notifier) close(patience time.Duration) {
 	}
 }
 
-// Dropped is how many calls of hooks and lines of the log were dropped because earlier ones took too long. Up to 4096
-// of them can wait. The number never goes down; 0 is the normal value.
-func (c *Client) Dropped() uint64 {
-	if c.notifier == nil {
-		return 0
-	}
-	return c.notifier.dropped.Load()
-}
-
 // A laterHandler passes each log record to the user's handler later, on the notifier's goroutine. It asks whether the
 // level is enabled there too, because the user's code answers that. The record already has its time and its place in
 // the source.

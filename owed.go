@@ -40,7 +40,7 @@ func (n *node) resendOwed(now Instant, most int) {
 	n.retried = now
 	most = min(most, len(n.owed))
 	for _, d := range n.owed[:most] {
-		n.queue = append(n.queue, request{round: n.client.newRound(plan{call: d.call, t0: d.t0})})
+		n.queue = append(n.queue, request{round: n.newRound(plan{call: d.call, t0: d.t0})})
 	}
 	if n.owed = slices.Delete(n.owed, 0, most); len(n.owed) == 0 {
 		n.owed = nil
@@ -50,7 +50,7 @@ func (n *node) resendOwed(now Instant, most int) {
 // dropExpired drops the releases of keys that must have expired by themselves: each was written for at most MaxTTL, and
 // no later than lateness after its release was made. n.mu is held.
 func (n *node) dropExpired(now Instant) {
-	cfg := &n.client.cfg
+	cfg := &n.cfg
 	oldest := now.Add(-cfg.MaxTTL - driftOf(cfg.MaxTTL, cfg.Drift) - lateness)
 	expired := 0
 	for expired < len(n.owed) && n.owed[expired].t0 < oldest {

@@ -200,3 +200,40 @@ func (o *ownership) abandon() {
 func (o *ownership) info() LeaseInfo {
 	return LeaseInfo{Names: o.lock.res.names, Token: o.token, Fence: o.ballot}
 }
+
+// rest is how much longer the keys must live for the minimum hold (H1); 0: there is none, or it is over.
+func (o *ownership) rest(now Instant) time.Duration {
+	left := o.least.Sub(now)
+	if o.least == 0 || left <= 0 {
+		return 0
+	}
+	return left + driftOf(left, o.client.cfg.Drift)
+}
+
+// keyMillis is how long the keys must live that a renewal or a plant writes now.
+func (o *ownership) keyMillis(now Instant) any {
+	if o.least == 0 {
+		return o.lock.millis
+	}
+	return millis(max(o.lock.ttl, o.rest(now)))
+}
+
+// addLease counts another lease, unless the ownership has ended or its last lease is being released.
+func (o *ownership) addLease() bool {
+	o.checkExpiry()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended != nil || o.leases == 0 {
+		return false
+	}
+	o.leases++
+	return true
+}
+
+// dropLease counts one lease less, and reports whether that was the last one.
+func (o *ownership) dropLease() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.leases--
+	return o.leases == 0
+}

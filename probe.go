@@ -2,8 +2,8 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -12,13 +12,9 @@ import (
 // at once. But if eight clients ask all at once, one of them wins in only about one of eight rounds.
 
 const (
-	// balkTime is how long a node is not asked first after it answered an acquire with an error: out of memory, a
-	// failed disk, a missing right. It is still asked for its vote.
-	balkTime = 3 * time.Second
-	// A node is slow if its round trip is above slowFactor times the median of the nodes, plus slowMargin. It is then
-	// not asked first, until its round trip is below two thirds of that limit.
+	// A node is slow if its round trip is above slowFactor times the median of the nodes, plus 2 ms (protocol.slowMargin).
+	// It is then not asked first, until its round trip is below two thirds of that limit.
 	slowFactor = 3
-	slowMargin = 2 * time.Millisecond
 )
 
 // probeFor is the node that clients ask first for this lock: the one where a hash of the smallest key and of the
@@ -96,7 +92,7 @@ func (c *Client) isTight() bool {
 // isSlow compares the node's round trip with the usual one. Between the limit and two thirds of it, the node stays what
 // it was.
 func (n *node) isSlow(trip, usual time.Duration) bool {
-	limit := slowFactor*usual + n.client.protocol.slowMargin
+	limit := slowFactor*usual + n.protocol.slowMargin
 	was := n.slow.Load()
 	is := trip > limit || was && trip >= limit*2/3
 	if is != was {
@@ -105,17 +101,49 @@ func (n *node) isSlow(trip, usual time.Duration) bool {
 	return is
 }
 
-// balk notes that the server answered an acquire with an error, so that it is not asked first for balkTime. A server
-// that has forgotten its scripts does not count: it gets them again (repair).
-func (n *node) balk(r *round, err error) {
-	if r.script.grants && isRefusal(err) && !strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		n.balks.Store(int64(n.client.cfg.Clock.Now().Add(balkTime)))
-	}
-}
-
 // runID is the run id of the server that the node is, or was last, connected to.
 func (n *node) runID() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.server.runID
+}
+
+// yields reports whether the winner of this round must leave the lock to a waiter (T3). A reservation is on one node,
+// the one that W3 asks first. A quorum without that node can win the round, and yet it is the waiter's turn.
+//
+//   - A try waits for that node's answer.
+//   - The first round of an Acquire does not, because it would be slower where nobody waits. It yields only if that
+//     answer is there already.
+//   - An Acquire that was refused before, or that found the lock contended (how.reservation is set), does not yield: it
+//     is a waiter itself.
+func (c *Client) yields(ctx context.Context, res *resource, r *round, how approach) bool {
+	if how.reservation != "" || !how.try && r.deniedBy() == 0 {
+		return false
+	}
+	first := c.probeFor(res)
+	if first == nil {
+		return false
+	}
+	if how.try {
+		hasVoted := func(t *tally) bool { return t.votes[first.index] != pending }
+		if c.awaitVotes(ctx, r, c.cfg.Clock.Now().Add(c.patience(first)), hasVoted) != nil {
+			return false // ctx or the client ended, which ends the attempt
+		}
+	}
+	return r.yield(first.index, c.waiters.me)
+}
+
+// yield gives up the round if the node has reserved the key for a client other than me.
+func (r *round) yield(node int, me string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.answers[node].denial
+	r.yielded = d != nil && d.isReservation() && d.owner != me
+	return r.yielded
+}
+
+func (r *round) hasYielded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.yielded
 }

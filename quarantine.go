@@ -1,9 +1,7 @@
 package redlock
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -23,63 +21,12 @@ type readiness struct {
 	askAgain  *time.Timer
 }
 
-// A QuarantineError is why a node that is connected does not vote: it may have forgotten leases that it
-// granted, because it restarted, was flushed, replaced, rolled back or promoted, or because it is new. It
-// does not grant until the last of these leases must have expired. [Client.Enroll] ends the quarantine at once.
-type QuarantineError struct {
-	Left time.Duration // how much of the quarantine is left, as the server last said
-}
-
-func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("in quarantine for %v more: it is new, or it restarted or was flushed and may have forgotten leases "+
-		"(if none can be out, Client.Enroll or `redlock enroll` ends this)", e.Left.Round(time.Millisecond))
-}
-
 // marker is what redlock:node holds on a node that may grant; see scripts/ready.lua.
 func marker(identity, digest string) string { return identity + " " + digest }
 
 var errUsed = errors.New("it has been used: it has keys, fencing tokens or a marker; enroll it without --only-new, if no lease can be out")
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
-
-// word is what to ask ready.lua on this node for, and the time by the other nodes' clocks that goes with it (Q1). The
-// client may begin or end a quarantine only while it hears a quorum, this node included, that does not object to its
-// configuration. Their clocks are the second clock of the quarantine. If any node objects, the client also needs a
-// quorum, this node included, of nodes that may grant to it. So a client that is configured differently from the rest
-// decides nothing for nodes that forgot. A client that may not decide can only look.
-func (c *Client) word(n *node) (word string, fleet int64) {
-	var array [maxNodes]int64
-	offsets := array[:0]
-	ready, differing := 0, 0
-	for _, other := range c.nodes {
-		if other == n {
-			continue
-		}
-		agrees, votes, differs := other.opinion()
-		if differs {
-			differing++
-		}
-		if votes {
-			ready++
-		}
-		if o := other.clock.Load(); o != nil && agrees {
-			offsets = append(offsets, o.offset)
-		}
-	}
-	if c.cfg.onlyLook || len(offsets) < c.need-1 || differing > 0 && ready < c.need-1 {
-		return wordLook, 0
-	}
-	if len(offsets) > 0 {
-		fleet = int64(c.cfg.Clock.Now())/1e3 + medianOf(offsets)
-	}
-	if c.protocol.omits(clocksOfOthers) {
-		fleet = 0
-	}
-	if n.forgetsNothing() {
-		word = wordDurable
-	}
-	return word, fleet
-}
 
 // opinion says three things about the node, for word: it does not object to our configuration (agrees), it may grant
 // (ready), and it objects (differs). All three are false while the node is not connected or has not answered ready.lua.
@@ -99,8 +46,8 @@ func (n *node) opinion() (agrees, ready, differs bool) {
 func (n *node) forgetsNothing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	promoted := n.server.history != "" && !n.client.protocol.omits(promotedForgets)
-	return n.client.cfg.Durable && !promoted && !n.server.hasEvicted() && n.unfit == nil
+	promoted := n.server.history != "" && !n.protocol.omits(promotedForgets)
+	return n.cfg.Durable && !promoted && !n.server.hasEvicted() && n.unfit == nil
 }
 
 // askReady asks the server whether it may grant, unless it is being asked already. INFO goes first, because the
@@ -117,7 +64,7 @@ func (n *node) askReadyThen(then func()) bool {
 	}
 	if ask {
 		n.readiness.asking = true
-		n.infoAskedAt = n.client.cfg.Clock.Now()
+		n.infoAskedAt = n.cfg.Clock.Now()
 		n.queue = append(n.queue, request{command: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
 			n.applyInfo(reply, err)
 			n.sendReady()
@@ -132,14 +79,13 @@ func (n *node) askReadyThen(then func()) bool {
 
 // sendReady asks ready.lua, with the data set that INFO named.
 func (n *node) sendReady() {
-	word, fleet := n.client.word(n)
-	c := n.client
+	word, fleet := n.host.word(n)
 	learn := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
 			n.learnReady(a)
 		}
 	}
-	r := c.newRound(plan{call: c.readyCall(c.protocol.ready, word, fleet), answered: learn})
+	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, fleet), answered: learn})
 	n.mu.Lock()
 	if n.readiness.asking = n.up; n.up {
 		// Ahead of everything that is queued: if it makes the node ready, the acquires behind it are granted already.
@@ -151,7 +97,7 @@ func (n *node) sendReady() {
 
 // learnReady takes the answer of ready.lua, and plans when to ask again if the node may not grant.
 func (n *node) learnReady(a answer) {
-	cfg := &n.client.cfg
+	cfg := &n.cfg
 	n.mu.Lock()
 	s := &n.readiness
 	quarantined := s.known && !s.ready && s.why == nil
@@ -196,33 +142,11 @@ func (n *node) learnReady(a answer) {
 	case now.ready && !was && !first:
 		cfg.Logger.Info("redlock: node may grant again", "node", n.endpoint.name)
 	case a.denial != nil && !quarantined:
-		n.client.logQuarantine(n, a.denial.left)
+		n.host.logQuarantine(n, a.denial.left)
 	case now.differs != nil && (first || agreed):
 		cfg.Logger.Error("redlock: node refuses this client", "node", n.endpoint.name, "error", now.differs)
 	}
-	n.client.readied(n, first, now.differs == nil && !agreed)
-}
-
-// readied is called when a node has answered ready.lua. first: it was the first answer on this connection. agrees: the
-// node does not object to our configuration, which is news. A node that could not be judged so far may be judged now,
-// because more nodes can be heard: ask it again.
-func (c *Client) readied(n *node, first, agrees bool) {
-	if first {
-		c.nodeTried()
-	}
-	if n.waitsForOthers() { // the other nodes may have answered since this one was asked
-		if word, _ := c.word(n); word != wordLook {
-			n.askReady()
-		}
-	}
-	if !agrees {
-		return
-	}
-	for _, other := range c.nodes {
-		if other != n && other.waitsForOthers() {
-			other.askReady()
-		}
-	}
+	n.host.readied(n, first, now.differs == nil && !agreed)
 }
 
 func (n *node) waitsForOthers() bool {
@@ -247,7 +171,7 @@ func (n *node) unready() error {
 	n.mu.Lock()
 	news := n.readiness.ready
 	why := n.readiness.why
-	left := n.readiness.until.Sub(n.client.cfg.Clock.Now())
+	left := n.readiness.until.Sub(n.cfg.Clock.Now())
 	n.readiness.ready = false
 	n.mu.Unlock()
 	switch {
@@ -272,54 +196,4 @@ func (n *node) voted() {
 	if news {
 		n.askReady()
 	}
-}
-
-// logQuarantine logs that a node is in quarantine. Once per client it also explains what that means and what to do.
-func (c *Client) logQuarantine(n *node, left time.Duration) {
-	c.mu.Lock()
-	warned := c.warned
-	c.warned = true
-	c.mu.Unlock()
-	if warned { // explained before: in short
-		c.cfg.Logger.Info("redlock: node in quarantine", "node", n.endpoint.name, "left", left)
-		return
-	}
-	c.cfg.Logger.Warn("redlock: a node is in quarantine and does not grant yet: it is new, or it may have forgotten leases; "+
-		"if no lease can be out on these nodes, Client.Enroll or `redlock enroll` ends this now",
-		"node", n.endpoint.name, "left", left)
-}
-
-// agreed is the configuration that binds on the node, "" if none does; or why that is not known.
-func (n *node) agreed() (text string, known bool, why error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case !n.up || !n.readiness.known:
-		return "", false, cmp.Or(n.why, errConnecting)
-	case n.readiness.differs != nil:
-		return n.readiness.differs.there, true, nil
-	case n.readiness.ready:
-		return n.client.agreement.text, true, nil
-	default: // new, or in a quarantine that a client of our own configuration began
-		return "", true, nil
-	}
-}
-
-// refusedByConfig is the round's error if so many nodes refuse this client's configuration that no quorum is left. Then
-// waiting cannot help.
-func (c *Client) refusedByConfig(l *spec, r *round) error {
-	answers, t := r.snapshot()
-	if len(c.nodes)-t.unknown >= c.need {
-		return nil
-	}
-	refusing := 0
-	for _, a := range answers {
-		if differs := (*ConfigError)(nil); errors.As(a.err, &differs) {
-			refusing++
-		}
-	}
-	if len(c.nodes)-refusing >= c.need {
-		return nil
-	}
-	return r.error(ErrNoQuorum, l.res.names, c.nodes, "")
 }

@@ -1,6 +1,8 @@
 package redlock
 
-import "time"
+import (
+	"time"
+)
 
 // This file only decides: it takes votes and times, and returns a verdict. It has no I/O, no goroutine and no clock.
 

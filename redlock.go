@@ -147,14 +147,6 @@ func (c *Client) plant(o *ownership, node int) bool {
 	return c.nodes[node].send(r, false)
 }
 
-// newRound makes a round that does not compare clocks.
-func (c *Client) newRound(p plan) *round {
-	if p.t0 == 0 {
-		p.t0 = c.cfg.Clock.Now()
-	}
-	return newRound(p, len(c.nodes), c.need, -1)
-}
-
 // pause waits for d, or until ctx or the client ends.
 func (c *Client) pause(ctx context.Context, d time.Duration) {
 	timer := c.timers.start(d)

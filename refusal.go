@@ -149,18 +149,21 @@ func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *Ro
 	}
 }
 
-// absent is why the node would not vote if it were asked now, as far as the client knows; nil: it would.
-func (n *node) absent(now Instant) error {
-	n.mu.Lock()
-	known := n.readiness.known
-	stalled := n.up && n.flight.len() > 0 && now.Sub(n.flight.oldest().sentAt) > n.client.cfg.NodeTimeout
-	n.mu.Unlock()
-	switch err := n.status().Err; {
-	case stalled:
-		return errSilent
-	case err == errUnready && !known: // it has just connected, and is being asked whether it may grant
+// refusedByConfig is the round's error if so many nodes refuse this client's configuration that no quorum is left. Then
+// waiting cannot help.
+func (c *Client) refusedByConfig(l *spec, r *round) error {
+	answers, t := r.snapshot()
+	if len(c.nodes)-t.unknown >= c.need {
 		return nil
-	default:
-		return err
 	}
+	refusing := 0
+	for _, a := range answers {
+		if differs := (*ConfigError)(nil); errors.As(a.err, &differs) {
+			refusing++
+		}
+	}
+	if len(c.nodes)-refusing >= c.need {
+		return nil
+	}
+	return r.error(ErrNoQuorum, l.res.names, c.nodes, "")
 }

@@ -38,3 +38,9 @@ func (q *request) arguments(args []any, state *readiness, node int) []any {
 	}
 	return q.round.encode(args, state, node)
 }
+
+// load is the command that makes the script known to a server. It ignores the reply: if the script did not load, the
+// votes show it.
+func (s *script) load() *command {
+	return &command{name: "SCRIPT", args: []any{"LOAD", s.source}, done: func(*node, request, any, error) {}}
+}

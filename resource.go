@@ -98,3 +98,19 @@ func (s nodeSet) len() int          { return bits.OnesCount64(uint64(s)) }
 
 // first is the node with the smallest index; ok is false if the set is empty.
 func (s nodeSet) first() (node int, ok bool) { return bits.TrailingZeros64(uint64(s)), s != 0 }
+
+// mix is the finalizer of MurmurHash3. FNV alone gives similar hashes to names that differ only in their last byte.
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// A queueKey identifies the queue of one lock by the lock's names. A single name may look like the text of several
+// names, so the number matters too.
+type queueKey struct {
+	names   string
+	several bool
+}

@@ -283,3 +283,9 @@ func (t *timers) stop(timer *time.Timer) {
 	timer.Stop()
 	t.pool.Put(timer)
 }
+
+// A finding is what inspect.lua found on a node: how the node would refuse an acquire, if the key is taken.
+type finding struct {
+	denial
+	taken bool // the key exists
+}

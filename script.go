@@ -53,9 +53,3 @@ func withoutComments(source string) string {
 	}
 	return b.String()
 }
-
-// load is the command that makes the script known to a server. It ignores the reply: if the script did not load, the
-// votes show it.
-func (s *script) load() *command {
-	return &command{name: "SCRIPT", args: []any{"LOAD", s.source}, done: func(*node, request, any, error) {}}
-}

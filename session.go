@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 )
@@ -25,16 +23,16 @@ type session struct {
 // open dials the node and prepares the connection: it reads the server info and the time, loads the scripts, and ends
 // the stale connections. It takes no longer than the client's stall timeout.
 func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.client.stallTimeout())
+	ctx, cancel := context.WithTimeout(ctx, n.stallTimeout())
 	defer cancel()
-	conn, link, err := n.endpoint.connect(ctx, n.client.stallTimeout())
+	conn, link, err := n.endpoint.connect(ctx, n.stallTimeout())
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	s, err := n.handshake(conn, stale)
 	if !stop() { // the connection is closed already, whatever the server answered
-		err = fmt.Errorf("it did not answer within %v", n.client.stallTimeout())
+		err = fmt.Errorf("it did not answer within %v", n.stallTimeout())
 	}
 	if err != nil {
 		conn.Close()
@@ -46,17 +44,17 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 
 // handshake sends all its commands in one batch.
 func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
-	s := &session{conn: conn, askedAt: n.client.cfg.Clock.Now()}
+	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
 	logins, err := n.endpoint.login(conn)
 	if err != nil {
 		return nil, err
 	}
 	// No connection has the number 0. CLIENT KILL ID 0 only shows whether the user may kill.
 	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
-	if n.client.cfg.Durable {
+	if n.cfg.Durable {
 		commands = append(commands, append([]any{askPersistence.name}, askPersistence.args...))
 	}
-	for _, script := range n.client.protocol.scripts() {
+	for _, script := range n.protocol.scripts() {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
 	}
 	for _, c := range commands {
@@ -123,22 +121,10 @@ func (n *node) identify(s *session, reply any, err error) error {
 	if s.info = readInfo(text); s.info.runID == "" {
 		return errors.New("INFO has no run_id, which tells one server from another")
 	}
-	if other := n.client.claim(s.info.runID, n); other != nil {
+	if other := n.host.claim(s.info.runID, n); other != nil {
 		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; one server has one vote", other.endpoint.name)
 	}
 	return nil
-}
-
-// serverTime reads the reply to TIME, in microseconds.
-func serverTime(reply any, err error) (int64, error) {
-	t, err := redis.Int64s(reply, err)
-	if err != nil {
-		return 0, err
-	}
-	if len(t) != 2 {
-		return 0, fmt.Errorf("TIME replied %d numbers instead of 2", len(t))
-	}
-	return t[0]*1e6 + t[1], nil
 }
 
 // staleConns are connections that broke. What they sent may still lie in the server's socket, so the server could apply
@@ -173,58 +159,6 @@ func (c *staleConns) kill(s *session) error {
 	return nil
 }
 
-// An observation is what one reply says about the server's clock.
-type observation struct {
-	offset int64         // the server's µs minus our clock's
-	rtt    time.Duration // the request's round trip: the offset is wrong by no more than that
-	at     Instant
-}
-
-// observe keeps the observation with the shortest round trip of the last second: it is the most exact one. Only one
-// request of each batch is sampled.
-func (n *node) observe(q request, micros int64, now Instant) {
-	if !q.sampled {
-		return
-	}
-	o := observation{rtt: now.Sub(q.sentAt), at: now}
-	n.trip.Store(int64(n.trips.add(o.rtt)))
-	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
-	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || now.Sub(old.at) > observationAge {
-		best := o
-		n.clock.Store(&best)
-	}
-}
-
-// observationAge is how long an observation is preferred to a newer one with a longer round trip.
-const observationAge = time.Second
-
-// usualTrips is the number of round trips whose median is the usual one. Where delays vary, a single slow or fast round
-// trip must not change which node is asked first. Four of seven can.
-const usualTrips = 7
-
-// trips holds the last round trips to a node.
-type trips struct {
-	last  [usualTrips]time.Duration
-	count int
-}
-
-// add returns the new median; of an even number, the lower one of the two in the middle.
-func (t *trips) add(trip time.Duration) time.Duration {
-	t.last[t.count%usualTrips] = trip
-	t.count++
-	sorted := t.last
-	known := sorted[:min(t.count, usualTrips)]
-	slices.Sort(known)
-	return known[(len(known)-1)/2]
-}
-
-func (n *node) learnTime(q request, reply any, err error) {
-	if micros, err := serverTime(reply, err); err == nil {
-		q.sampled = true
-		n.observe(q, micros, n.client.cfg.Clock.Now())
-	}
-}
-
 // isForbidden reports whether the server refused because this user may not, or because nobody may (the command was
 // renamed).
 func isForbidden(err error) bool {
@@ -245,7 +179,7 @@ func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.server.persistence(reply, err)
-	n.unfit = n.server.unfit(n.client.cfg.Durable)
+	n.unfit = n.server.unfit(n.cfg.Durable)
 }
 
 // learnInfo checks whether the server is still the same and still fit: both may change while a connection is open.
@@ -263,7 +197,7 @@ func (n *node) applyInfo(reply any, err error) bool {
 	if err != nil {
 		if isRefusal(err) {
 			n.server.noInfo = err
-			n.unfit = n.server.unfit(n.client.cfg.Durable)
+			n.unfit = n.server.unfit(n.cfg.Durable)
 		}
 		return false
 	}
@@ -276,19 +210,19 @@ func (n *node) applyInfo(reply any, err error) bool {
 		return false
 	}
 	info.fsync, info.onRewrite, info.noKill = n.server.fsync, n.server.onRewrite, n.server.noKill
-	n.server, n.unfit = info, info.unfit(n.client.cfg.Durable)
+	n.server, n.unfit = info, info.unfit(n.cfg.Durable)
 	return n.identified()
 }
 
 // identified makes the marker that the server must have from the name of its data set, and reports whether the name is
 // new. n.mu is held.
 func (n *node) identified() bool {
-	id := n.server.identity(n.client.protocol)
+	id := n.server.identity(n.protocol)
 	if n.readiness.identity == any(id) {
 		return false
 	}
-	n.readiness.identity, n.readiness.marker, n.readiness.ready = id, marker(id, n.client.agreement.digest), false
-	n.renamed = n.client.cfg.Clock.Now()
+	n.readiness.identity, n.readiness.marker, n.readiness.ready = id, marker(id, n.agreement.digest), false
+	n.renamed = n.cfg.Clock.Now()
 	return true
 }
 

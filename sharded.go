@@ -71,15 +71,6 @@ func (s *Sharded) group(name string) int {
 	return best
 }
 
-// mix is the finalizer of MurmurHash3. FNV alone gives similar hashes to names that differ only in their last byte.
-func mix(h uint64) uint64 {
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
-}
-
 // Mutex is [Client.Mutex] in the group of the name. If there are several names, all must belong to one group; otherwise
 // acquiring the lock is [ErrInvalid].
 func (s *Sharded) Mutex(name string, more ...string) Lock {

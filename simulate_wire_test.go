@@ -6,18 +6,19 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A link is the way between one client and one node. A fault of the link is one of all its connections.
 type link struct {
 	seed   uint64
-	random *rand.Rand // of all lanes; nil: each has its own
+	slow   atomic.Int64 // the most that one delivery takes, in ns
+	random *rand.Rand   // of all lanes; nil: each has its own
 
-	mu    sync.Mutex    // guards the rest
-	made  uint64        // lanes, so that each has a random source of its own
-	slow  time.Duration // the most that one delivery takes
-	held  [2]int        // by direction: how many reasons there are to deliver nothing
+	mu    sync.Mutex // guards the rest
+	made  uint64     // lanes, so that each has a random source of its own
+	held  [2]int     // by direction: how many reasons there are to deliver nothing
 	lanes map[*lane]struct{}
 }
 
@@ -28,7 +29,9 @@ const (
 )
 
 func newLink(seed uint64, slow time.Duration) *link {
-	return &link{seed: seed, slow: slow, lanes: map[*lane]struct{}{}}
+	l := &link{seed: seed, lanes: map[*lane]struct{}{}}
+	l.slow.Store(int64(slow))
+	return l
 }
 
 // hold stops one direction, or lets it go on. What was written meanwhile is then delivered, late.
@@ -116,7 +119,7 @@ func (l *lane) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	// Mostly fast, and now and then as slow as the link allows.
 	late := l.random.Float64()
-	at := time.Now().Add(time.Duration(late * late * late * float64(l.link.slow)))
+	at := time.Now().Add(time.Duration(late * late * late * float64(l.link.slow.Load())))
 	if l.closed {
 		return 0, net.ErrClosed
 	}

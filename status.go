@@ -53,7 +53,7 @@ func (c *Client) lookAround(ctx context.Context) {
 	answers := make(chan struct{}, 5*len(c.nodes)) // never blocks a reader: no node is asked more than five things
 	asked := 0
 	for _, n := range c.nodes {
-		asked += n.refresh(func() { answers <- struct{}{} })
+		asked += n.refresh(c.waiters.subscribers[n.index].askPublish(), func() { answers <- struct{}{} })
 	}
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
@@ -72,15 +72,15 @@ func (c *Client) lookAround(ctx context.Context) {
 
 // refresh asks the server for INFO, TIME, whether this client may publish, with Durable how it persists, and whether it
 // may grant. It calls done after each answer, and returns how many times that will be.
-func (n *node) refresh(done func()) int {
+func (n *node) refresh(askPublish *command, done func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
 			of.done(n, q, reply, err)
 			done()
 		}}
 	}
-	commands := []*command{askInfo, askTime, n.client.waiters.subscribers[n.index].askPublish()}
-	if n.client.cfg.Durable {
+	commands := []*command{askInfo, askTime, askPublish}
+	if n.cfg.Durable {
 		commands = append(commands, askPersistence)
 	}
 	n.mu.Lock()
@@ -103,7 +103,7 @@ func (n *node) refresh(done func()) int {
 
 // status is what is known of the node, without comparing it with others.
 func (n *node) status() NodeStatus {
-	cfg := &n.client.cfg
+	cfg := &n.cfg
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.why,
@@ -153,5 +153,21 @@ func (c *Client) compareClocks(nodes []NodeStatus) {
 		if err := clockError(s.ClockOffset, o.rtt, tolerance); err != nil {
 			s.Err = errors.Join(s.Err, err)
 		}
+	}
+}
+
+// absent is why the node would not vote if it were asked now, as far as the client knows; nil: it would.
+func (n *node) absent(now Instant) error {
+	n.mu.Lock()
+	known := n.readiness.known
+	stalled := n.up && n.flight.len() > 0 && now.Sub(n.flight.oldest().sentAt) > n.cfg.NodeTimeout
+	n.mu.Unlock()
+	switch err := n.status().Err; {
+	case stalled:
+		return errSilent
+	case err == errUnready && !known: // it has just connected, and is being asked whether it may grant
+		return nil
+	default:
+		return err
 	}
 }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"time"
 )
 
 // TryAcquire: acquire without waiting. Two rules make its answer true. If several clients try a free lock at the same
@@ -223,63 +222,4 @@ func holderOf(answers []answer, need int) string {
 		}
 	}
 	return ""
-}
-
-// yields reports whether the winner of this round must leave the lock to a waiter (T3). A reservation is on one node,
-// the one that W3 asks first. A quorum without that node can win the round, and yet it is the waiter's turn.
-//
-//   - A try waits for that node's answer.
-//   - The first round of an Acquire does not, because it would be slower where nobody waits. It yields only if that
-//     answer is there already.
-//   - An Acquire that was refused before, or that found the lock contended (how.reservation is set), does not yield: it
-//     is a waiter itself.
-func (c *Client) yields(ctx context.Context, res *resource, r *round, how approach) bool {
-	if how.reservation != "" || !how.try && r.deniedBy() == 0 {
-		return false
-	}
-	first := c.probeFor(res)
-	if first == nil {
-		return false
-	}
-	if how.try {
-		hasVoted := func(t *tally) bool { return t.votes[first.index] != pending }
-		if c.awaitVotes(ctx, r, c.cfg.Clock.Now().Add(c.patience(first)), hasVoted) != nil {
-			return false // ctx or the client ended, which ends the attempt
-		}
-	}
-	return r.yield(first.index, c.waiters.me)
-}
-
-// yield gives up the round if the node has reserved the key for a client other than me.
-func (r *round) yield(node int, me string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	d := r.answers[node].denial
-	r.yielded = d != nil && d.isReservation() && d.owner != me
-	return r.yielded
-}
-
-func (r *round) hasYielded() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.yielded
-}
-
-// patience is how long to wait for the node's answer: several times what it usually takes.
-func (c *Client) patience(n *node) time.Duration {
-	usual := 2 * time.Millisecond
-	if n.clock.Load() != nil {
-		usual += 4 * time.Duration(n.trip.Load())
-	}
-	return min(usual, c.cfg.NodeTimeout)
-}
-
-// hasTried reports whether every node has connected, or failed to connect, at least once.
-func (c *Client) hasTried() bool {
-	select {
-	case <-c.tried:
-		return true
-	default:
-		return false
-	}
 }

@@ -44,10 +44,7 @@ func virtual(t *testing.T, nodes, clients int) *world {
 
 // slow sets the round trip between the client and the server.
 func (s *server) slow(client int, roundTrip time.Duration) {
-	l := s.links[client]
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.slow = roundTrip / 2
+	s.links[client].slow.Store(int64(roundTrip / 2))
 }
 
 // connect makes the client with this number.

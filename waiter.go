@@ -236,8 +236,6 @@ func (w *waiter) awaitSubscription(ctx context.Context, c *Client) error {
 	return nil
 }
 
-func (c *Client) allNodes() nodeSet { return nodeSet(1)<<len(c.nodes) - 1 }
-
 // onlyStale reports whether nothing but the ballot was in the way: a quorum answered, no key was held, and some node
 // refused the ballot as too low.
 func (r *round) onlyStale() bool {

@@ -48,12 +48,8 @@ type hints struct {
 }
 
 const (
-	// reservationPrefix begins the value of a key that is reserved for a client; see scripts/release.lua.
-	reservationPrefix = "next:"
 	// channelPrefix begins the name of a client's channel. The value of a key that is reserved for the client follows.
 	channelPrefix = "redlock:released:"
-	// reservationTime is how long a node reserves a key: the waiter must get the message, and its acquire must arrive.
-	reservationTime = 100 * time.Millisecond
 	// lingering is how long the subscriptions stay after the last waiter has left: others often follow.
 	lingering = 10 * time.Second
 	// contendedTime is how long a lock counts as contended after it was last seen to be.

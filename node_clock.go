@@ -1,0 +1,75 @@
+package redlock
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// What is known of a server's clock, and how long a round trip to it takes.
+
+// An observation is what one reply says about the server's clock.
+type observation struct {
+	offset int64         // the server's µs minus our clock's
+	rtt    time.Duration // the request's round trip: the offset is wrong by no more than that
+	at     Instant
+}
+
+// observe keeps the observation with the shortest round trip of the last second: it is the most exact one. Only one
+// request of each batch is sampled.
+func (n *node) observe(q request, micros int64, now Instant) {
+	if !q.sampled {
+		return
+	}
+	o := observation{rtt: now.Sub(q.sentAt), at: now}
+	n.trip.Store(int64(n.trips.add(o.rtt)))
+	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
+	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || now.Sub(old.at) > observationAge {
+		best := o
+		n.clock.Store(&best)
+	}
+}
+
+// observationAge is how long an observation is preferred to a newer one with a longer round trip.
+const observationAge = time.Second
+
+// usualTrips is the number of round trips whose median is the usual one. Where delays vary, a single slow or fast round
+// trip must not change which node is asked first. Four of seven can.
+const usualTrips = 7
+
+// trips holds the last round trips to a node.
+type trips struct {
+	last  [usualTrips]time.Duration
+	count int
+}
+
+// add returns the new median; of an even number, the lower one of the two in the middle.
+func (t *trips) add(trip time.Duration) time.Duration {
+	t.last[t.count%usualTrips] = trip
+	t.count++
+	sorted := t.last
+	known := sorted[:min(t.count, usualTrips)]
+	slices.Sort(known)
+	return known[(len(known)-1)/2]
+}
+
+func (n *node) learnTime(q request, reply any, err error) {
+	if micros, err := serverTime(reply, err); err == nil {
+		q.sampled = true
+		n.observe(q, micros, n.cfg.Clock.Now())
+	}
+}
+
+// serverTime reads the reply to TIME, in microseconds.
+func serverTime(reply any, err error) (int64, error) {
+	t, err := redis.Int64s(reply, err)
+	if err != nil {
+		return 0, err
+	}
+	if len(t) != 2 {
+		return 0, fmt.Errorf("TIME replied %d numbers instead of 2", len(t))
+	}
+	return t[0]*1e6 + t[1], nil
+}

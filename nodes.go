@@ -1,0 +1,267 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// What a client knows of its nodes together.
+
+// claim makes the server count as node n, or returns the node that it already counts as: one server that is listed
+// twice must not vote twice (N1).
+func (c *Client) claim(runID string, n *node) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other, ok := c.claims[runID]; ok && other != n {
+		return other
+	}
+	c.claims[runID] = n
+	return nil
+}
+
+// unclaim gives up the claims of node n.
+func (c *Client) unclaim(n *node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for runID, owner := range c.claims {
+		if owner == n {
+			delete(c.claims, runID)
+		}
+	}
+}
+
+// nodeTried is called when a node's first attempt is over, and when the node has become a voter or has stopped being
+// one.
+func (c *Client) nodeTried() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isTried && c.countTried() == len(c.nodes) {
+		c.isTried = true
+		close(c.tried)
+	}
+	switch {
+	case c.isOpen || c.closed:
+	case c.isTried:
+		c.open()
+	case c.countUp() >= c.need && c.grace == nil:
+		c.grace = time.AfterFunc(openGrace, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !c.isOpen {
+				c.open()
+			}
+		})
+	}
+}
+
+// nodeChanged is called when a node's connection has opened (err is nil) or broken, and when the first attempt failed.
+func (c *Client) nodeChanged(n *node, err error) {
+	if err != nil {
+		c.nodeTried()
+	}
+	name := n.endpoint.name
+	switch {
+	case c.isClosed():
+	case err == nil:
+		c.cfg.Logger.Info("redlock: node connected", "node", name)
+		if hook := c.cfg.Hooks.NodeUp; hook != nil {
+			hook(name)
+		}
+	default:
+		c.cfg.Logger.Warn("redlock: node not connected", "node", name, "error", err)
+		if hook := c.cfg.Hooks.NodeDown; hook != nil {
+			hook(name, err)
+		}
+	}
+}
+
+// open lets the first round begin. c.mu is held.
+func (c *Client) open() {
+	c.isOpen = true
+	close(c.opened)
+}
+
+func (c *Client) countTried() (count int) {
+	for _, n := range c.nodes {
+		if tried, _, _ := n.state(); tried {
+			count++
+		}
+	}
+	return count
+}
+
+func (c *Client) countUp() (count int) {
+	for _, n := range c.nodes {
+		if _, up, _ := n.state(); up {
+			count++
+		}
+	}
+	return count
+}
+
+// awaitOpen delays the first round until a quorum is connected (plus openGrace for the others) or every node has tried.
+// An earlier round would report an outage for a lock that is held, and would have no clock for its ballot (F1).
+func (c *Client) awaitOpen(ctx context.Context) error {
+	select {
+	case <-c.opened: // nearly always; it needs no timer
+		return nil
+	default:
+		return c.awaitEvent(ctx, c.opened, c.stallTimeout())
+	}
+}
+
+// awaitAll waits until every node has connected or failed to connect once, no longer than stallTimeout.
+func (c *Client) awaitAll(ctx context.Context) error {
+	return c.awaitEvent(ctx, c.tried, c.stallTimeout())
+}
+
+// awaitEvent waits for the event, no longer than patience. It is no error if the event does not come.
+func (c *Client) awaitEvent(ctx context.Context, event <-chan struct{}, patience time.Duration) error {
+	timer := c.timers.start(patience)
+	defer c.timers.stop(timer)
+	select {
+	case <-event:
+	case <-timer.C:
+	case <-c.ending:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// medianClock is by how many µs the median of the nodes' clocks is ahead of ours, as last observed.
+func (c *Client) medianClock() (micros int64, known bool) {
+	var array [maxNodes]int64
+	offsets := array[:0]
+	for _, n := range c.nodes {
+		if o := n.clock.Load(); o != nil {
+			offsets = append(offsets, o.offset)
+		}
+	}
+	if len(offsets) == 0 {
+		return 0, false
+	}
+	return medianOf(offsets), true
+}
+
+// roundTrip is how long a round usually takes: the median of the nodes' usual round trips.
+func (c *Client) roundTrip() time.Duration {
+	var array [maxNodes]time.Duration
+	trips := array[:0]
+	for _, n := range c.nodes {
+		if n.clock.Load() != nil {
+			trips = append(trips, time.Duration(n.trip.Load()))
+		}
+	}
+	if len(trips) == 0 {
+		return time.Millisecond
+	}
+	slices.Sort(trips)
+	return max(trips[len(trips)/2], 100*time.Microsecond)
+}
+
+// openGrace is how long the first round waits for the other nodes after a quorum has connected.
+const openGrace = 20 * time.Millisecond
+
+// word is what to ask ready.lua on this node for, and the time by the other nodes' clocks that goes with it (Q1). The
+// client may begin or end a quarantine only while it hears a quorum, this node included, that does not object to its
+// configuration. Their clocks are the second clock of the quarantine. If any node objects, the client also needs a
+// quorum, this node included, of nodes that may grant to it. So a client that is configured differently from the rest
+// decides nothing for nodes that forgot. A client that may not decide can only look.
+func (c *Client) word(n *node) (word string, fleet int64) {
+	var array [maxNodes]int64
+	offsets := array[:0]
+	ready, differing := 0, 0
+	for _, other := range c.nodes {
+		if other == n {
+			continue
+		}
+		agrees, votes, differs := other.opinion()
+		if differs {
+			differing++
+		}
+		if votes {
+			ready++
+		}
+		if o := other.clock.Load(); o != nil && agrees {
+			offsets = append(offsets, o.offset)
+		}
+	}
+	if c.cfg.onlyLook || len(offsets) < c.need-1 || differing > 0 && ready < c.need-1 {
+		return wordLook, 0
+	}
+	if len(offsets) > 0 {
+		fleet = int64(c.cfg.Clock.Now())/1e3 + medianOf(offsets)
+	}
+	if c.protocol.omits(clocksOfOthers) {
+		fleet = 0
+	}
+	if n.forgetsNothing() {
+		word = wordDurable
+	}
+	return word, fleet
+}
+
+// readied is called when a node has answered ready.lua. first: it was the first answer on this connection. agrees: the
+// node does not object to our configuration, which is news. A node that could not be judged so far may be judged now,
+// because more nodes can be heard: ask it again.
+func (c *Client) readied(n *node, first, agrees bool) {
+	if first {
+		c.nodeTried()
+	}
+	if n.waitsForOthers() { // the other nodes may have answered since this one was asked
+		if word, _ := c.word(n); word != wordLook {
+			n.askReady()
+		}
+	}
+	if !agrees {
+		return
+	}
+	for _, other := range c.nodes {
+		if other != n && other.waitsForOthers() {
+			other.askReady()
+		}
+	}
+}
+
+// logQuarantine logs that a node is in quarantine. Once per client it also explains what that means and what to do.
+func (c *Client) logQuarantine(n *node, left time.Duration) {
+	c.mu.Lock()
+	warned := c.warned
+	c.warned = true
+	c.mu.Unlock()
+	if warned { // explained before: in short
+		c.cfg.Logger.Info("redlock: node in quarantine", "node", n.endpoint.name, "left", left)
+		return
+	}
+	c.cfg.Logger.Warn("redlock: a node is in quarantine and does not grant yet: it is new, or it may have forgotten leases; "+
+		"if no lease can be out on these nodes, Client.Enroll or `redlock enroll` ends this now",
+		"node", n.endpoint.name, "left", left)
+}
+
+// patience is how long to wait for the node's answer: several times what it usually takes.
+func (c *Client) patience(n *node) time.Duration {
+	usual := 2 * time.Millisecond
+	if n.clock.Load() != nil {
+		usual += 4 * time.Duration(n.trip.Load())
+	}
+	return min(usual, c.cfg.NodeTimeout)
+}
+
+// hasTried reports whether every node has connected, or failed to connect, at least once.
+func (c *Client) hasTried() bool {
+	select {
+	case <-c.tried:
+		return true
+	default:
+		return false
+	}
+}
+
+// medianOf returns the median of at least one number; of an even count, the lower one of the middle two. It sorts them.
+func medianOf(numbers []int64) int64 {
+	slices.Sort(numbers)
+	return numbers[(len(numbers)-1)/2]
+}
