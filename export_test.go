@@ -16,10 +16,7 @@ type Switch struct {
 
 // Off turns the defence off for a client made from this configuration.
 func (s Switch) Off(cfg *Config) {
-	if cfg.protocol == nil {
-		p := *standard
-		cfg.protocol = &p
-	}
+	cfg.ownProtocol()
 	s.apply(cfg)
 }
 
@@ -27,13 +24,11 @@ func (s Switch) Off(cfg *Config) {
 func Seed(cfg *Config, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex
-	p := *standard
-	p.random = func(n time.Duration) time.Duration {
+	cfg.ownProtocol().random = func(n time.Duration) time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		return time.Duration(random.Int64N(int64(n)))
 	}
-	cfg.protocol = &p
 }
 
 // InLine is how many callers of this client want the lock and do not have it (W1).
@@ -71,18 +66,22 @@ func ProbeFor(c *Client, name string, more ...string) int {
 // LostPoll sets how often a waiter asks again without any message (W2). Tests of messages set it so long that this
 // never happens.
 func LostPoll(d time.Duration) func(*Config) {
-	return func(cfg *Config) {
-		p := *standard
-		p.lostPoll = d
-		cfg.protocol = &p
-	}
+	return func(cfg *Config) { cfg.ownProtocol().lostPoll = d }
 }
 
 // NeverSlow has the client ask first the node that the name and the servers choose (W3), also on a busy machine.
 func NeverSlow(cfg *Config) {
+	cfg.ownProtocol().slowMargin = time.Hour
+}
+
+// ownProtocol gives the configuration a copy of its protocol, which may be changed.
+func (c *Config) ownProtocol() *protocol {
 	p := *standard
-	p.slowMargin = time.Hour
-	cfg.protocol = &p
+	if c.protocol != nil {
+		p = *c.protocol
+	}
+	c.protocol = &p
+	return c.protocol
 }
 
 // Refusal is why this node's messages do not reach the client; nil: they do.

@@ -15,8 +15,11 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// unasked makes clients whose waiters ask again only after a message, for as long as a test takes.
+// unasked makes clients whose waiters ask again only after a message, for as long as a test takes. They also take no node
+// for slow, on a busy machine either: a client to which a node is slow asks one node first at its turn, and that node may
+// be the one where another key is held.
 func unasked(cfg *redlock.Config) {
+	redlock.NeverSlow(cfg)
 	redlock.LostPoll(time.Hour)(cfg)
 	cfg.TTL = 30 * time.Second
 }
