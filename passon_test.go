@@ -57,7 +57,6 @@ func TestAWinnerPassesOnWhatIsKeptForItWhereItWasOutvoted(t *testing.T) {
 // granted.
 func TestAWinnerPassesOnWhatIsKeptForItAfterItWasDenied(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
-	patient := func(cfg *redlock.Config) { cfg.NodeTimeout = 5 * time.Second } // with the delays below, on a busy machine too
 	a, b := open(t, f, unasked, patient), openDirect(t, f, unasked, patient)
 	for _, n := range f.Nodes() {
 		tell(t, n, "SET", "x", strange)

@@ -37,6 +37,10 @@ func open(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *redloc
 	return c
 }
 
+// patient is for clients on which nothing depends that takes a NodeTimeout: on a busy machine, a server may answer later
+// than within the default.
+func patient(cfg *redlock.Config) { cfg.NodeTimeout = 3 * time.Second }
+
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)

@@ -75,8 +75,6 @@ type try struct {
 	begun  Instant
 	rounds int
 	waited bool // it has waited until every node had tried to connect
-
-	askedAlone int // rounds in which only one node was asked and denied, and then no quorum answered inspect.lua
 }
 
 // next is called after a lost round. It returns how the try ends, or nothing if another round is to follow; then it has
@@ -156,15 +154,11 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 			r.record(i, answer{vote: denied, denial: &owner})
 		}
 	}
-	kind := ErrHeld
-	if votes.verdict() != won {
-		if t.askedAlone++; t.askedAlone == 1 { // what the client knows of the nodes may be out of date: ask all of them
-			t.how.probe = nil
-			return nil, nil
-		}
-		kind = ErrNoQuorum
+	if votes.verdict() != won { // what is known of the nodes may be old: let them vote themselves
+		t.how.probe = nil
+		return nil, nil
 	}
-	return r.error(kind, s.res.names, c.nodes, ""), nil
+	return r.error(ErrHeld, s.res.names, c.nodes, ""), nil
 }
 
 // leads reports whether this try goes on after a split vote: it lost the round, but nobody else has a quorum (T2).

@@ -49,7 +49,7 @@ func TestOfSeveralWhoTryAFreeLockAtOnceExactlyOneGetsIt(t *testing.T) {
 				f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
 				clients := make([]*redlock.Client, 16)
 				for i := range clients {
-					clients[i] = open(t, f)
+					clients[i] = open(t, f, patient)
 				}
 				for _, n := range f.Nodes()[:dead] {
 					require.NoError(t, n.Kill())
@@ -105,14 +105,14 @@ func TestAWaiterGetsItsTurnAmongThoseWhoTry(t *testing.T) {
 	for _, oneWay := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond} {
 		t.Run(oneWay.String(), func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
-			waiter := open(t, f)
+			waiter := open(t, f, patient)
 			stop, cancel := context.WithCancel(context.Background())
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			defer cancel()
 			var wins atomic.Int64
 			for range 8 {
-				c := open(t, f)
+				c := open(t, f, patient)
 				wg.Go(func() {
 					for stop.Err() == nil {
 						l, err := c.Mutex("x").TryAcquire(context.Background())
@@ -147,7 +147,7 @@ func TestAWaiterGetsItsTurnAmongThoseWhoTry(t *testing.T) {
 // T3: A try that has a quorum without the node that reserved the lock leaves the lock to the waiter.
 func TestATryLeavesALockThatIsReserved(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
-		c, ctx := open(t, f, redlock.NeverSlow), soon(t)
+		c, ctx := open(t, f, redlock.NeverSlow, patient), soon(t)
 		first := f.Nodes()[redlock.ProbeFor(c, "x")]
 		tell(t, first, "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 60_000)
 		// It waits for that node's answer no longer than a few round trips, so on a busy machine it may not learn of it.

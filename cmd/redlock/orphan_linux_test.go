@@ -1,12 +1,14 @@
 package main_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,14 +47,25 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 // The kernel kills the command itself. The guard kills the processes that the command started.
 func TestWhatTheCommandStartedDiesWithRedlock(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 3})
-	file := filepath.Join(t.TempDir(), "pid")
-	const script = `trap '' TERM HUP; sh -c 'trap "" TERM HUP; echo $$ >"$0"; exec sleep 30 >/dev/null' "$0" & wait`
-	p := start(t, nil, nil, "run", nodes(f), "k", "--", "sh", "-c", script, file)
-	pid := pidIn(t, file)
-	require.False(t, isDead(pid))
-	require.NoError(t, p.cmd.Process.Kill())
-	p.wait()
-	eventually(t, "the end of what the command started", func() bool { return isDead(pid) })
+	const script = `trap '' TERM HUP; sh -c 'trap "" TERM HUP; echo $$ >"$0"; exec sleep 60 >/dev/null' "$0" & wait`
+	for tries := 1; ; tries++ {
+		file := filepath.Join(t.TempDir(), "pid")
+		p := start(t, nil, nil, "run", nodes(f), fmt.Sprint("k", tries), "--", "sh", "-c", script, file)
+		pid := pidIn(t, file)
+		require.False(t, isDead(pid))
+		require.NoError(t, p.cmd.Process.Kill())
+		p.wait()
+		end := time.Now().Add(5 * time.Second)
+		for !isDead(pid) && time.Now().Before(end) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if isDead(pid) {
+			return
+		}
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		// On a busy machine, redlock may still have been starting the command. The help says that it is not guarded then.
+		require.Less(t, tries, 5, "what the command started goes on")
+	}
 }
 
 // If the command ends normally, the guard does not kill what it leaves behind.

@@ -103,7 +103,7 @@ func TestAnImageThatCannotBePulledIsBuiltFromThisMachinesServer(t *testing.T) {
 	fleettest.Require(t, fleet.Process)
 	var log strings.Builder
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 1, Image: "127.0.0.1:1/there-is/none:7", Log: &log})
-	assert.Contains(t, log.String(), "127.0.0.1:1/there-is/none:7 is not here and cannot be pulled")
+	assert.Contains(t, log.String(), "127.0.0.1:1/there-is/none:7 is not present and cannot be pulled")
 	assert.Contains(t, log.String(), "is built from this machine's")
 	assert.Equal(t, "PONG", do(t, f.Nodes()[0], "PING"))
 }
