@@ -2,29 +2,31 @@
 // no Docker and no network, and may run in parallel.
 //
 //	func TestTheReportRunsAlone(t *testing.T) {
-//		nodes := redlocktest.Start(t, 3)
-//		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
-//		if err != nil {
-//			t.Fatal(err)
-//		}
-//		defer client.Close()
+//		synctest.Test(t, func(t *testing.T) {
+//			nodes := redlocktest.Start(t, 3)
+//			client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			defer client.Close()
 //
-//		lease, err := client.Mutex("report").Acquire(t.Context()) // another process, say
-//		if err != nil {
-//			t.Fatal(err)
-//		}
-//		ran, err := runReport(t.Context(), client) // the code under test, which calls TryDo
-//		if ran || err != nil {
-//			t.Errorf("while the lock is held: ran %v, error %v", ran, err)
-//		}
-//		if err := lease.Release(t.Context()); err != nil {
-//			t.Fatal(err)
-//		}
-//		nodes.Kill(0) // one of three may be down
-//		ran, err = runReport(t.Context(), client)
-//		if !ran || err != nil {
-//			t.Errorf("while the lock is free: ran %v, error %v", ran, err)
-//		}
+//			lease, err := client.Mutex("report").Acquire(t.Context()) // another process, say
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			ran, err := runReport(t.Context(), client) // the code under test, which calls TryDo
+//			if ran || err != nil {
+//				t.Errorf("while the lock is held: ran %v, error %v", ran, err)
+//			}
+//			if err := lease.Release(t.Context()); err != nil {
+//				t.Fatal(err)
+//			}
+//			nodes.Kill(0) // one of three may be down
+//			ran, err = runReport(t.Context(), client)
+//			if !ran || err != nil {
+//				t.Errorf("while the lock is free: ran %v, error %v", ran, err)
+//			}
+//		})
 //	}
 //
 // The file example_test.go has two complete tests: of an HTTP handler that answers 409 while a lock is held, and of work
@@ -49,18 +51,15 @@
 //
 // Pause, Partition, Delay and StepClock of a node are independent of each other and add up.
 //
-// # Virtual time
+// # Virtual time and real time
 //
-// The nodes work in a bubble of testing/synctest. A lease of 30 s then expires in no time. Call [Start] in the bubble,
-// and give every client the bubble's clock:
+// The test above runs in a bubble of testing/synctest: in virtual time, in which a lease of 30 s expires in no time, and
+// in which a busy machine makes no node late. Call [Start] in the bubble, give every client the bubble's clock
+// ([Nodes.Clock]), and close the clients before the bubble ends: it waits for all goroutines.
 //
-//	synctest.Test(t, func(t *testing.T) {
-//		nodes := redlocktest.Start(t, 3)
-//		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
-//		// …
-//	})
-//
-// Close the client before the bubble ends, with defer or t.Cleanup: a bubble waits for all its goroutines.
+// In real time, for example with a real HTTP server, the clock may be left out. A busy machine may then delay answers by
+// more than [redlock.Config.NodeTimeout], and calls fail with [redlock.ErrNoQuorum]. So set it to some seconds, and TTL
+// to more than twice that.
 //
 // # Dependencies
 //

@@ -20,29 +20,31 @@ func runReport(ctx context.Context, locks *redlock.Client) (ran bool, err error)
 
 // The package documentation has this test.
 func TestTheReportRunsAlone(t *testing.T) {
-	nodes := redlocktest.Start(t, 3)
-	client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
 
-	lease, err := client.Mutex("report").Acquire(t.Context()) // another process, say
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran, err := runReport(t.Context(), client) // the code under test, which calls TryDo
-	if ran || err != nil {
-		t.Errorf("while the lock is held: ran %v, error %v", ran, err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	nodes.Kill(0) // one of three may be down
-	ran, err = runReport(t.Context(), client)
-	if !ran || err != nil {
-		t.Errorf("while the lock is free: ran %v, error %v", ran, err)
-	}
+		lease, err := client.Mutex("report").Acquire(t.Context()) // another process, say
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran, err := runReport(t.Context(), client) // the code under test, which calls TryDo
+		if ran || err != nil {
+			t.Errorf("while the lock is held: ran %v, error %v", ran, err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		nodes.Kill(0) // one of three may be down
+		ran, err = runReport(t.Context(), client)
+		if !ran || err != nil {
+			t.Errorf("while the lock is free: ran %v, error %v", ran, err)
+		}
+	})
 }
 
 // pay is the code under test: it answers 409 while another request for the same order is being served.
@@ -63,37 +65,39 @@ func pay(locks *redlock.Client, charge func(order string) error) http.HandlerFun
 
 // A handler answers 409 while the lock is held, 200 when it is free, and 503 if too few nodes are up.
 func TestExampleHandler(t *testing.T) {
-	nodes := redlocktest.Start(t, 3)
-	client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	charged := 0
-	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{order}/pay", pay(client, func(string) error { charged++; return nil }))
-	expect := func(wantStatus, wantCharged int) {
-		t.Helper()
-		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, httptest.NewRequest("POST", "/orders/42/pay", nil))
-		if answer.Code != wantStatus || charged != wantCharged {
-			t.Errorf("status %d, charged %d times; want %d and %d", answer.Code, charged, wantStatus, wantCharged)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		defer client.Close()
+		charged := 0
+		mux := http.NewServeMux()
+		mux.Handle("POST /orders/{order}/pay", pay(client, func(string) error { charged++; return nil }))
+		expect := func(wantStatus, wantCharged int) {
+			t.Helper()
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, httptest.NewRequest("POST", "/orders/42/pay", nil))
+			if answer.Code != wantStatus || charged != wantCharged {
+				t.Errorf("status %d, charged %d times; want %d and %d", answer.Code, charged, wantStatus, wantCharged)
+			}
+		}
 
-	lease, err := client.Mutex("order/42").Acquire(t.Context()) // another request
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(http.StatusConflict, 0)
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	expect(http.StatusOK, 1)
-	nodes.Kill(0)
-	expect(http.StatusOK, 2)
-	nodes.Kill(1)
-	expect(http.StatusServiceUnavailable, 2)
+		lease, err := client.Mutex("order/42").Acquire(t.Context()) // another request
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(http.StatusConflict, 0)
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(http.StatusOK, 1)
+		nodes.Kill(0)
+		expect(http.StatusOK, 2)
+		nodes.Kill(1)
+		expect(http.StatusServiceUnavailable, 2)
+	})
 }
 
 // export is the code under test: work in steps, which stops when it loses the lock.
@@ -111,8 +115,8 @@ func export(ctx context.Context, lock redlock.Lock, step func(n int) error) erro
 	})
 }
 
-// Two of three nodes die while the work is done. It stops before the lease is over, and says that it lost the lock. In
-// the bubble, a step that takes a second takes no time.
+// Two of three nodes die while the work is done. Its context ends when the lease is over, so it stops after at most 10
+// more steps, and says that it lost the lock. In the bubble, a step of a second takes no time.
 func TestExampleLossInMidWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redlocktest.Start(t, 3)

@@ -24,9 +24,9 @@ type pipe struct {
 	requests bool          // else replies
 	changed  chan struct{} // capacity 1: wakes the reader
 
-	messages []message
-	closed   bool  // nothing more is written; what was written is still delivered
-	broken   error // nothing more is delivered
+	messages []message // none overtakes another
+	closed   bool      // nothing more is written; what was written is still delivered
+	broken   error     // nothing more is delivered
 }
 
 type message struct {
@@ -96,11 +96,7 @@ func (p *pipe) write(data []byte) (int, error) {
 	case p.broken != nil:
 		return 0, &net.OpError{Op: "write", Net: "memory", Err: syscall.ECONNRESET}
 	}
-	due := time.Now().Add(p.network.delay)
-	if last := len(p.messages) - 1; last >= 0 && due.Before(p.messages[last].due) {
-		due = p.messages[last].due // it cannot overtake
-	}
-	p.messages = append(p.messages, message{due, append([]byte(nil), data...)})
+	p.messages = append(p.messages, message{time.Now().Add(p.network.delay), append([]byte(nil), data...)})
 	p.wake()
 	return len(data), nil
 }

@@ -44,6 +44,9 @@ func connect(t *testing.T, nodes *redlocktest.Nodes, change ...func(*redlock.Con
 	return client
 }
 
+// patient is for real time, in which a busy machine answers late.
+func patient(c *redlock.Config) { c.NodeTimeout = 4 * time.Second }
+
 // requireVotes checks how many nodes a client can have votes of, by trying a lock that nobody has.
 func requireVotes(t *testing.T, client *redlock.Client, quorum bool) error {
 	t.Helper()
@@ -60,7 +63,7 @@ func requireVotes(t *testing.T, client *redlock.Client, quorum bool) error {
 func TestALockIsAcquiredAndReleasedInRealTime(t *testing.T) {
 	t.Parallel()
 	nodes := redlocktest.Start(t, 5)
-	one, two := connect(t, nodes), connect(t, nodes)
+	one, two := connect(t, nodes, patient), connect(t, nodes, patient)
 	lease, err := one.Mutex("x").TryAcquire(t.Context())
 	require.NoError(t, err)
 	require.True(t, lease.Valid())
@@ -85,19 +88,21 @@ func TestNewNodesGrantAtOnceWhateverTheConfigurationOfTheFirstClient(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 5 { // in real time, so that the nodes answer in any order
-				nodes := redlocktest.Start(t, 5)
-				var wg sync.WaitGroup
-				for i := range 3 {
-					client := connect(t, nodes, change)
-					wg.Go(func() {
-						lease, err := client.Mutex(fmt.Sprint(i)).TryAcquire(t.Context())
-						if assert.NoError(t, err) {
-							assert.NoError(t, lease.Release(t.Context()))
-						}
-					})
-				}
-				wg.Wait()
+			for range 5 { // the nodes answer in any order
+				synctest.Test(t, func(t *testing.T) {
+					nodes := redlocktest.Start(t, 5)
+					var wg sync.WaitGroup
+					for i := range 3 {
+						client := connect(t, nodes, change)
+						wg.Go(func() {
+							lease, err := client.Mutex(fmt.Sprint(i)).TryAcquire(t.Context())
+							if assert.NoError(t, err) {
+								assert.NoError(t, lease.Release(t.Context()))
+							}
+						})
+					}
+					wg.Wait()
+				})
 			}
 		})
 	}
@@ -182,6 +187,11 @@ func TestAPausedNodeDoesNotAnswerUntilItIsResumed(t *testing.T) {
 		synctest.Wait()
 		requireVotes(t, client, true)
 		require.Equal(t, nodeTimeout, time.Since(began), "over the connection that there was")
+
+		nodes.Restart(0)
+		time.Sleep(5 * time.Second)
+		var quarantined *redlock.QuarantineError
+		require.ErrorAs(t, client.Status(t.Context())[0].Err, &quarantined, "it answers")
 	})
 }
 
