@@ -10,6 +10,8 @@ import (
 
 	"github.com/ory/dockertest/v3"
 	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/quorumlock/redlock/internal/embeddedredis"
 )
 
 const (
@@ -57,7 +59,7 @@ func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLaunc
 		return nil, err
 	}
 	pool.Client.SetTimeout(callTimeout)
-	l := &dockerLauncher{client: pool.Client, options: o, image: image, run: "redlock-" + NewRunID()[:10], log: log}
+	l := &dockerLauncher{client: pool.Client, options: o, image: image, run: "redlock-" + embeddedredis.NewRunID()[:10], log: log}
 	if l.rules, err = findPacketRules(pool.Client.Endpoint()); err != nil {
 		log.printf("fleet: no packet rules: %v", err)
 	} else if l.root, err = os.MkdirTemp("", "fleet-"); err != nil {

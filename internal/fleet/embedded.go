@@ -1,10 +1,8 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -12,8 +10,20 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/quorumlock/redlock/internal/embeddedredis"
 )
+
+// The simulation takes its servers from here.
+type (
+	ServerCommands = embeddedredis.ServerCommands
+	Identity       = embeddedredis.Identity
+)
+
+// AnswerServerCommands is [embeddedredis.AnswerServerCommands].
+func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
+	return embeddedredis.AnswerServerCommands(m, id)
+}
 
 type embeddedLauncher struct{}
 
@@ -73,9 +83,8 @@ func (e *embedded) start(ctx context.Context, data Data) error {
 	r := &embeddedRun{miniredis: m, listener: listener, resumed: make(chan struct{})}
 	close(r.resumed)
 	r.commands = AnswerServerCommands(m, Identity{Port: e.port})
-	r.commands.server.SetPreHook(r.hook)
-	// A real server forgets its scripts when it ends; miniredis does not.
-	r.commands.forgetScripts()
+	r.commands.Before(r.mayRun)
+	r.commands.ForgetScripts() // of the run before
 	r.accepting.Go(r.accept)
 	e.dataset = m
 	e.running.Store(r)
@@ -117,23 +126,16 @@ func (r *embeddedRun) accept() {
 	}
 }
 
-// hook holds commands back while the node is paused, and drops them after it was killed: a killed server never executes
+// mayRun holds commands back while the node is paused, and drops them after it was killed: a killed server never executes
 // them. Calls of a script pass, because the script began before the pause and holds the lock of the server.
-func (r *embeddedRun) hook(peer *server.Peer, cmd string, args ...string) bool {
-	if cmd != announcement && r.commands.known(peer) {
-		r.mu.Lock()
-		resumed := r.resumed
-		r.mu.Unlock()
-		<-resumed
-		r.mu.Lock()
-		dead := r.dead
-		r.mu.Unlock()
-		if dead {
-			peer.Close()
-			return true
-		}
-	}
-	return r.commands.hook(peer, cmd, args...)
+func (r *embeddedRun) mayRun(string, []string) bool {
+	r.mu.Lock()
+	resumed := r.resumed
+	r.mu.Unlock()
+	<-resumed
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.dead
 }
 
 func (e *embedded) pause() error {
@@ -188,10 +190,3 @@ func (e *embedded) close() error {
 	e.release()
 	return err
 }
-
-// forgetScripts empties the script cache.
-func (s *ServerCommands) forgetScripts() {
-	s.server.Dispatch(discardPeer(), []string{"SCRIPT", "FLUSH"})
-}
-
-func discardPeer() *server.Peer { return server.NewPeer(bufio.NewWriter(io.Discard)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -241,4 +242,14 @@ func (n *Node) close() error {
 		}
 		return n.backend.close()
 	})
+}
+
+// infoField returns one field of the reply to INFO, or "".
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), field+":"); ok {
+			return value
+		}
+	}
+	return ""
 }

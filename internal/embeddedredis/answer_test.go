@@ -1,6 +1,6 @@
 //go:build unix
 
-package fleet_test
+package embeddedredis_test
 
 import (
 	"fmt"
@@ -16,16 +16,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/embeddedredis"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 // simulated is a miniredis without a listener, as the simulator uses it.
-func simulated(t testing.TB) (*fleet.ServerCommands, func() redis.Conn) {
+func simulated(t testing.TB) (*embeddedredis.ServerCommands, func() redis.Conn) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	t.Cleanup(m.Close)
-	s := fleet.AnswerServerCommands(m, fleet.Identity{RunID: strings.Repeat("a", 40), Port: 7001})
+	s := embeddedredis.AnswerServerCommands(m, embeddedredis.Identity{RunID: strings.Repeat("a", 40), Port: 7001})
 	return s, func() redis.Conn {
 		conn, err := s.Dial()
 		require.NoError(t, err)
@@ -89,8 +90,8 @@ func TestInfoTellsWhatBecameOfTheData(t *testing.T) {
 	}
 	was := s.Identity().History
 	assert.Contains(t, told(), "master_replid:"+was+"\r\n")
-	s.Change(func(id *fleet.Identity) {
-		id.Before, id.BeforeOffset, id.History = was, 1001, fleet.NewRunID()
+	s.Change(func(id *embeddedredis.Identity) {
+		id.Before, id.BeforeOffset, id.History = was, 1001, embeddedredis.NewRunID()
 		id.Evicted, id.Fsync = 3, "always"
 	})
 	for _, want := range []string{"master_replid:" + s.Identity().History, "master_replid2:" + was, "second_repl_offset:1001",
@@ -204,7 +205,7 @@ func TestNothingOfAKilledClientIsAppliedAfterTheKill(t *testing.T) {
 	defer crowd.Wait()
 	defer close(stop)
 	for range 100 {
-		victim, err := n.Dial(ctx(t), soon)
+		victim, err := n.Dial(t.Context(), soon)
 		require.NoError(t, err)
 		id, err := redis.Int64(victim.Do("CLIENT", "ID"))
 		require.NoError(t, err)
@@ -296,7 +297,7 @@ func TestTheAnswersWorkInABubble(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		defer m.Close()
-		s := fleet.AnswerServerCommands(m, fleet.Identity{})
+		s := embeddedredis.AnswerServerCommands(m, embeddedredis.Identity{})
 		assert.Len(t, s.Identity().RunID, 40)
 		plain, err := m.Dial() // a connection that is not from Serve gets answers too
 		require.NoError(t, err)

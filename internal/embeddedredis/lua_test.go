@@ -1,6 +1,6 @@
 //go:build unix
 
-package fleet_test
+package embeddedredis_test
 
 import (
 	"crypto/sha1" // #nosec: Redis names scripts by it

@@ -1,11 +1,15 @@
-package fleet
+// Package embeddedredis makes a Redis 7.0 of miniredis, as far as this project needs one: it adds commands that miniredis
+// lacks, and runs Lua scripts fast. The embedded fleet, the simulation and package redlocktest use it.
+package embeddedredis
 
 import (
+	"bufio"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path"
 	"slices"
@@ -46,6 +50,7 @@ type ServerCommands struct {
 	server  *server.Server
 	nonce   string // marks our announcements, so that no client can forge one
 	scripts scripts
+	before  func(cmd string, args []string) bool // set by Before
 
 	asking sync.Mutex // guards nested
 	nested any        // the context of a script's peer, as the hook saw it
@@ -135,6 +140,17 @@ func (s *ServerCommands) Serve(conn net.Conn, refused ...string) {
 	s.server.ServeConn(s.announce(conn, refused))
 }
 
+// Before calls f before each command of a connection, but not for the commands of a script. f may wait, and may change
+// args. If it returns false, the command is not executed and the connection closes. Call Before ahead of Dial and Serve.
+func (s *ServerCommands) Before(f func(cmd string, args []string) bool) { s.before = f }
+
+// ForgetScripts empties the script cache. A real server does so when it ends; miniredis does not.
+func (s *ServerCommands) ForgetScripts() {
+	s.server.Dispatch(discardPeer(), []string{"SCRIPT", "FLUSH"})
+}
+
+func discardPeer() *server.Peer { return server.NewPeer(bufio.NewWriter(io.Discard)) }
+
 // hook runs before every command, including those of a script, which come from a separate Peer with the server locked.
 // It answers with the commands ECHO and EVAL of miniredis, because these handle MULTI and the limits of scripts.
 func (s *ServerCommands) hook(peer *server.Peer, cmd string, args ...string) bool {
@@ -147,9 +163,9 @@ func (s *ServerCommands) hook(peer *server.Peer, cmd string, args ...string) boo
 		peer.WriteOK()
 		return true
 	}
-	if !s.begin(peer, cmd) {
+	if s.before != nil && s.known(peer) && !s.before(cmd, args) || !s.begin(peer, cmd) {
 		peer.Close()
-		return true // no reply: the client was killed
+		return true // no reply, for example because the client was killed
 	}
 	if slices.Contains(s.refusedTo(peer), cmd) {
 		return s.refuse(peer, noPermission)

@@ -1,9 +1,8 @@
-package fleet
+package embeddedredis
 
 import (
 	"bufio"
 	"bytes"
-	"io"
 	"reflect"
 	"slices"
 	"strconv"
@@ -208,7 +207,7 @@ func (s *ServerCommands) nestedContext(peer *server.Peer) any {
 	}
 	original, known := contexts.Load(database)
 	if !known {
-		asking := server.NewPeer(bufio.NewWriter(io.Discard))
+		asking := discardPeer()
 		asking.ClientName = s.nonce
 		s.server.Dispatch(asking, []string{"SELECT", strconv.FormatInt(database, 10)})
 		s.asking.Lock()

@@ -1,10 +1,8 @@
-package fleet
+package embeddedredis
 
 import (
-	"bufio"
 	"crypto/sha1"
 	"encoding/hex"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -140,7 +138,7 @@ func loads(args []string) *compiled {
 // handOver loads our scripts into miniredis, so that it answers as if it had loaded them itself.
 func (s *ServerCommands) handOver() {
 	for _, c := range s.scripts.all() {
-		loader := server.NewPeer(bufio.NewWriter(io.Discard))
+		loader := discardPeer()
 		loader.ClientName = s.nonce
 		s.server.Dispatch(loader, []string{"SCRIPT", "LOAD", c.source})
 	}

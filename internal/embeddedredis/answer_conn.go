@@ -1,4 +1,4 @@
-package fleet
+package embeddedredis
 
 import (
 	"fmt"
@@ -226,14 +226,4 @@ func (s *ServerCommands) info(sections []string) string {
 		}
 	}
 	return b.String()
-}
-
-// infoField returns one field of the reply to INFO, or "".
-func infoField(info, field string) string {
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), field+":"); ok {
-			return value
-		}
-	}
-	return ""
 }
