@@ -23,7 +23,7 @@ type Clock interface {
 
 // SystemClock returns the clock that is used if [Config.Clock] is nil. On Linux it is the later of Go's monotonic clock
 // and CLOCK_BOOTTIME, so the time of a suspend counts. Go's monotonic clock alone stops during a suspend
-// (golang/go#24595). On other systems it is Go's monotonic clock.
+// (golang/go#24595). On other systems it is Go's monotonic clock. In a testing/synctest bubble it is the bubble's clock.
 func SystemClock() Clock { return systemClock{} }
 
 type systemClock struct{}
@@ -34,8 +34,14 @@ var origin = time.Now()
 // bootOrigin is what CLOCK_BOOTTIME said when origin was read.
 var bootOrigin, haveBootTime = bootTime()
 
+// century makes Instants of a bubble positive, like all others.
+const century = 100 * 365 * 24 * time.Hour
+
 func (systemClock) Now() Instant {
 	now := time.Since(origin)
+	if now < 0 { // in a testing/synctest bubble, where it is the year 2000: only the bubble's clock counts
+		return Instant(now + century)
+	}
 	if haveBootTime {
 		if boot, ok := bootTime(); ok {
 			now = max(now, boot-bootOrigin)

@@ -4,7 +4,7 @@
 //	func TestTheReportRunsAlone(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
 //			nodes := redlocktest.Start(t, 3)
-//			client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+//			client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
 //			if err != nil {
 //				t.Fatal(err)
 //			}
@@ -54,12 +54,12 @@
 // # Virtual time and real time
 //
 // The test above runs in a bubble of testing/synctest: in virtual time, in which a lease of 30 s expires in no time, and
-// in which a busy machine makes no node late. Call [Start] in the bubble, give every client the bubble's clock
-// ([Nodes.Clock]), and close the clients before the bubble ends: it waits for all goroutines.
+// in which a busy machine makes no node late. Call [Start] in the bubble, and close the clients before the bubble ends: it
+// waits for all goroutines.
 //
-// In real time, for example with a real HTTP server, the clock may be left out. A busy machine may then delay answers by
-// more than [redlock.Config.NodeTimeout], and calls fail with [redlock.ErrNoQuorum]. So set it to some seconds, and TTL
-// to more than twice that.
+// In real time, for example with a real HTTP server, a busy machine may delay answers by more than
+// [redlock.Config.NodeTimeout], and calls fail with [redlock.ErrNoQuorum]. So set it to some seconds, and TTL to more than
+// twice that.
 //
 // # Dependencies
 //

@@ -22,7 +22,7 @@ func runReport(ctx context.Context, locks *redlock.Client) (ran bool, err error)
 func TestTheReportRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redlocktest.Start(t, 3)
-		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func pay(locks *redlock.Client, charge func(order string) error) http.HandlerFun
 func TestExampleHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redlocktest.Start(t, 3)
-		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func export(ctx context.Context, lock redlock.Lock, step func(n int) error) erro
 func TestExampleLossInMidWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redlocktest.Start(t, 3)
-		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()})
+		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,9 +2,7 @@ package redlocktest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,24 +17,19 @@ import (
 type Nodes struct {
 	t     testing.TB
 	nodes []*node
-	clock redlock.Clock // of the bubble; nil: t is in none
-	asked atomic.Bool   // for the clock
 }
 
 // Start starts n nodes, numbered from 0. They end when t ends, with all their goroutines. n is at least 1; use what
 // production has, mostly 3 or 5.
 //
-// In a testing/synctest bubble, call it inside the bubble with the bubble's t. The nodes then live in virtual time, and
-// clients need [Nodes.Clock].
+// In a testing/synctest bubble, call it inside the bubble with the bubble's t. The nodes and the clients then live in
+// virtual time.
 func Start(t testing.TB, n int) *Nodes {
 	t.Helper()
 	if n < 1 {
 		t.Fatalf("redlocktest: Start with %d nodes; give at least 1", n)
 	}
 	all := &Nodes{t: t}
-	if now := time.Now(); now.Before(processStart) { // in a bubble, time begins in the year 2000
-		all.clock = virtualClock{now}
-	}
 	for i := range n {
 		node := &node{name: fmt.Sprintf("node-%d", i)}
 		node.start(true)
@@ -56,35 +49,11 @@ func (a *Nodes) Nodes() []redlock.Node {
 	nodes := make([]redlock.Node, len(a.nodes))
 	for i, n := range a.nodes {
 		nodes[i] = redlock.Node{Name: n.name, Dial: func(context.Context) (redis.Conn, error) {
-			if a.clock != nil && !a.asked.Load() {
-				return nil, errNoClock
-			}
 			return n.dial()
 		}}
 	}
 	return nodes
 }
-
-// Clock returns the clock for [redlock.Config.Clock]. In a testing/synctest bubble it is the bubble's, and every client
-// must have it: [redlock.SystemClock] goes on in real time there, by which leases are held for too long. The nodes refuse
-// all connections until Clock was called. Outside a bubble it returns SystemClock, which is the default.
-func (a *Nodes) Clock() redlock.Clock {
-	a.asked.Store(true)
-	if a.clock != nil {
-		return a.clock
-	}
-	return redlock.SystemClock()
-}
-
-var errNoClock = errors.New("redlocktest: in a testing/synctest bubble, set redlock.Config.Clock to what Nodes.Clock returns")
-
-// processStart is the wall clock outside bubbles.
-var processStart = time.Now().Round(0)
-
-// A virtualClock counts from this time of a bubble.
-type virtualClock struct{ start time.Time }
-
-func (c virtualClock) Now() redlock.Instant { return redlock.Instant(time.Since(c.start)) }
 
 // Kill ends node i, as kill -9 or a crash does. Its data are gone. Clients see their connections break at once, and
 // new ones are refused. It ends a Pause. It returns when the node executes nothing more.

@@ -34,7 +34,7 @@ func bubble(t *testing.T, n int, test func(t *testing.T, nodes *redlocktest.Node
 }
 
 func connect(t *testing.T, nodes *redlocktest.Nodes, change ...func(*redlock.Config)) *redlock.Client {
-	cfg := redlock.Config{Nodes: nodes.Nodes(), Clock: nodes.Clock()}
+	cfg := redlock.Config{Nodes: nodes.Nodes()}
 	for _, change := range change {
 		change(&cfg)
 	}
@@ -121,20 +121,14 @@ func TestASecondClientMustBeConfiguredLikeTheFirst(t *testing.T) {
 	})
 }
 
-// Without the bubble's clock, a client would hold its leases in real time.
-func TestInABubbleTheNodesRefuseClientsThatDoNotHaveItsClock(t *testing.T) {
+// The default clock is the bubble's: in virtual time, a lease that is not renewed ends when another client may acquire.
+func TestTheDefaultClockIsTheBubbles(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
-		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
-		require.NoError(t, err)
-		defer client.Close()
-		require.ErrorContains(t, requireVotes(t, client, false), "set redlock.Config.Clock to what Nodes.Clock returns")
-
-		clock := nodes.Clock()
-		before := clock.Now()
+		before := redlock.SystemClock().Now()
+		require.Positive(t, before)
 		time.Sleep(time.Hour)
-		require.Equal(t, time.Hour, clock.Now().Sub(before))
+		require.Equal(t, time.Hour, redlock.SystemClock().Now().Sub(before))
 	})
-	require.Equal(t, redlock.SystemClock(), redlocktest.Start(t, 1).Clock())
 }
 
 func TestAClientMayEnrollTheNodes(t *testing.T) {
@@ -227,7 +221,6 @@ func TestWhatIsInFlightIsHeldAndNotLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, nodes *redlocktest.Nodes) {
-				nodes.Clock()
 				dial := func() redis.Conn {
 					conn, err := nodes.Nodes()[0].Dial(t.Context())
 					require.NoError(t, err)
@@ -348,7 +341,6 @@ func TestKeysExpireByTheClockOfTheirNode(t *testing.T) {
 	} {
 		t.Run(step.String(), func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, nodes *redlocktest.Nodes) {
-				nodes.Clock()
 				conn, err := nodes.Nodes()[0].Dial(t.Context())
 				require.NoError(t, err)
 				defer conn.Close()
