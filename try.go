@@ -121,8 +121,9 @@ func (t *try) isOver() bool {
 }
 
 // refusedAlone is called after the node that was asked first denied, and the others were not asked. Its denial does not
-// tell a held lock from an outage (T1). So all nodes are asked with inspect.lua, which takes nothing: a quorum of
-// answers means held. Where no quorum answers, the first time it has the try ask all nodes with an acquire.
+// tell a held lock from an outage (T1), or from one that was just released. So all nodes are asked with inspect.lua, which
+// takes nothing: the lock is held if a quorum answers and too many nodes have an owner. Otherwise the try asks all nodes
+// with an acquire, once.
 func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
@@ -145,16 +146,25 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 		return nil, err
 	}
 	seen, votes := look.snapshot()
+	taken, reserved := 0, false
 	for i, a := range seen {
 		switch {
 		case a.err != nil:
 			r.record(i, answer{vote: unknown, err: a.err})
 		case a.found != nil && a.found.taken:
 			owner := a.found.denial
+			taken++
+			reserved = reserved || owner.isReservation()
 			r.record(i, answer{vote: denied, denial: &owner})
 		}
 	}
-	if votes.verdict() != won { // what is known of the nodes may be old: let them vote themselves
+	switch {
+	case votes.verdict() != won: // what is known of the nodes may be old: let them vote themselves
+		t.how.probe = nil
+		return nil, nil
+	case !reserved && len(c.nodes)-taken >= c.need:
+		// It may be free: a release returns when a quorum has answered, and may still be on its way to the node that was
+		// asked first.
 		t.how.probe = nil
 		return nil, nil
 	}

@@ -144,3 +144,32 @@ func TestATryHasAWinnerWhateverTheDelays(t *testing.T) {
 		}
 	}
 }
+
+// T1: Release returns when a quorum has deleted the key. The node that a try asks first may still have it then.
+func TestATryGetsALockThatAQuorumHasReleased(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, nodes, 2)
+			holder, c := w.connect(t, 0), w.connect(t, 1)
+			require.NoError(t, holder.Enroll(t.Context()))
+			time.Sleep(10 * time.Second) // by then, every client knows that every node votes
+			for i := range 20 {
+				name := fmt.Sprint("x", i)
+				l, err := holder.Mutex(name).Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait() // every node has it
+				_, err = c.Mutex(name).TryAcquire(t.Context())
+				require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks one node first
+				first := redlock.ProbeFor(c, name)
+				w.servers[first].slow(0, 100*time.Millisecond)
+				require.NoError(t, l.Release(t.Context()))
+				require.Positive(t, w.servers[first].timeToLive(name))
+				l, err = c.Mutex(name).TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+				w.servers[first].slow(0, 0)
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
