@@ -58,17 +58,7 @@ func (w *waiter) wait(ctx context.Context, c *Client, s *spec, r *round) error {
 	answers, t := r.snapshot()
 	w.recordQueues(answers, t, entered)
 
-	// Pass on the reservations that this round did not use.
-	switch {
-	case probed && answers[asked.index].vote != granted:
-		// The other nodes were not asked, so their reservations are unused.
-		c.waiters.leave(s.res.keys, w.reserved&^entered, w.inbox)
-		if len(s.res.keys) > 1 { // the node asked may have reserved one key for us, and refused us another
-			c.waiters.passOn(s.res.keys, w.reserved&entered, w.inbox)
-		}
-	case len(s.res.keys) > 1: // another of the keys is held, so the next waiter may have the reserved one
-		c.waiters.passOn(s.res.keys, w.reserved, w.inbox)
-	}
+	w.passOnUnused(c, asked, answers, entered)
 	handedOver := w.handedOver && len(s.res.keys) > 1
 	w.reserved, w.handedOver = 0, false
 	if r.onlyStale() {
@@ -138,6 +128,20 @@ func (w *waiter) wait(ctx context.Context, c *Client, s *spec, r *round) error {
 		c.waiters.leave(s.res.keys, w.queuedAt|w.unannounced, w.inbox)
 		w.queuedAt, w.unannounced, w.arrival = 0, 0, 0
 		return w.sleep(ctx, c, obstacle{}, 0, c.jitter(min(outageMin<<min(w.outages, 6), outageMax)))
+	}
+}
+
+// passOnUnused passes on the reservations that the round did not use. asked is the node that was asked first, or nil.
+func (w *waiter) passOnUnused(c *Client, asked *node, answers []answer, entered nodeSet) {
+	switch {
+	case asked != nil && answers[asked.index].vote != granted:
+		// The other nodes were not asked, so their reservations are unused.
+		c.waiters.leave(w.res.keys, w.reserved&^entered, w.inbox)
+		if len(w.res.keys) > 1 { // the node asked may have reserved one key for us, and refused us another
+			c.waiters.passOn(w.res.keys, w.reserved&entered, w.inbox)
+		}
+	case len(w.res.keys) > 1: // another of the keys is held, so the next waiter may have the reserved one
+		c.waiters.passOn(w.res.keys, w.reserved, w.inbox)
 	}
 }
 
