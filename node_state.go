@@ -1,0 +1,105 @@
+package redlock
+
+import "time"
+
+// How a node comes up, stays healthy, goes down and is closed.
+
+// checkHealth detects a stalled server, asks for INFO and TIME every healthInterval, and resends refused releases. It
+// returns after how long to check again.
+func (n *node) checkHealth() (time.Duration, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now, stall := n.cfg.Clock.Now(), n.stallTimeout()
+	busy := n.flight.len() > 0
+	if busy && now.Sub(n.flight.oldest().sentAt) > stall {
+		return 0, errStalled
+	}
+	if now.Sub(n.infoAskedAt) >= healthInterval {
+		n.infoAskedAt = now
+		n.queue = append(n.queue, request{command: askInfo}, request{command: askTime})
+		if n.cfg.Durable {
+			n.queue = append(n.queue, request{command: askPersistence})
+		}
+	}
+	if len(n.owed) > 0 && (!busy || now.Sub(n.retried) >= owedInterval) {
+		n.resendOwed(now, maxRetried)
+	}
+	if !busy && len(n.queue) == 0 {
+		return max(stall, healthInterval-now.Sub(n.infoAskedAt)), nil
+	}
+	return stall, nil
+}
+
+// comeUp makes the node accept requests on its new connection. First it queues the releases that are owed. Then it asks
+// ready.lua, ahead of them, whether the server may grant.
+func (n *node) comeUp(s *session) {
+	now := n.cfg.Clock.Now()
+	n.clock.Store(nil) // it may be another server, with another clock
+	n.trips = trips{}
+	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
+	n.mu.Lock()
+	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
+	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.cfg.Durable), nil
+	n.readiness = readiness{asking: true}
+	n.identified()
+	n.renamed = longAgo // no vote was asked for before, on this connection
+	n.resendOwed(now, maxOwed)
+	n.mu.Unlock()
+	n.sendReady()
+	n.host.nodeChanged(n, nil)
+}
+
+// goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on.
+func (n *node) goDown(err error) {
+	n.mu.Lock()
+	wasUp, first := n.up, !n.tried
+	n.tried, n.up, n.why = true, false, err
+	callbacks := n.readiness.stop()
+	requests := append(n.flight.drain(), n.queue...)
+	n.queue = nil
+	for _, q := range requests {
+		if q.round != nil && q.round.script.cleansUp {
+			n.owe(q.round)
+		}
+	}
+	n.mu.Unlock()
+	n.host.unclaim(n)
+	for _, call := range callbacks {
+		call()
+	}
+	n.countUnvouched(err)
+	for _, q := range requests {
+		if q.round != nil {
+			q.round.record(n.index, answer{vote: unknown, err: err})
+		} else {
+			q.command.done(n, q, nil, err)
+		}
+	}
+	if wasUp || first {
+		n.host.nodeChanged(n, err)
+	}
+}
+
+// close lets the node send what is queued and receive the answers, and then end. A node that is not connected ends at
+// once.
+func (n *node) close() {
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	close(n.quit)
+	n.wakeUp()
+}
+
+func (n *node) isClosing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closing
+}
+
+// state says whether the first attempt is over (tried), whether the node is connected and has said if it may grant
+// (up), and why it is not connected.
+func (n *node) state() (tried, up bool, why error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tried, n.up && n.readiness.known, n.why
+}
