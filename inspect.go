@@ -191,30 +191,6 @@ func longest(a, b time.Duration) int {
 // after the verdict, because the caller wants every node's answer. It returns an error when ctx or the client has
 // ended.
 func (c *Client) hearAll(ctx context.Context, r *round, timeout time.Duration) error {
-	heard := make(chan struct{}, len(c.nodes))
-	then := r.answered
-	r.answered = func(r *round, node int, a answer, v verdict, decides bool) {
-		if then != nil {
-			then(r, node, a, v, decides)
-		}
-		heard <- struct{}{}
-	}
-	for _, n := range c.nodes {
-		n.send(r, false)
-	}
-	timer := c.timers.start(timeout)
-	defer c.timers.stop(timer)
-	for range c.nodes {
-		select {
-		case <-heard:
-		case <-timer.C:
-			r.expire(errSilent)
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.ending:
-			return ErrClosed
-		}
-	}
-	return nil
+	c.send(r, c.allNodes(), 0)
+	return r.until(ctx, &c.timers, c.ending, timeout, func(t *tally) bool { return t.open() == 0 })
 }

@@ -142,9 +142,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 		return err
 	}
 	r := o.client.renew(o)
-	for _, n := range o.client.nodes {
-		n.send(r, false)
-	}
+	o.client.send(r, o.client.allNodes(), 0)
 	switch r.await(ctx, &o.client.timers, o.client.cfg.nodeTimeout(o.lock.ttl)) {
 	case undecided:
 		return ctx.Err()

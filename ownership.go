@@ -156,7 +156,7 @@ func (o *ownership) sendRelease() *round {
 	o.release = r
 	reached := o.reached
 	o.mu.Unlock()
-	c.sendRelease(r, reached)
+	c.send(r, c.allNodes(), reached)
 	if handsOver || rest > 0 { // with a rest, this process's waiters ask, and learn how long it is (H2)
 		c.waiters.released(o.lock.res)
 	}

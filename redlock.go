@@ -162,11 +162,11 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 // the others also if the probe is late or away, because it does not ask again later. ask returns the nodes that were
 // reached.
 func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.Duration) (reached nodeSet) {
-	probe := how.probe
-	if probe != nil {
-		if probe.send(r, false) {
-			reached.add(probe.index)
-		}
+	rest := c.allNodes()
+	if probe := how.probe; probe != nil {
+		first := nodeSet(1) << probe.index
+		rest &^= first
+		reached = c.send(r, first, 0)
 		if how.try {
 			timeout = c.patience(probe)
 		}
@@ -182,12 +182,7 @@ func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.D
 			return reached
 		}
 	}
-	for _, n := range c.nodes {
-		if n != probe && n.send(r, false) {
-			reached.add(n.index)
-		}
-	}
-	return reached
+	return reached | c.send(r, rest, 0)
 }
 
 // awaitProbe waits for the probe's vote, no longer than timeout, and returns it.
@@ -210,18 +205,18 @@ func (c *Client) releaseAt(keys []any, tokenArg any, nodes nodeSet, reserve time
 		return
 	}
 	r := c.newRound(plan{call: c.protocol.releaseCall(keys, tokenArg, reserve, 0)})
-	for _, n := range c.nodes {
-		if nodes.has(n.index) {
-			n.send(r, true)
-		}
-	}
+	c.send(r, nodes, nodes)
 }
 
-// sendRelease sends a release to all nodes (L1). It is owed to those that may have the keys (L3).
-func (c *Client) sendRelease(r *round, reached nodeSet) {
+// send sends the round to these nodes and returns those that accepted it. A release is owed to the nodes that may have the
+// keys (L3).
+func (c *Client) send(r *round, to, owed nodeSet) (reached nodeSet) {
 	for _, n := range c.nodes {
-		n.send(r, reached.has(n.index))
+		if to.has(n.index) && n.send(r, owed.has(n.index)) {
+			reached.add(n.index)
+		}
 	}
+	return reached
 }
 
 // newToken is 128 random bits in hexadecimal. They come from the kernel each time, because a generator in this process

@@ -59,9 +59,7 @@ func (o *ownership) tick(now Instant) {
 		}
 		due = now.Add(o.lead()) // the round was decided just now; extended is about to set the next due
 	case begun != nil:
-		for _, n := range o.client.nodes {
-			n.send(begun, false)
-		}
+		o.client.send(begun, o.client.allNodes(), 0)
 	}
 	o.client.scheduler.setAgain(o, due)
 }

@@ -24,10 +24,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	if err := c.awaitAll(ctx); err != nil {
 		return nil, err
 	}
-	var all nodeSet
-	for _, n := range c.nodes {
-		all.add(n.index)
-	}
+	all := c.allNodes()
 	nodes = make([]error, len(c.nodes))
 	var owner, other any = newToken(), newToken()
 	defer c.releaseAt(l.res.keys, owner, all, 0) // also what was granted late

@@ -158,13 +158,10 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 			r.record(i, answer{vote: denied, denial: &owner})
 		}
 	}
-	switch {
-	case votes.verdict() != won: // what is known of the nodes may be old: let them vote themselves
-		t.how.probe = nil
-		return nil, nil
-	case !reserved && len(c.nodes)-taken >= c.need:
-		// It may be free: a release returns when a quorum has answered, and may still be on its way to the node that was
-		// asked first.
+	// Without a quorum of answers, what is known of the nodes may be old: let them vote themselves. And the lock may be
+	// free: a release returns when a quorum has answered, and may still be on its way to the node that was asked first.
+	mayBeFree := !reserved && len(c.nodes)-taken >= c.need
+	if votes.verdict() != won || mayBeFree {
 		t.how.probe = nil
 		return nil, nil
 	}

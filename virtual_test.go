@@ -17,11 +17,6 @@ import (
 
 // The simulator's servers and links, without its chance: what a test says happens, and at that very moment.
 
-// A sinceThen is a client's clock in a synctest bubble.
-type sinceThen struct{ began time.Time }
-
-func (c sinceThen) Now() redlock.Instant { return redlock.Instant(time.Since(c.began)) }
-
 // most is a source of chance with which each delivery takes as long as its link allows.
 type most struct{}
 
@@ -49,7 +44,7 @@ func (s *server) slow(client int, roundTrip time.Duration) {
 
 // connect makes the client with this number.
 func (w *world) connect(t *testing.T, id int) *redlock.Client {
-	cfg := redlock.Config{Clock: sinceThen{w.began}}
+	var cfg redlock.Config
 	for i, s := range w.servers {
 		cfg.Nodes = append(cfg.Nodes, redlock.Node{Name: fmt.Sprintf("node-%d", i+1), Dial: s.dialer(id)})
 	}

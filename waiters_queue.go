@@ -31,11 +31,7 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox) {
 	}
 	c := w.client
 	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.me)})
-	for _, n := range c.nodes {
-		if nodes.has(n.index) {
-			n.send(r, false)
-		}
-	}
+	c.send(r, nodes, 0)
 }
 
 // wantedBeside reports whether the key has an inbox other than this one.

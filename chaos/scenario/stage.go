@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -108,25 +109,35 @@ func (s *Stage) Patience() time.Duration { return 4*s.TTL + time.Second }
 // Try lets an actor try to acquire the lock for at most this long. The result is recorded. nil: it did not get the
 // lock.
 func (s *Stage) Try(ctx context.Context, a *traffic.Actor, patience time.Duration) *traffic.Held {
+	held, _ := s.acquire(ctx, a, patience)
+	return held
+}
+
+func (s *Stage) acquire(ctx context.Context, a *traffic.Actor, patience time.Duration) (*traffic.Held, error) {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
 	held, err := a.Acquire(ctx, s.Lock)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	held.Read()
-	return held
+	return held, nil
 }
 
 // Persist tries until the actor has the lock or ctx ends, even if the library gives up with an error.
 func (s *Stage) Persist(ctx context.Context, a *traffic.Actor) *traffic.Held {
+	held, _ := s.persist(ctx, a)
+	return held
+}
+
+func (s *Stage) persist(ctx context.Context, a *traffic.Actor) (held *traffic.Held, err error) {
 	for ctx.Err() == nil {
-		if held := s.Try(ctx, a, s.Patience()); held != nil {
-			return held
+		if held, err = s.acquire(ctx, a, s.Patience()); err == nil {
+			return held, nil
 		}
 		_ = s.Sleep(ctx, s.TTL/50)
 	}
-	return nil
+	return nil, cmp.Or(err, ctx.Err())
 }
 
 // takeTime bounds Take. A free lock is taken in milliseconds; on a machine with too much to do, attempts may fail.
@@ -136,16 +147,11 @@ const takeTime = 30 * time.Second
 func (s *Stage) Take(ctx context.Context, a *traffic.Actor) (*traffic.Held, error) {
 	ctx, done := context.WithTimeout(ctx, takeTime)
 	defer done()
-	for {
-		held, err := a.Acquire(ctx, s.Lock)
-		if err == nil {
-			held.Read()
-			return held, nil
-		}
-		if s.Sleep(ctx, s.TTL/50) != nil {
-			return nil, fmt.Errorf("client %d did not get a lock that nobody else wanted: %w", a.ID, err)
-		}
+	held, err := s.persist(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("client %d did not get a lock that nobody else wanted: %w", a.ID, err)
 	}
+	return held, nil
 }
 
 // Done writes and releases.
