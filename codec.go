@@ -53,6 +53,7 @@ const (
 	ownNothing  ownArgs = iota
 	ownMarker           // acquire.lua: the marker that the node must have, and how to enter the client in the queue
 	ownIdentity         // ready.lua: the server's data set
+	ownLease            // extend.lua: one command has several leases; see encodeRenewals
 )
 
 // acquireCall asks for the lock. reservation is the value of a key that is reserved for this client, or "".
@@ -76,9 +77,74 @@ func withFence(res *resource, ballot uint64, first ...any) []any {
 	return append(append(args, int64(ballot)), res.slots...)
 }
 
-// extendCall renews a lease.
-func (p *protocol) extendCall(res *resource, token, ttlMillis any) call {
-	return call{p.extend, res.keys, []any{token, ttlMillis}}
+// extendCall renews a lease. The ballot is for the nodes that may take its keys.
+func (p *protocol) extendCall(res *resource, token, ttlMillis any, ballot uint64) call {
+	return call{p.extend, res.keys, withFence(res, ballot, token, ttlMillis)}
+}
+
+// encodeRenewals appends the arguments of extend.lua for all leases of the request.
+func (q *request) encodeRenewals(args []any, s *readiness, node int) []any {
+	keys := 2
+	for r := range q.rounds {
+		keys += len(r.keys)
+	}
+	args = append(args, q.round.script.sha, keys, markerArg, fenceArg)
+	for r := range q.rounds {
+		args = append(args, r.keys...)
+	}
+	args = append(args, s.marker)
+	for r := range q.rounds {
+		args = append(args, len(r.keys))
+		if r.takeAt.has(node) {
+			args = append(args, r.args...)
+		} else {
+			args = append(args, r.args[0], r.args[1], takesNothing)
+		}
+	}
+	return args
+}
+
+// parseRenewals reads the reply of extend.lua: the answer for each of so many leases.
+func parseRenewals(count int, reply any, err error) []answer {
+	answers := make([]answer, count)
+	all, isList := reply.([]any)
+	if err == nil && (!isList || len(all) != count+1) {
+		err = notAReply("extend", reply)
+	}
+	for i := range answers {
+		if err != nil {
+			answers[i] = answer{vote: unknown, err: err}
+			continue
+		}
+		answers[i] = parseRenewal(all[0], all[i+1])
+	}
+	return answers
+}
+
+func parseRenewal(serverTime, reply any) answer {
+	micros, ok := serverTime.(int64)
+	switch reply := reply.(type) {
+	case int64:
+		switch {
+		case ok && reply == 1:
+			return answer{vote: granted, micros: micros}
+		case ok && reply == 2:
+			return answer{vote: granted, micros: micros, taken: true}
+		case ok && reply == 0:
+			return answer{vote: denied, micros: micros, denial: &denial{reason: missing}}
+		}
+	case []any:
+		left, errLeft := redis.Int64(at(reply, 0))
+		owner, errOwner := redis.String(at(reply, 1))
+		if ok && errLeft == nil && errOwner == nil {
+			return answer{vote: denied, micros: micros, denial: &denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner}}
+		}
+	}
+	return answer{vote: unknown, err: notAReply("extend", reply)}
+}
+
+func notAReply(script string, reply any) error {
+	return fmt.Errorf("the %s script replied %v, which is none of its replies", script, reply)
 }
 
 // releaseCall deletes the keys of this owner. If a key has waiters, reserve is how long it is reserved for the first of
@@ -137,7 +203,7 @@ func (s *script) parse(keys int, reply any, err error) answer {
 			return a
 		}
 	}
-	return answer{vote: unknown, err: fmt.Errorf("the %s script replied %v, which is none of its replies", s.name, reply)}
+	return answer{vote: unknown, err: notAReply(s.name, reply)}
 }
 
 func parseArray(reply []any) (answer, bool) {
@@ -188,8 +254,6 @@ func parseArray(reply []any) (answer, bool) {
 		*a.denial = denial{reason: inQuarantine, left: time.Duration(left) * time.Millisecond}
 	case "unready": // the node's readiness has the reason, which then replaces errUnready
 		return answer{vote: unknown, micros: micros, err: errUnready}, true
-	case "missing":
-		a.denial.reason = missing
 	default:
 		return answer{}, false
 	}

@@ -63,7 +63,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	}
 	p.release.cleansUp = true
 	p.acquire.grants = true
-	p.acquire.own, p.ready.own = ownMarker, ownIdentity
+	p.acquire.own, p.ready.own, p.extend.own = ownMarker, ownIdentity, ownLease
 	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
@@ -77,6 +77,14 @@ func (p *protocol) scripts() []*script {
 func (p *protocol) omits(d defence) bool { return p.off&d != 0 }
 
 var yes, no any = "1", "0"
+
+// Arguments that are the same in many commands, so that none is made for each.
+var (
+	markerArg    any = markerKey
+	fenceArg     any = fenceKey
+	takesNothing any = "-" // extend.lua: this lease takes no missing keys
+	noMarker     any = ""  // extend.lua: no lease does
+)
 
 func flag(set bool) any {
 	if set {

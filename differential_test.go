@@ -91,7 +91,20 @@ func operation(r *rand.Rand) (command string, args []any) {
 			pick("next:1", "next:2"), token, ttl}, ballot...)
 		return eval(standard.acquire, keys, args...)
 	case 4:
-		return eval(standard.extend, keys, token, ttl)
+		all, args := []any{markerKey, fenceKey}, []any{pick("run1 digest", "run2 digest", "")}
+		for _, name := range names { // a lease of one key each, or one of all
+			all = append(all, name)
+			if together := len(ballot) == 1 || names[0] != name; !together {
+				args = append(args, len(keys), token, ttl)
+				args = append(args, ballot...)
+			}
+		}
+		if len(ballot) == 1 {
+			for range names {
+				args = append(args, 1, token, ttl, pick("0", "-"))
+			}
+		}
+		return eval(standard.extend, all, args...)
 	case 5:
 		return eval(standard.plant, keys, append([]any{token, ttl}, ballot...)...)
 	case 6, 7:

@@ -34,7 +34,7 @@ type Lease struct {
 	released atomic.Bool // written under mu
 }
 
-func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, now, until Instant) *Lease {
+func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *Lease {
 	o := &ownership{client: l.client, lock: l, token: tokenArg.(string), tokenArg: tokenArg, ballot: ballot, reached: reached, place: -1, leases: 1}
 	if l.maxHold > 0 {
 		o.limit = now.Add(l.maxHold)
@@ -44,6 +44,7 @@ func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached
 		o.least = now.Add(l.minHold)
 	}
 	o.until.Store(int64(until))
+	o.acquiredBy(r)
 	lease := &Lease{ownership: o, parent: ctx}
 	if l.renew {
 		lease.cleanup = runtime.AddCleanup(lease, (*ownership).abandon, o)
@@ -132,20 +133,16 @@ func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.name
 func (l *Lease) Extend(ctx context.Context) error {
 	o := l.ownership
 	o.checkExpiry()
-	if err := o.cause(); err != nil {
+	if err := l.endedOr(ctx.Err()); err != nil {
 		return err
 	}
-	if l.released.Load() {
-		return ErrReleased
-	}
-	if err := ctx.Err(); err != nil {
+	r, err := o.beginRenewal()
+	if err != nil {
 		return err
 	}
-	r := o.client.renew(o)
-	o.client.send(r, o.client.allNodes(), 0)
 	switch r.await(ctx, &o.client.timers, o.client.cfg.nodeTimeout(o.lock.ttl)) {
-	case undecided:
-		return ctx.Err()
+	case undecided: // ctx may be the lease's own, and the lease lost
+		return l.endedOr(ctx.Err())
 	case won: // and prolonged
 		o.checkExpiry()
 		return o.cause()
@@ -153,13 +150,24 @@ func (l *Lease) Extend(ctx context.Context) error {
 	// R3: the lease may be lost for good. The nodes that have not answered decide that.
 	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
 	if err := r.until(ctx, &o.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {
-		return err
+		return l.endedOr(err)
 	}
 	if _, votes := r.snapshot(); votes.refused() {
 		o.lose(r.error(ErrLost, o.lock.res.names, o.client.nodes, ""))
 		return o.cause()
 	}
 	return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "")
+}
+
+// endedOr is why the lease has ended, or else err. If ctx is the lease's own, it ends with the lease.
+func (l *Lease) endedOr(err error) error {
+	if cause := l.ownership.cause(); cause != nil {
+		return cause
+	}
+	if l.released.Load() {
+		return ErrReleased
+	}
+	return err
 }
 
 // Release ends the lease and releases the lock on all nodes. If other leases of a re-entered lock ([Lock.Reentrant])

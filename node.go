@@ -102,6 +102,16 @@ func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
 // send hands a round to the node and reports whether the node accepted it. If not, its vote is unknown at once. owed
 // says that the round is a release and the node may have the keys: if the node is not connected, it is then owed.
 func (n *node) send(r *round, owed bool) bool {
+	if err := n.enqueue(r, owed); err != nil {
+		r.record(n.index, answer{vote: unknown, err: err})
+		return false
+	}
+	return true
+}
+
+// enqueue is send without the vote: an error is why the node did not accept the round. The callback of a round takes
+// locks, so a caller that holds one of them counts the vote later.
+func (n *node) enqueue(r *round, owed bool) error {
 	n.mu.Lock()
 	var err error
 	switch {
@@ -118,12 +128,10 @@ func (n *node) send(r *round, owed bool) bool {
 		n.queue = append(n.queue, request{round: r})
 	}
 	n.mu.Unlock()
-	if err != nil {
-		r.record(n.index, answer{vote: unknown, err: err})
-		return false
+	if err == nil {
+		n.wakeUp()
 	}
-	n.wakeUp()
-	return true
+	return err
 }
 
 func (n *node) wakeUp() {
@@ -235,7 +243,7 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 	if len(n.queue) == 0 {
 		return reuse[:0], n.readiness, n.closing && n.flight.len() == 0
 	}
-	batch, n.queue = n.queue, reuse[:0]
+	batch, n.queue = mergeRenewals(n.queue), reuse[:0]
 	now := n.cfg.Clock.Now()
 	batch[0].sampled = true
 	vouch := now.Sub(n.vouchedAt) > vouchInterval && !n.protocol.omits(dataSetVouched)
@@ -251,5 +259,9 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 		batch = append(batch, request{command: n.askReplication(), sentAt: now})
 		n.flight.push(batch[len(batch)-1])
 	}
-	return batch, n.readiness, false
+	state = n.readiness
+	if n.unfit != nil {
+		state.marker = noMarker // N2: it grants nothing
+	}
+	return batch, state, false
 }

@@ -32,6 +32,12 @@ func (n *node) observe(q request, micros int64, now Instant) {
 	}
 }
 
+// clockSpan is where the difference between the server's clock and ours lies, if the server read its clock after the
+// first moment and before the second (C1).
+func clockSpan(micros int64, sent, heard Instant) span {
+	return span{low: micros - int64(heard)/1e3 - 1, high: micros - int64(sent)/1e3 + 1}
+}
+
 // observationAge is how long an observation is preferred to a newer one with a longer round trip.
 const observationAge = time.Second
 

@@ -58,9 +58,13 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 		n.repair(q.round, err)
 		n.balk(q.round, err)
 	}
+	if q.round.script.own == ownLease {
+		n.answerRenewals(q, reply, err, heard)
+		return
+	}
 	a := q.round.script.parse(len(q.round.keys), reply, err)
 	if a.micros != 0 {
-		a.clock = span{low: a.micros - int64(heard)/1e3 - 1, high: a.micros - int64(q.sentAt)/1e3 + 1}
+		a.clock = clockSpan(a.micros, q.sentAt, heard)
 		n.observe(q, a.micros, heard)
 	}
 	switch said := a.err.(type) {

@@ -69,9 +69,10 @@ func (n *node) goDown(err error) {
 	}
 	n.countUnvouched(err)
 	for _, q := range requests {
-		if q.round != nil {
-			q.round.record(n.index, answer{vote: unknown, err: err})
-		} else {
+		for r := range q.rounds {
+			r.record(n.index, answer{vote: unknown, err: err})
+		}
+		if q.round == nil {
 			q.command.done(n, q, nil, err)
 		}
 	}

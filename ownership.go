@@ -22,8 +22,9 @@ type ownership struct {
 	limit    Instant // no validity goes past it (WithMaxHold); 0: none
 	least    Instant // nobody else gets the lock before it (WithMinHold); 0: none
 
-	until atomic.Int64 // an Instant: the end of the validity
-	over  atomic.Bool  // whether ended is set, to be read without mu
+	until atomic.Int64  // an Instant: the end of the validity
+	over  atomic.Bool   // whether ended is set, to be read without mu
+	had   atomic.Uint64 // a nodeSet: the nodes that said that they have the keys, or had them once; see hadKeys
 
 	due   Instant // belongs to the scheduler, and is guarded by its mu
 	place int     // likewise; -1: not in its queue
@@ -35,7 +36,8 @@ type ownership struct {
 	ctx      context.Context // ends with the ownership; nil until context is called
 	cancel   context.CancelCauseFunc
 	leases   int     // that were neither released nor dropped; more than one after re-entry
-	reached  nodeSet // the nodes that may have the keys
+	reached  nodeSet // the nodes that may have the keys: they get the release
+	acquire  *round  // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
 	dropped  bool    // all its Leases were garbage-collected while it was renewed
 	renewal  *round  // the renewal in flight that the scheduler began; nil: none

@@ -78,7 +78,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.isClosed():
 		err = ErrClosed
 	case verdict == won && !yields && validity > c.cfg.MinValidity:
-		lease := newLease(ctx, l, tokenArg, ballot, reached, now, now.Add(validity))
+		lease := newLease(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity))
 		if !c.isClosed() {
 			return lease, r, nil
 		}
@@ -135,16 +135,18 @@ func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decide
 // answers.
 func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
-	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now)), t0: now, answered: o.extended}
+	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now,
+		takeAt: c.allNodes() &^ o.hadKeys(), answered: o.extended}
 	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
 
-// plant puts the keys and the fencing token back on one node that lacks them (R2), and reports whether the node was
+// plant puts the keys and the fencing token back on these nodes, which lack them (R2), and returns those that were
 // reached. It may be called only after a quorum extended, and while the lease is valid and not released.
-func (c *Client) plant(o *ownership, node int) bool {
+func (c *Client) plant(o *ownership, lacking nodeSet) (reached nodeSet) {
 	now := c.cfg.Clock.Now()
-	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now})
-	return c.nodes[node].send(r, false)
+	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now, answered: o.planted})
+	reached, _ = c.enqueue(r, lacking, 0)
+	return reached
 }
 
 // pause waits for d, or until ctx or the client ends.
@@ -211,12 +213,25 @@ func (c *Client) releaseAt(keys []any, tokenArg any, nodes nodeSet, reserve time
 // send sends the round to these nodes and returns those that accepted it. A release is owed to the nodes that may have the
 // keys (L3).
 func (c *Client) send(r *round, to, owed nodeSet) (reached nodeSet) {
+	reached, unsent := c.enqueue(r, to, owed)
+	r.recordUnsent(unsent)
+	return reached
+}
+
+// enqueue is send, but the caller counts the votes of the nodes that did not accept the round. The round's callback may
+// take a mutex that the caller holds.
+func (c *Client) enqueue(r *round, to, owed nodeSet) (reached nodeSet, unsent []unsentTo) {
 	for _, n := range c.nodes {
-		if to.has(n.index) && n.send(r, owed.has(n.index)) {
+		if !to.has(n.index) {
+			continue
+		}
+		if err := n.enqueue(r, owed.has(n.index)); err != nil {
+			unsent = append(unsent, unsentTo{n.index, err})
+		} else {
 			reached.add(n.index)
 		}
 	}
-	return reached
+	return reached, unsent
 }
 
 // newToken is 128 random bits in hexadecimal. They come from the kernel each time, because a generator in this process

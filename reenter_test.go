@@ -96,6 +96,23 @@ func TestALossEndsEveryLeaseOfAReentrantLock(t *testing.T) {
 	require.NoError(t, early.Release(ctx), "it was released before the loss")
 }
 
+// The loss that Extend finds ends the context that it was given. Which of the two it sees first is chance.
+func TestExtendUnderTheLeasesOwnContextSaysThatItIsLost(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, ctx := open(t, f), soon(t)
+	for range 50 {
+		l, err := c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		for _, n := range f.Nodes() {
+			tell(t, n, "DEL", "x")
+		}
+		own := l.Context()
+		require.ErrorIs(t, l.Extend(own), redlock.ErrLost)
+		require.ErrorIs(t, l.Extend(own), redlock.ErrLost)
+		require.ErrorIs(t, l.Release(own), redlock.ErrLost)
+	}
+}
+
 func TestReentryNeedsTheContextAndAllTheNames(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	c, ctx := open(t, f), soon(t)

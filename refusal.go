@@ -52,10 +52,10 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 		switch {
 		case a.vote == granted && !counted.has(i):
 			err = errClock
-		case a.denial != nil:
-			err = a.denial.exported()
 		case a.err != nil:
 			err = a.err
+		case a.denial != nil:
+			err = a.denial.exported()
 		case a.vote == pending:
 			err = late
 		default:

@@ -41,11 +41,12 @@ func (o *ownership) tick(now Instant) {
 		return
 	}
 	var late, begun *round
+	var unsent []unsentTo
 	if r := o.renewal; r != nil && now >= r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)) {
 		late = r
 	}
 	if o.renewing && o.renewal == nil && now >= o.renewAt {
-		begun = o.client.renew(o)
+		begun, unsent = o.sendRenewal()
 		o.renewal = begun
 	}
 	due := o.nextDue()
@@ -59,13 +60,64 @@ func (o *ownership) tick(now Instant) {
 		}
 		due = now.Add(o.lead()) // the round was decided just now; extended is about to set the next due
 	case begun != nil:
-		o.client.send(begun, o.client.allNodes(), 0)
+		begun.recordUnsent(unsent)
 	}
 	o.client.scheduler.setAgain(o, due)
 }
 
+// beginRenewal sends a renewal now, unless the lease has ended.
+func (o *ownership) beginRenewal() (*round, error) {
+	o.mu.Lock()
+	if o.ended != nil {
+		defer o.mu.Unlock()
+		return nil, o.ended
+	}
+	r, unsent := o.sendRenewal()
+	o.mu.Unlock()
+	r.recordUnsent(unsent)
+	return r, nil
+}
+
+// sendRenewal sends a renewal to all nodes. The caller counts the votes of those that did not accept it. A renewal may
+// take the keys on a node that never had them (R2). So it is sent under the mutex under which a release begins: no
+// renewal follows the release, and the release goes to these nodes too. o.mu is held.
+func (o *ownership) sendRenewal() (*round, []unsentTo) {
+	c := o.client
+	if o.acquire != nil { // what was granted after the verdict
+		o.had.Or(uint64(o.acquire.grantedBy()))
+		o.acquire = nil
+	}
+	r := c.renew(o)
+	reached, unsent := c.enqueue(r, c.allNodes(), 0)
+	o.reached |= reached
+	return r, unsent
+}
+
+// acquiredBy notes the nodes that granted the keys, and the round if others may still grant them.
+func (o *ownership) acquiredBy(r *round) {
+	granting, waiting := r.grantedBy(), r.votedBy(pending)
+	o.had.Store(uint64(granting))
+	if waiting != 0 {
+		o.acquire = r
+	}
+}
+
+// hadKeys is the nodes that said once that they have the keys. A renewal takes the keys on the other nodes. A node that
+// had them and lacks them now forgot them, or somebody deleted them: there they are not taken (R2).
+func (o *ownership) hadKeys() nodeSet { return nodeSet(o.had.Load()) }
+
+// hasKeys notes that the node said that it has the keys.
+func (o *ownership) hasKeys(node int) {
+	if !o.hadKeys().has(node) {
+		o.had.Or(1 << node)
+	}
+}
+
 // extended is called with each node's answer to a round of extend.lua. decides says that this answer made the verdict.
 func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bool) {
+	if a.vote == granted {
+		o.hasKeys(node)
+	}
 	if decides && v == won {
 		o.prolong(r)
 	}
@@ -100,10 +152,13 @@ func (o *ownership) plant(lacking nodeSet) {
 	if o.ended != nil || o.client.cfg.Clock.Now() >= o.deadline() {
 		return
 	}
-	for i := range o.client.nodes {
-		if lacking.has(i) && o.client.plant(o, i) {
-			o.reached.add(i)
-		}
+	o.reached |= o.client.plant(o, lacking)
+}
+
+// planted is called with each node's answer to a plant.
+func (o *ownership) planted(_ *round, node int, a answer, _ verdict, _ bool) {
+	if a.vote == granted {
+		o.hasKeys(node)
 	}
 }
 

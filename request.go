@@ -3,6 +3,7 @@ package redlock
 // A request is one command to the node: of a round, or of the node itself.
 type request struct {
 	round   *round
+	more    []*round // further leases that the same command renews (batchRenewals)
 	command *command
 	sentAt  Instant
 	sampled bool // the first of its batch: its round-trip time is measured
@@ -36,7 +37,22 @@ func (q *request) arguments(args []any, state *readiness, node int) []any {
 	if q.round == nil {
 		return append(args, q.command.args...)
 	}
+	if q.round.script.own == ownLease {
+		return q.encodeRenewals(args, state, node)
+	}
 	return q.round.encode(args, state, node)
+}
+
+// rounds are the rounds that the command belongs to.
+func (q *request) rounds(yield func(*round) bool) {
+	if q.round == nil || !yield(q.round) {
+		return
+	}
+	for _, r := range q.more {
+		if !yield(r) {
+			return
+		}
+	}
 }
 
 // load is the command that makes the script known to a server. It ignores the reply: if the script did not load, the

@@ -38,6 +38,7 @@ type plan struct {
 	t0         Instant // read before anything is sent (A1); 0: now
 	queueAt    nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry int64   // how they enter it; see acquire.lua
+	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
 	probed     bool    // one node is asked first (W3)
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
@@ -73,6 +74,7 @@ func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
 type answer struct {
 	vote     vote
 	reserved bool     // release.lua reserved a key for a waiter (W2)
+	taken    bool     // extend.lua took keys that were missing (R2)
 	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
 	clock    span     // the difference of the server's clock and ours; set if micros is
 	denial   *denial  // why the vote is denied
@@ -93,7 +95,7 @@ type reason uint8
 const (
 	held         reason = iota // another owner has a key, or it is reserved
 	stale                      // the ballot is not above the highest that was granted (F2)
-	missing                    // extend.lua: a key of ours is gone
+	missing                    // extend.lua: a key of ours is missing, and was not taken
 	gone                       // release.lua: not all keys were ours
 	inQuarantine               // the node is in quarantine
 )
@@ -187,6 +189,19 @@ func (r *round) record(node int, a answer) {
 	}
 }
 
+// An unsentTo is a node that did not accept a round.
+type unsentTo struct {
+	node int
+	why  error
+}
+
+// recordUnsent counts these nodes' votes as unknown.
+func (r *round) recordUnsent(unsent []unsentTo) {
+	for _, u := range unsent {
+		r.record(u.node, answer{vote: unknown, err: u.why})
+	}
+}
+
 // expire ends the round's time: if it is undecided, it is lost (A3). Later answers do not change the verdict, but they
 // still show why it was lost. expire reports whether it decided the round.
 func (r *round) expire(why error) bool {
@@ -255,11 +270,16 @@ func (r *round) snapshot() ([]answer, tally) {
 }
 
 // deniedBy is the nodes that denied.
-func (r *round) deniedBy() (nodes nodeSet) {
+func (r *round) deniedBy() nodeSet { return r.votedBy(denied) }
+
+// grantedBy is the nodes that granted.
+func (r *round) grantedBy() nodeSet { return r.votedBy(granted) }
+
+func (r *round) votedBy(which vote) (nodes nodeSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, v := range r.tally.votes {
-		if v == denied {
+		if v == which {
 			nodes.add(i)
 		}
 	}

@@ -43,7 +43,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	for _, r := range []*round{
 		takes,
 		waits,
-		c.newRound(plan{call: c.protocol.extendCall(l.res, owner, l.millis)}),
+		c.newRound(plan{call: c.protocol.extendCall(l.res, owner, l.millis, 0)}),
 		c.newRound(plan{call: c.protocol.inspectCall(l.res)}),
 		c.newRound(plan{call: c.protocol.releaseCall(l.res.keys, owner, reservationTime, 0)}),
 	} {

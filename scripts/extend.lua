@@ -1,35 +1,80 @@
--- Extend (protocol step R1): give every lock key a new time to live, if all keys are already the owner's.
+-- Extend (protocol steps R1, R2): renew leases. Each lease is renewed on its own: one that cannot be does not touch the
+-- others.
 --
--- KEYS       the lock keys
--- ARGV[1]    owner token
--- ARGV[2]    time to live, milliseconds
+-- KEYS[1]    redlock:node, the marker
+-- KEYS[2]    redlock:fence
+-- KEYS[3..]  the lock keys of all leases, lease by lease
+-- ARGV[1]    the marker that the client expects; "": no lease may take a key here
+-- Then for each lease:
+--   how many keys it has
+--   its owner token
+--   time to live, milliseconds
+--   its ballot, if it may take keys that are missing here; "0": it may, without fencing tokens; "-": it may not
+--   the fence slot of each key, if there is a ballot
 --
--- Replies
---   integer                           extended; this server's TIME in microseconds
---   {"missing", time}                 at least one key is gone, none is another's; nothing was written
---   {"held", time, pttl, owner, 0}    some key is another's; nothing was written
+-- Reply: {time, reply, reply, ...}: this server's TIME in microseconds, and for each lease
+--   1                 extended: all its keys were the owner's
+--   2                 taken: some keys were missing and are now the owner's, and the others were
+--   0                 some keys are missing; nothing was written
+--   {pttl, owner}     some key is another's; nothing was written
 --
--- This script never writes a missing key: a client that finds its key gone may no longer be the owner (R2).
+-- A key is taken only if the marker is right: this node may grant. The client sends a ballot only where the lease never
+-- had its keys, so a lock that was deleted is not taken again.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local replies = {now}
+local fit
+local key, arg = 3, 2
 
-local missing = false
-for i = 1, #KEYS do
-  local owner = redis.pcall('GET', KEYS[i])
-  if not owner then
-    missing = true
-  elseif owner ~= ARGV[1] then
-    if type(owner) ~= 'string' then owner = '' end
-    return {'held', now, redis.call('PTTL', KEYS[i]), owner, 0}
+while arg <= #ARGV do
+  local first, last = key, key + ARGV[arg] - 1
+  local token, ttl, ballot = ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
+  local slots = arg + 4
+  key, arg = last + 1, slots
+  if ballot ~= '-' and ballot ~= '0' then arg = arg + last - first + 1 end
+
+  local reply, missing = 1, false
+  for i = first, last do
+    local owner = redis.pcall('GET', KEYS[i])
+    if not owner then
+      missing = true
+    elseif owner ~= token then
+      if type(owner) ~= 'string' then owner = '' end
+      reply = {redis.call('PTTL', KEYS[i]), owner}
+      break
+    end
   end
-end
-if missing then return {'missing', now} end
+  if missing and reply == 1 then
+    reply = 0
+    if ballot ~= '-' then
+      if fit == nil then fit = ARGV[1] ~= '' and redis.call('GET', KEYS[1]) == ARGV[1] end
+      if fit then reply = 2 end
+    end
+  end
 
--- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and is
--- right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment, while the
--- lease still relies on the key.
-for i = 1, #KEYS do
-  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+  if reply == 1 or reply == 2 then
+    for i = first, last do
+      -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
+      -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,
+      -- while the lease still relies on the key.
+      local left = redis.call('PTTL', KEYS[i])
+      if left == -2 then
+        redis.call('SET', KEYS[i], token, 'PX', ttl)
+      elseif left < tonumber(ttl) then
+        redis.call('PEXPIRE', KEYS[i], ttl)
+      end
+    end
+  end
+  if reply == 2 and ballot ~= '0' then
+    for i = 0, last - first do
+      -- Never lower a slot: a later holder may have raised it for another name.
+      local slot = ARGV[slots + i]
+      if tonumber(redis.call('HGET', KEYS[2], slot) or 0) < tonumber(ballot) then
+        redis.call('HSET', KEYS[2], slot, ballot)
+      end
+    end
+  end
+  replies[#replies + 1] = reply
 end
-return now
+return replies

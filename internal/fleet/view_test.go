@@ -54,6 +54,8 @@ func TestAViewLeadsWhereItIsToldAndIsShutWhileItsNodeIsDown(t *testing.T) {
 		}
 		require.Equal(t, "a", who())
 		old := dialView(t, v)
+		_, err = old.Do("PING") // until it answers, it may still be about to be led to a node
+		require.NoError(t, err)
 		require.NoError(t, v.Lead(b))
 		_, err = old.Do("PING")
 		require.Error(t, err, "a connection to the former node ends")

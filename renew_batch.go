@@ -1,0 +1,66 @@
+package redlock
+
+// Renewals in batches: leases that are due together share one command a node, because a command costs a server and the
+// client more than a lease in it. Each lease keeps a round of its own, and learns its own answer.
+
+// maxRenewed is how many keys the renewals of one command have at most (a lease has up to maxNames of its own). A server
+// does nothing else while it runs a script. So many keys take it less than a millisecond; BenchmarkRenewals shows it.
+const maxRenewed = 128
+
+// mergeRenewals makes one request of several renewals. They may overtake other requests of the same batch, because no
+// renewal is sent after the release of its lease, nor before its acquire was answered.
+func mergeRenewals(batch []request) []request {
+	into, keys := -1, 0 // the request that takes in more renewals, and its keys
+	kept := batch[:0]
+	for _, q := range batch {
+		if q.round == nil || q.round.script.own != ownLease {
+			kept = append(kept, q)
+			continue
+		}
+		if count := len(q.round.keys); into >= 0 && keys+count <= maxRenewed {
+			kept[into].more = append(kept[into].more, q.round)
+			keys += count
+			continue
+		}
+		into, keys = len(kept), len(q.round.keys)
+		kept = append(kept, q)
+	}
+	clear(batch[len(kept):])
+	return kept
+}
+
+// answerRenewals makes the node's vote for each lease of one extend.lua. A node that took keys has granted, and not only
+// extended. So its vote waits until an INFO has vouched for the data set (Q1).
+func (n *node) answerRenewals(q request, reply any, err error, heard Instant) {
+	answers := parseRenewals(1+len(q.more), reply, err)
+	if micros := answers[0].micros; micros != 0 {
+		n.observe(q, micros, heard)
+	}
+	i := 0
+	for r := range q.rounds {
+		a := answers[i]
+		i++
+		if a.micros != 0 {
+			a.clock = clockSpan(a.micros, q.sentAt, heard)
+		}
+		if a.taken && !n.protocol.omits(dataSetVouched) {
+			n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
+			continue
+		}
+		if a.denial != nil && a.denial.reason == missing && r.takeAt.has(n.index) {
+			a.vote, a.err = unknown, n.noTaker()
+		}
+		r.record(n.index, a)
+	}
+}
+
+// noTaker is why the server took no keys for a lease that never had them there: it may not grant now, but perhaps later.
+func (n *node) noTaker() error {
+	n.mu.Lock()
+	unfit := n.unfit
+	n.mu.Unlock()
+	if unfit != nil {
+		return unfit
+	}
+	return n.unready()
+}
