@@ -114,6 +114,9 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 			select {
 			case queue <- p:
 			case <-ctx.Done():
+				close(queue)
+				workers.Wait()
+				return r.report(time.Since(began)), ctx.Err()
 			}
 		}
 		fmt.Fprintf(os.Stderr, "stress: round %d of %d started after %v, %d failures\n", i+1, o.runs, time.Since(began).Round(time.Second), r.failures())
@@ -148,15 +151,24 @@ func compile(ctx context.Context, dir string, patterns []string) (programs []pro
 
 // run runs the tests of one package once.
 func (r *results) run(ctx context.Context, p program, o options) {
-	args := []string{"tool", "test2json", "-p", p.name, p.file, "-test.v=test2json", "-test.count=1", "-test.timeout", o.timeout.String()}
+	args := []string{"-test.v=test2json", "-test.count=1", "-test.timeout", o.timeout.String()}
 	if o.match != "" {
 		args = append(args, "-test.run", o.match)
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = p.dir
-	out, err := cmd.StdoutPipe()
+	// The program is a child of this process, so that it ends with ctx. test2json only translates.
+	tests, translate := exec.CommandContext(ctx, p.file, args...), exec.Command("go", "tool", "test2json", "-p", p.name)
+	tests.Dir = p.dir
+	tests.WaitDelay = 10 * time.Second
+	raw, err := tests.StdoutPipe()
+	if err != nil {
+		r.finish(p, nil, nil, err)
+		return
+	}
+	tests.Stderr = tests.Stdout
+	translate.Stdin = raw
+	out, err := translate.StdoutPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = errors.Join(tests.Start(), translate.Start())
 	}
 	if err != nil {
 		r.finish(p, nil, nil, err)
@@ -179,7 +191,8 @@ func (r *results) run(ctx context.Context, p program, o options) {
 			outcomes[event.Test] = event.Action // "" is the package
 		}
 	}
-	r.finish(p, outcomes, text, cmd.Wait())
+	err = errors.Join(translate.Wait(), tests.Wait())
+	r.finish(p, outcomes, text, err)
 }
 
 func (r *results) finish(p program, outcomes map[string]string, text []string, err error) {
