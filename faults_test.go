@@ -17,8 +17,9 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// slack is how long after the end of its context a call may return.
-const slack = 20 * time.Millisecond
+// slack is how long after the end of its context a call may return, on a machine with too much to do. A call that waits
+// for its nodes instead takes twice as long.
+const slack = time.Second
 
 func p99(all []time.Duration) time.Duration {
 	slices.Sort(all)
@@ -264,7 +265,7 @@ func TestReleasesOwedToANodeThatWasAwayAreSentFirst(t *testing.T) {
 	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 100 * time.Millisecond; cfg.TTL = 30 * time.Second }), soon(t)
 	l, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	require.NoError(t, f.Nodes()[0].Cut())
 	require.NoError(t, l.Release(ctx))
 	require.Equal(t, l.Token(), owners(t, f, "x")[0], "the release has not reached the node that is cut off")
@@ -279,7 +280,7 @@ func TestEveryReleaseOfALeaseReturnsTheSame(t *testing.T) {
 	c, ctx := open(t, f), soon(t)
 	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	nodes := f.Nodes()
 	tell(t, nodes[2], "DEL", "x")
 	for _, n := range nodes[3:] {
@@ -300,7 +301,7 @@ func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 	c, ctx := open(t, f), soon(t)
 	l, err := c.Mutex("held").Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "held", l.Token())
+	spread(t, f, "held", l)
 	for _, n := range f.Nodes() {
 		tell(t, n, "SCRIPT", "FLUSH")
 	}
