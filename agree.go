@@ -14,7 +14,7 @@ import (
 // a digest of the text (Q3).
 
 // protocolVersion changes when clients of the old and the new version could not share nodes safely.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // The agreed settings, in the order of the text.
 const (

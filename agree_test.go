@@ -121,7 +121,7 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()), "a node that is ready needs nothing")
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
-		holds(t, f, "x", l.Token())
+		spread(t, f, "x", l)
 		tell(t, f.Nodes()[1], "DEL", "redlock:node")
 		err = c.Enroll(ctx, redlock.OnlyNew())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -184,8 +184,8 @@ func TestAClientOfAnotherProtocolVersionIsRefused(t *testing.T) {
 	usual := open(t, f)
 	for _, n := range f.Nodes() {
 		text := stringOf(tell(t, n, "GET", "redlock:config"))
-		require.Contains(t, text, "Protocol 2\n")
-		tell(t, n, "SET", "redlock:config", strings.Replace(text, "Protocol 2\n", "Protocol 1\n", 1))
+		require.Contains(t, text, "Protocol 3\n")
+		tell(t, n, "SET", "redlock:config", strings.Replace(text, "Protocol 3\n", "Protocol 2\n", 1))
 		identity, _, _ := strings.Cut(stringOf(tell(t, n, "GET", "redlock:node")), " ")
 		tell(t, n, "SET", "redlock:node", identity+" 0123456789abcdef")
 	}
@@ -193,4 +193,32 @@ func TestAClientOfAnotherProtocolVersionIsRefused(t *testing.T) {
 		_, err := c.Mutex("x").Acquire(ctx)
 		requireDiffers(t, err, "Protocol")
 	}
+}
+
+// F3: Version 2 of the protocol kept the fence slots in a hash. An operator who moves the nodes to this version keeps
+// them: fencing tokens go on growing.
+func TestFencingTokensOfTheFormerVersionStillCount(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	before := open(t, f)
+	l, err := before.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(ctx))
+	far := l.Fence() + uint64(time.Hour.Microseconds())
+	for _, n := range f.Nodes() {
+		slots := tell(t, n, "ZRANGE", "redlock:fence", 0, -1).([]any)
+		tell(t, n, "DEL", "redlock:fence")
+		for _, slot := range slots {
+			value := any("")
+			if len(stringOf(slot)) < 80 {
+				value = far
+			}
+			tell(t, n, "HSET", "redlock:fence", slot, value)
+		}
+	}
+	c := openFresh(t, f)
+	require.NoError(t, c.Enroll(ctx, redlock.ChangeConfig()))
+	l, err = c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	require.Greater(t, l.Fence(), far)
+	require.NoError(t, l.Release(ctx))
 }

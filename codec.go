@@ -56,6 +56,15 @@ const (
 	ownLease            // extend.lua: one command has several leases; see encodeRenewals
 )
 
+// Where the arguments of acquire.lua are, after those that differ from node to node.
+const (
+	acquireReservation = iota
+	acquireToken
+	acquireTTL
+	acquireBallot
+	acquireSlot
+)
+
 // acquireCall asks for the lock. reservation is the value of a key that is reserved for this client, or "".
 func (p *protocol) acquireCall(res *resource, reservation, token, ttlMillis any, ballot uint64) call {
 	return call{p.acquire, res.keys, withFence(res, ballot, reservation, token, ttlMillis)}

@@ -196,7 +196,7 @@ func TestNamesAreNeverMangled(t *testing.T) {
 		l, err := c.Mutex(name).Acquire(ctx)
 		require.NoError(t, err, "%q", name)
 		require.Equal(t, []string{name}, l.Names())
-		holds(t, f, "app/"+name, l.Token())
+		spread(t, f, "app/"+name, l)
 		require.NoError(t, l.Release(ctx))
 	}
 }

@@ -280,7 +280,7 @@ func TestARenewalUnderAClockThatIsBehindTakesNoTimeFromTheKey(t *testing.T) {
 	c := open(t, f)
 	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	behind := f.Nodes()[2]
 	require.NoError(t, behind.SetClock(-30*time.Second))
 	require.NoError(t, l.Extend(ctx))

@@ -25,6 +25,11 @@ const (
 	callsAwaited                           // L2: Close waits for calls that are running, and for their releases
 	userApart                              // hooks and the log run on a goroutine of their own, the notifier
 	queuesLeft                             // W2: a waiter that gives up leaves the queues and passes on its turn
+	markerChecked                          // Q1: a grant counts only if the marker is right (its light form; the script is edited)
+	markerReadLast                         // A2: the marker is read after the light acquires that it vouches for
+	fenceCompared                          // F2: a ballot must be above the highest (likewise)
+	fenceStored                            // F2: the ballot is stored (likewise)
+	hedgesReleased                         // A5: the nodes that were asked late get the release too
 	lossClassified                         // A3: a lost round waits until it is clear whether it is held or an outage
 	triesDecided                           // T2: after a split vote, one of the tries goes on
 )
@@ -37,6 +42,8 @@ type protocol struct {
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
 	// lostPoll is about how often a waiter asks again without any message, because messages may be lost (W2).
 	lostPoll time.Duration
+	// asksAll has every round ask all nodes at once. Tests of what all nodes have set it.
+	asksAll bool
 	// slowMargin is a part of the limit above which a node is too slow to be asked first (W3).
 	slowMargin time.Duration
 }
@@ -84,6 +91,8 @@ var (
 	fenceArg     any = fenceKey
 	takesNothing any = "-" // extend.lua: this lease takes no missing keys
 	noMarker     any = ""  // extend.lua: no lease does
+
+	setNX, setPX, zaddGT, zaddCH any = "NX", "PX", "GT", "CH"
 )
 
 func flag(set bool) any {

@@ -129,6 +129,12 @@ func operation(r *rand.Rand) (command string, args []any) {
 		}
 		return eval(standard.leave, all, pick("next:1", "next:2"), "60000")
 	case 11:
+		switch r.IntN(3) {
+		case 0: // the light form of an acquire
+			return "SET", []any{names[0], token, "NX", "PX", ttl}
+		case 1:
+			return "ZADD", []any{fenceKey, "GT", "CH", fmt.Sprint(1_700_000_000_000_000 + r.Int64N(6)), fmt.Sprint(names[0][0] % 2)}
+		}
 		return "DEL", []any{pick("a", "b", markerKey, quarantineKey, configKey, fenceKey)}
 	default:
 		switch r.IntN(3) {

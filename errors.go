@@ -221,6 +221,9 @@ func (d *Denial) Error() string {
 	}
 	switch d.Reason {
 	case ReasonHeld:
+		if d.Owner == "" && d.Left == 0 {
+			return "held"
+		}
 		owner, more := d.Owner, ""
 		if len(owner) > shownOwner {
 			owner, more = owner[:shownOwner], "…"

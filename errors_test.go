@@ -33,11 +33,11 @@ func TestARefusalSaysOnOneLineWhoHoldsTheLockAndEachCauseOnce(t *testing.T) {
 	a := open(t, f)
 	l, err := a.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	for _, n := range f.Nodes()[3:] {
 		require.NoError(t, n.Kill())
 	}
-	b := open(t, f)
+	b := open(t, f, redlock.AskAll)
 
 	_, err = b.Mutex("x").TryAcquire(ctx)
 	text := err.Error()
@@ -76,8 +76,9 @@ func TestARefusalSaysOnOneLineWhoHoldsTheLockAndEachCauseOnce(t *testing.T) {
 func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	a, b := open(t, f), open(t, f)
-	_, err := a.Mutex("x").WithoutRenewal().Acquire(ctx)
+	l, err := a.Mutex("x").WithoutRenewal().Acquire(ctx)
 	require.NoError(t, err)
+	spread(t, f, "x", l)
 	require.NoError(t, f.Nodes()[1].Pause())
 	require.NoError(t, f.Nodes()[2].Pause())
 	_, err = b.Mutex("x").TryAcquire(ctx)

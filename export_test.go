@@ -74,6 +74,11 @@ func NeverSlow(cfg *Config) {
 	cfg.ownProtocol().slowMargin = time.Hour
 }
 
+// AskAll has every round ask all nodes at once, for tests of what a node that is not asked first does.
+func AskAll(cfg *Config) {
+	cfg.ownProtocol().asksAll = true
+}
+
 // ownProtocol gives the configuration a copy of its protocol, which may be changed.
 func (c *Config) ownProtocol() *protocol {
 	p := *standard
@@ -89,6 +94,10 @@ func Refusal(c *Client, node int) error { return c.waiters.refusal(node) }
 
 func omit(d defence) func(*Config) {
 	return func(cfg *Config) { cfg.protocol.off |= d }
+}
+
+func both(first, second func(*Config)) func(*Config) {
+	return func(cfg *Config) { first(cfg); second(cfg) }
 }
 
 // edit changes one line of a script.
@@ -130,11 +139,15 @@ func init() {
 		"leaving the queue":                omit(queuesLeft),
 		"held told from outage":            omit(lossClassified),
 		"a winner for every try":           omit(triesDecided),
-		"fence comparison":                 edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false"),
-		"fence persistence":                edit("acquire", "redis.call('HSET', 'redlock:fence', ARGV[i], ballot)", ""),
-		"quarantine":                       edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", ""),
-		"quarantine length":                edit("ready", "local length = longest + margin", "local length = 1"),
-		"clock band":                       func(cfg *Config) { cfg.ClockBand = -1 },
+		"marker read last":                 omit(markerReadLast),
+		"late-asked nodes released":        omit(hedgesReleased),
+		"fence comparison": both(omit(fenceCompared),
+			edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false")),
+		"fence persistence": both(omit(fenceStored), edit("acquire", "redis.call('ZADD', 'redlock:fence', ballot, ARGV[i])", "")),
+		"quarantine": both(omit(markerChecked),
+			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),
+		"quarantine length": edit("ready", "local length = longest + margin", "local length = 1"),
+		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
 	} {
 		Switches[name] = Switch{name, apply}
 	}

@@ -98,6 +98,15 @@ func (s *serverInfo) identity(p *protocol) string {
 	return id
 }
 
+// knowsGT reports whether the server has ZADD with GT, which came with Redis 6.2.
+func (s *serverInfo) knowsGT() bool {
+	major, rest, _ := strings.Cut(s.version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, errMajor := strconv.Atoi(major)
+	b, errMinor := strconv.Atoi(minor)
+	return errMajor == nil && (a > 6 || a == 6 && errMinor == nil && b >= 2)
+}
+
 func (s *serverInfo) hasEvicted() bool { return s.evicted != "" && s.evicted != "0" }
 
 // unfit is why the server has no vote, with the remedy; nil if it may vote (N1).
@@ -165,12 +174,17 @@ func clockError(offset, rtt, tolerance time.Duration) error {
 func (n *node) responsive(now Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.isResponsive(now)
+}
+
+// isResponsive is responsive. n.mu is held.
+func (n *node) isResponsive(now Instant) bool {
 	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.cfg.NodeTimeout/4)
 }
 
-// isVoter reports whether the server is fit, and may grant as far as is known.
-func (n *node) isVoter() bool {
+// mayVote reports whether the node is responsive, its server is fit, and may grant as far as is known.
+func (n *node) mayVote(now Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.unfit == nil && (n.readiness.ready || !n.readiness.known)
+	return n.isResponsive(now) && n.unfit == nil && (n.readiness.ready || !n.readiness.known)
 }

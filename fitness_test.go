@@ -198,9 +198,9 @@ func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
 	}
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Clocks: true})
 	first, second, ctx := open(t, f), open(t, f), soon(t)
-	_, err := first.Mutex("x").WithTTL(500 * time.Millisecond).WithoutRenewal().Acquire(ctx)
+	dead, err := first.Mutex("x").WithTTL(500 * time.Millisecond).WithoutRenewal().Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", tokenOf(t, f.Nodes()[0], "x"))
+	spread(t, f, "x", dead)
 	require.NoError(t, f.Nodes()[0].SetClock(-2*time.Minute))
 	began := time.Now()
 	for range 3 {

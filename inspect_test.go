@@ -27,7 +27,7 @@ func TestInspectTellsWhoHoldsALock(t *testing.T) {
 
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
-		holds(t, f, "x", l.Token())
+		spread(t, f, "x", l)
 		s := inspect()
 		require.True(t, s.Held)
 		require.Equal(t, l.Token(), s.Token)
@@ -68,7 +68,7 @@ func TestInspectOfTooFewNodesTellsWhatTheySaid(t *testing.T) {
 	c, ctx := open(t, f), soon(t)
 	l, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	for _, n := range f.Nodes()[2:] {
 		require.NoError(t, n.Kill())
 	}
@@ -103,7 +103,7 @@ func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 	c, ctx := open(t, f), soon(t)
 	l, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	for _, n := range f.Nodes()[1:3] {
 		tell(t, n, "FLUSHALL") // the client is connected, and does not know
 	}
@@ -141,7 +141,7 @@ func TestForceReleaseTakesALockFromWhoeverHoldsIt(t *testing.T) {
 		require.NoError(t, b.ForceRelease(ctx, "x"), "nobody holds it")
 		held, err := a.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
-		holds(t, f, "x", held.Token())
+		spread(t, f, "x", held)
 		waiter := make(chan *redlock.Lease, 1)
 		go func() {
 			l, _ := b.Mutex("x").Acquire(ctx)

@@ -212,11 +212,15 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	}
 	c := o.client
 	var err error
-	switch r.await(ctx, &c.timers, c.cfg.NodeTimeout) {
+	patience := c.cfg.NodeTimeout
+	if r.only != c.allNodes() {
+		patience = min(patience, c.hedgeAfter(r.only))
+	}
+	switch r.await(ctx, &c.timers, patience) {
 	case undecided:
 		return ctx.Err()
 	case lost: // L1: it is not clear what this proves before the other nodes that are up have answered
-		final := func(t *tally) bool { _, final := t.released(); return final }
+		final := func(t *tally) bool { v, final := t.released(true); return final || v == won }
 		if err := r.until(ctx, &c.timers, nil, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), final); err != nil {
 			return err
 		}
@@ -233,7 +237,7 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 // unconfirmed says what the votes of a lost release prove (L1).
 func (o *ownership) unconfirmed(r *round) error {
 	_, votes := r.snapshot()
-	switch proof, _ := votes.released(); proof {
+	switch proof, _ := votes.released(true); proof {
 	case won:
 		return nil // by now a quorum has answered
 	case lost:

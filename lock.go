@@ -100,6 +100,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	var last *round // the last one that asked all nodes and was not cut short
 	denied := false // by some node, in this call
 	for {
+		w.how.include = w.reserved
 		lease, r, err := c.attempt(ctx, s, w.how)
 		w.attempts++
 		if lease != nil {

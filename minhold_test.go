@@ -165,7 +165,7 @@ func TestALateReleaseDoesNotMakeTheMinimumHoldLonger(t *testing.T) {
 	l, err := c.Mutex("x").WithMinHold(d).Acquire(soon(t))
 	require.NoError(t, err)
 	acquired := time.Now()
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	require.NoError(t, f.Nodes()[0].Cut())
 	require.NoError(t, l.Release(soon(t)))
 	late := 1500 * time.Millisecond // longer than the connection's timeout: the release is owed

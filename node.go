@@ -26,9 +26,11 @@ type node struct {
 
 	// clock is how far the server's clock is ahead of ours, as last observed; see observe.
 	clock atomic.Pointer[observation]
-	trip  atomic.Int64 // the usual round trip, in ns; see trips. It is known when clock is not nil
-	slow  atomic.Bool  // its round trip is far above the others'; see probeFor
-	balks atomic.Int64 // Instant until which it is not asked first, because an acquire got an error; 0: none ever did
+	trip  atomic.Int64  // the usual round trip, in ns; see trips. It is known when clock is not nil
+	late  atomic.Int64  // after how long its answer is late, in ns; see delay
+	mark  atomic.Uint64 // the hash of its server's run id; see weight
+	slow  atomic.Bool   // its round trip is far above the others'; see probeFor
+	balks atomic.Int64  // Instant until which it is not asked first, because an acquire got an error; 0: none ever did
 
 	mu          sync.Mutex // guards the rest; no I/O and no call-back under it
 	tried       bool       // the first attempt is over: to connect, and to learn whether it may grant
@@ -38,6 +40,7 @@ type node struct {
 	unfit       error      // why that server is refused as a voter; nil if it is not
 	infoAskedAt Instant    // when INFO was last asked for
 	readiness   readiness  // whether it may grant; see quarantine.go
+	light       bool       // it knows the commands of the light acquire
 	proxied     bool       // another server process once answered on a connection that stayed open
 
 	impostor  error                // that this was found just now: the reader ends the connection
@@ -50,8 +53,11 @@ type node struct {
 	retried   Instant              // when releases were last taken from owed
 	closing   bool                 // quit is closed: run ends once nothing is left to write or to receive
 
-	unvouched []heldVote // votes that wait for a later INFO; the reader's, and run's while there is no reader
-	trips     trips      // the reader's, and run's while there is no reader
+	lights    []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
+	marked    bool        // the marker was right when it was last read; the reader's
+	unvouched []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
+	trips     trips       // the reader's, and run's while there is no reader
+	delay     delay       // likewise
 }
 
 const (
@@ -125,7 +131,7 @@ func (n *node) enqueue(r *round, owed bool) error {
 	case !r.script.cleansUp && len(n.queue)+n.flight.len() >= maxOutstanding:
 		err = errOverloaded
 	default:
-		n.queue = append(n.queue, request{round: r})
+		n.queue = append(n.queue, request{round: r, later: r.later})
 	}
 	n.mu.Unlock()
 	if err == nil {
@@ -222,8 +228,13 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			health.Reset(n.stallTimeout())
 		}
 		for i := range batch {
-			args = batch[i].arguments(args[:0], &state, n.index)
-			if err := s.conn.Send(batch[i].name(), args...); err != nil {
+			if q := &batch[i]; q.light {
+				args, err = n.sendLight(s.conn, args, q.round)
+			} else {
+				args = q.arguments(args[:0], &state, n.index)
+				err = s.conn.Send(q.name(), args...)
+			}
+			if err != nil {
 				return err, false
 			}
 		}
@@ -252,12 +263,14 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 		if vouch && batch[i].round != nil && batch[i].round.script.grants {
 			batch[i].vouched, asked = true, true
 		}
+	}
+	batch = n.lighten(batch)
+	if asked {
+		batch = append(batch, request{command: n.askReplication()})
+	}
+	for i := range batch {
 		batch[i].sentAt = now
 		n.flight.push(batch[i])
-	}
-	if asked {
-		batch = append(batch, request{command: n.askReplication(), sentAt: now})
-		n.flight.push(batch[len(batch)-1])
 	}
 	state = n.readiness
 	if n.unfit != nil {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 )
 
 // What is known of a server's clock, and how long a round trip to it takes.
@@ -68,14 +66,29 @@ func (n *node) learnTime(q request, reply any, err error) {
 	}
 }
 
-// serverTime reads the reply to TIME, in microseconds.
+// serverTime reads the reply to TIME, in microseconds. It allocates nothing, because it is called once a flush.
 func serverTime(reply any, err error) (int64, error) {
-	t, err := redis.Int64s(reply, err)
 	if err != nil {
 		return 0, err
 	}
-	if len(t) != 2 {
-		return 0, fmt.Errorf("TIME replied %d numbers instead of 2", len(t))
+	parts, _ := reply.([]any)
+	if len(parts) == 2 {
+		seconds, okSeconds := digits(parts[0])
+		micros, okMicros := digits(parts[1])
+		if okSeconds && okMicros {
+			return seconds*1e6 + micros, nil
+		}
 	}
-	return t[0]*1e6 + t[1], nil
+	return 0, fmt.Errorf("TIME replied %v, which is not two numbers", reply)
+}
+
+func digits(reply any) (n int64, ok bool) {
+	text, _ := reply.([]byte)
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, 0 < len(text) && len(text) < 18
 }

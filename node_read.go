@@ -29,6 +29,12 @@ func (n *node) read(s *session) error {
 		q.overdue = !q.vouched && heard.Sub(n.vouchedAt) > vouchReach
 		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
 		n.mu.Unlock()
+		if q.light {
+			if err := n.answerLight(s.conn, q, reply, err); err != nil {
+				return err
+			}
+			continue
+		}
 		n.answer(q, reply, err, heard)
 		if q.round == nil {
 			if err := n.impostorNoticed(); err != nil {
@@ -67,6 +73,9 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 		a.clock = clockSpan(a.micros, q.sentAt, heard)
 		n.observe(q, a.micros, heard)
 	}
+	if q.round.script == n.protocol.acquire {
+		n.noteDelay(q, heard)
+	}
 	switch said := a.err.(type) {
 	case otherConfig:
 		a.err = n.cfg.differences(string(said))
@@ -76,16 +85,25 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 		}
 	}
 	switch {
-	case a.vote == granted && q.vouched:
-		n.unvouched = append(n.unvouched, heldVote{q.round, a})
-		return
-	case a.vote == granted && q.overdue && q.round.script == n.protocol.acquire && !n.protocol.omits(dataSetVouched):
-		n.vouchLate(q, a)
+	case a.vote == granted && q.vouched, a.vote == granted && q.overdue && q.round.script == n.protocol.acquire:
+		n.countVouched(q, a)
 		return
 	case a.vote != unknown && q.round.script.grants:
 		n.voted()
 	}
 	q.round.record(n.index, a)
+}
+
+// countVouched counts a grant as soon as an INFO has vouched for it (Q1).
+func (n *node) countVouched(q request, a answer) {
+	switch {
+	case q.vouched:
+		n.unvouched = append(n.unvouched, heldVote{q.round, a})
+	case q.overdue && !n.protocol.omits(dataSetVouched):
+		n.vouchLate(q, a)
+	default:
+		q.round.record(n.index, a)
+	}
 }
 
 // repair does what an error reply makes necessary: scripts that the server forgot are loaded again, and a release that

@@ -35,12 +35,15 @@ func (n *node) checkHealth() (time.Duration, error) {
 func (n *node) comeUp(s *session) {
 	now := n.cfg.Clock.Now()
 	n.clock.Store(nil) // it may be another server, with another clock
-	n.trips = trips{}
+	n.trips, n.delay = trips{}, delay{}
+	n.late.Store(int64(n.delay.add(now.Sub(s.askedAt))))
+	n.mark.Store(hashOf(s.info.runID))
 	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
 	n.mu.Lock()
 	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
 	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.cfg.Durable), nil
 	n.readiness = readiness{asking: true}
+	n.light = s.info.knowsGT()
 	n.identified()
 	n.renamed = longAgo // no vote was asked for before, on this connection
 	n.resendOwed(now, maxOwed)
@@ -67,6 +70,7 @@ func (n *node) goDown(err error) {
 	for _, call := range callbacks {
 		call()
 	}
+	n.countLights(func(*lightVote) answer { return answer{vote: unknown, err: err} })
 	n.countUnvouched(err)
 	for _, q := range requests {
 		for r := range q.rounds {

@@ -265,3 +265,13 @@ func medianOf(numbers []int64) int64 {
 	slices.Sort(numbers)
 	return numbers[(len(numbers)-1)/2]
 }
+
+// hedgeAfter is how long to wait for the answers of these nodes before the others are asked.
+func (c *Client) hedgeAfter(nodes nodeSet) (longest time.Duration) {
+	for _, n := range c.nodes {
+		if nodes.has(n.index) {
+			longest = max(longest, time.Duration(n.late.Load()))
+		}
+	}
+	return longest
+}

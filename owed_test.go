@@ -26,7 +26,7 @@ func (c *jumpingClock) Now() redlock.Instant {
 func TestWhatANodeIsOwedIsForgottenOnceItsKeysHaveExpired(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	clock := &jumpingClock{}
-	c := open(t, f, func(cfg *redlock.Config) { cfg.Clock = clock })
+	c := open(t, f, redlock.AskAll, func(cfg *redlock.Config) { cfg.Clock = clock })
 	const leases = 50
 	var held []*redlock.Lease
 	for i := range leases {
@@ -54,7 +54,7 @@ func TestANodeThatRefusesAReleaseIsAskedAgainUnderLoad(t *testing.T) {
 	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 30 * time.Second })
 	l, err := c.Mutex("x").WithoutRenewal().Acquire(soon(t))
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	node := f.Nodes()[2]
 	require.NoError(t, node.Delay(20*time.Millisecond)) // so that something is always in flight there
 	load, stop := context.WithCancel(context.Background())

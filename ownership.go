@@ -154,11 +154,10 @@ func (o *ownership) sendRelease() *round {
 	if handsOver {
 		reserve = 0
 	}
-	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, reserve, rest), t0: now, answered: o.freed})
+	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, reserve, rest), t0: now, only: o.reached, answered: o.freed})
 	o.release = r
-	reached := o.reached
 	o.mu.Unlock()
-	c.send(r, c.allNodes(), reached)
+	c.send(r, r.only, r.only)
 	if handsOver || rest > 0 { // with a rest, this process's waiters ask, and learn how long it is (H2)
 		c.waiters.released(o.lock.res)
 	}

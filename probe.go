@@ -19,49 +19,84 @@ const (
 
 // probeFor is the node that clients ask first for this lock: the one where a hash of the smallest key and of the
 // server's run id is highest. So every process picks the same node, whatever the order and the spelling of its Nodes,
-// and different locks ask different nodes. The node must answer, may vote, have its clock in step with the others, not
-// be slow, and not have answered an acquire with an error within balkTime. It is nil if there is no such node.
+// and different locks ask different nodes. It is one of the eligible nodes, or nil if there is none.
 func (c *Client) probeFor(res *resource) *node { return c.probeAmong(res, c.allNodes()) }
 
 // probeAmong is the same, chosen among some of the nodes.
 func (c *Client) probeAmong(res *resource, among nodeSet) *node {
+	set := c.highest(res, c.eligible()&among, 1)
+	if i, ok := set.first(); ok {
+		return c.nodes[i]
+	}
+	return nil
+}
+
+// quorumFor is as many nodes as a quorum needs: those that are asked first, the same in every process. It has all of
+// include too. It is empty if fewer nodes are eligible.
+func (c *Client) quorumFor(res *resource, include nodeSet) nodeSet {
+	if c.protocol.asksAll {
+		return 0
+	}
+	eligible := c.eligible() | include
+	if eligible.len() < c.need {
+		return 0
+	}
+	return c.highest(res, eligible, c.need) | include
+}
+
+// highest is so many of these nodes, those with the highest weights.
+func (c *Client) highest(res *resource, among nodeSet, count int) (set nodeSet) {
+	name := hashOf(res.first())
+	for ; count > 0 && among != 0; count-- {
+		best, weight := 0, uint64(0)
+		for i, n := range c.nodes {
+			if !among.has(i) {
+				continue
+			}
+			if w := n.weight(name); weight == 0 || w > weight {
+				best, weight = i, w
+			}
+		}
+		set.add(best)
+		among &^= 1 << best
+	}
+	return set
+}
+
+// eligible is the nodes that may be asked first. They answer, may vote, have clocks in step with the others, are not
+// slow, and have not answered an acquire with an error within balkTime.
+func (c *Client) eligible() (set nodeSet) {
 	now := c.cfg.Clock.Now()
 	median, known := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)
-	var nodes [maxNodes]*node
-	var trips [maxNodes]time.Duration
+	var trips, sorted [maxNodes]time.Duration
 	count := 0
-	for _, n := range c.nodes {
+	for i, n := range c.nodes {
 		o := n.clock.Load()
 		outOfStep := known && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
-		if o == nil || outOfStep || n.balks.Load() > int64(now) || !n.responsive(now) || !n.isVoter() {
+		if o == nil || outOfStep || n.balks.Load() > int64(now) || !n.mayVote(now) {
 			continue
 		}
-		nodes[count], trips[count] = n, time.Duration(n.trip.Load())
+		trips[i] = time.Duration(n.trip.Load())
+		sorted[count] = trips[i]
 		count++
+		set.add(i)
 	}
 	if count == 0 {
-		return nil
+		return 0
 	}
-	sorted := trips
 	slices.Sort(sorted[:count])
 	usual := sorted[(count-1)/2]
-	var best *node
-	var highest uint64
-	name := hashOf(res.first())
-	for i, n := range nodes[:count] {
-		if n.isSlow(trips[i], usual) || !among.has(n.index) {
-			continue
-		}
-		if weight := n.weight(name); best == nil || weight > highest {
-			best, highest = n, weight
+	for i, n := range c.nodes {
+		if set.has(i) && n.isSlow(trips[i], usual) {
+			set &^= 1 << i
 		}
 	}
-	return best
+	return set
 }
 
 // weight ranks the node for this name: the node with the highest weight decides first between contenders.
-func (n *node) weight(nameHash uint64) uint64 { return mix(nameHash ^ mix(hashOf(n.runID()))) }
+func (n *node) weight(nameHash uint64) uint64 { return mix(nameHash ^ mix(n.mark.Load())) }
 
 // ranking is the nodes, by index, in the order in which they decide between contenders for the lock.
 func (c *Client) ranking(res *resource) []int {
@@ -99,13 +134,6 @@ func (n *node) isSlow(trip, usual time.Duration) bool {
 		n.slow.Store(is)
 	}
 	return is
-}
-
-// runID is the run id of the server that the node is, or was last, connected to.
-func (n *node) runID() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.server.runID
 }
 
 // yields reports whether the winner of this round must leave the lock to a waiter (T3). A reservation is on one node,

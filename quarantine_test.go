@@ -135,7 +135,7 @@ func TestAQuarantinedNodeStillExtendsAndReleases(t *testing.T) {
 		c, ctx := open(t, f), soon(t)
 		l, err := c.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
-		holds(t, f, "x", l.Token())
+		spread(t, f, "x", l)
 		for _, n := range f.Nodes() {
 			tell(t, n, "DEL", "redlock:node")
 		}
@@ -159,7 +159,7 @@ func TestDurableNodesSkipTheQuarantineAfterARestartButNotAfterAFlush(t *testing.
 	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.Durable = true }), soon(t)
 	l, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	for _, n := range f.Nodes() {
 		require.NoError(t, n.Kill())
 		require.NoError(t, n.Start(ctx, fleet.Kept))

@@ -40,6 +40,7 @@ type tally struct {
 	need                     int
 	tolerance                time.Duration // how far apart clocks may be that agree; negative: any distance
 	granted, denied, unknown int
+	excluded                 int // of unknown: nodes that the round does not concern
 }
 
 func newTally(nodes, need int, tolerance time.Duration) tally {
@@ -69,6 +70,17 @@ func (t *tally) cast(node int, v vote, clock span) bool {
 		t.unknown++
 	}
 	return true
+}
+
+// exclude makes unknown the votes of all nodes but these.
+func (t *tally) exclude(but nodeSet) {
+	for i := range t.votes {
+		if !but.has(i) {
+			t.votes[i] = unknown
+			t.unknown++
+			t.excluded++
+		}
+	}
 }
 
 // counted is the largest set of nodes that granted and whose clocks could all lie within the tolerance of each other
@@ -165,14 +177,23 @@ func (t *tally) refusedOrNever() bool {
 // released says what the votes of a release prove (L1). won: a quorum deleted the owner's keys. lost: a quorum no
 // longer had all of them, so another client may have the lock. undecided: neither. final reports that no further answer
 // can change this.
-func (t *tally) released() (v verdict, final bool) {
+//
+// A release concerns only the nodes that may have had the keys. These may be a bare quorum, of which one node is away.
+// So it is won too if every node that answered deleted the keys, and with the nodes that never had them they are a
+// quorum. That is known once all have answered, or the others are late.
+func (t *tally) released(late bool) (v verdict, final bool) {
+	open := t.open()
 	switch {
 	case t.granted >= t.need:
 		return won, true
 	case t.denied >= t.need:
 		return lost, true
+	case t.denied > 0 || t.granted+open == 0 || t.granted+open+t.excluded < t.need:
+		return undecided, max(t.granted, t.denied)+open < t.need
+	case (late || open == 0) && t.granted > 0 && t.granted+t.excluded >= t.need:
+		return won, true
 	default:
-		return undecided, max(t.granted, t.denied)+t.open() < t.need
+		return undecided, open == 0
 	}
 }
 

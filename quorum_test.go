@@ -113,7 +113,7 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 		want, best, votes := naive(nodes, need, tolerance, all[:i+1])
 		wantLoss, wantReleased, wantFinal := naiveEnds(nodes, need, best, votes)
 		got := tally.verdict()
-		released, final := tally.released()
+		released, final := tally.released(false)
 		ok := assert.Equal(t, want, got) &&
 			assert.Equal(t, wantLoss, tally.loss()) &&
 			assert.Equal(t, wantReleased, released) && assert.Equal(t, wantFinal, final) &&
@@ -207,11 +207,11 @@ func TestAReleaseProvesNothingBetweenAQuorumsYesAndItsNo(t *testing.T) {
 	tally := newTally(3, 2, -1)
 	tally.cast(0, granted, span{})
 	tally.cast(1, denied, span{})
-	v, final := tally.released()
+	v, final := tally.released(false)
 	require.Equal(t, undecided, v)
 	require.False(t, final)
 	tally.cast(2, unknown, span{})
-	v, final = tally.released()
+	v, final = tally.released(false)
 	require.Equal(t, undecided, v)
 	require.True(t, final)
 }
@@ -314,4 +314,38 @@ func TestOneClockOutOfStepIsNotCounted(t *testing.T) {
 	set, slack := tally.counted()
 	require.Equal(t, nodeSet(0b10011), set)
 	require.Equal(t, 600*time.Microsecond, slack)
+}
+
+// L1: The lock was acquired on three of five nodes. What two of them say is enough only if the third does not answer,
+// and only if both had the keys.
+func TestAReleaseOfABareQuorumNeedsOnlyTheNodesThatAnswer(t *testing.T) {
+	release := func(votes ...vote) *tally {
+		tally := newTally(5, 3, -1)
+		tally.exclude(0b10110)
+		for i, v := range votes {
+			tally.cast([]int{1, 2, 4}[i], v, span{})
+		}
+		return &tally
+	}
+	for _, c := range []struct {
+		votes []vote
+		late  bool
+		want  verdict
+		final bool
+	}{
+		{[]vote{granted, granted, granted}, false, won, true},
+		{[]vote{denied, denied, denied}, false, lost, true},
+		{[]vote{granted, granted}, false, undecided, false}, // the third may still say that it is gone
+		{[]vote{granted, granted}, true, won, true},
+		{[]vote{granted, granted, unknown}, false, won, true},
+		{[]vote{granted, unknown, unknown}, false, won, true},
+		{[]vote{granted, granted, denied}, true, undecided, true},
+		{[]vote{denied, denied, unknown}, true, undecided, true},
+		{[]vote{unknown, unknown, unknown}, true, undecided, true},
+		{nil, true, undecided, false},
+	} {
+		v, final := release(c.votes...).released(c.late)
+		require.Equal(t, c.want, v, "%v", c)
+		require.Equal(t, c.final, final, "%v", c)
+	}
 }

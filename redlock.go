@@ -17,11 +17,13 @@ import (
 //	L1              what Release waits for and returns                lease.go
 //	W, T            what to do after a lost attempt                   waiter.go, try.go
 
-// An approach is how an attempt asks the nodes. The zero approach asks all of them at once.
+// An approach is how an attempt asks the nodes. The zero approach asks a bare quorum, and the others if need be.
 type approach struct {
-	probe       *node   // ask this node first, and the others only if it granted (W3); nil: all at once
+	probe       *node   // ask this node first, and the others only if it granted (W3); nil: none
+	all         bool    // ask all nodes at once, because the votes of the last round were split
 	queueAt     nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry  int64   // how they enter it; see acquire.lua
+	include     nodeSet // ask these nodes with the first, because they reserved a key for this client
 	reservation any     // the value of a key that is reserved for this client; "": it was never refused
 	try         bool    // for TryAcquire: it yields to a reservation for another client (T3)
 }
@@ -58,8 +60,8 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		ending: c.ending,
 	}, len(c.nodes), c.need, toleranceOf(band))
 	timeout := c.cfg.nodeTimeout(l.ttl)
-	reached := c.ask(ctx, r, how, timeout)
-	verdict := r.await(ctx, &c.timers, timeout)
+	reached, left := c.ask(ctx, r, l.res, how, timeout)
+	verdict := r.await(ctx, &c.timers, left)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
 	_, slack := r.counted()
 	if wait := bandWait(band, slack); verdict == won && wait > 0 {
@@ -72,6 +74,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	if c.protocol.omits(finalValidity) {
 		validity = l.ttl
 	}
+	r.closed.Store(true)
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
@@ -90,12 +93,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 
 	// A5: every node that granted or may still grant gets the release, also if ctx has ended. A node that denied needs
 	// none: its script wrote no lock, and the token is not used again.
-	unsure := reached &^ r.deniedBy()
+	unsure := reached &^ r.leftNothing()
 	switch {
 	case c.protocol.omits(releaseLateGrants):
 		unsure, _ = r.counted()
 	case c.protocol.omits(cleanUpAfterCancel) && err != nil:
 		unsure = 0
+	case c.protocol.omits(hedgesReleased) && r.later:
+		unsure &= c.quorumFor(l.res, how.include)
 	}
 	c.releaseAt(l.res.keys, tokenArg, unsure, reservationTime)
 
@@ -118,12 +123,18 @@ func (c *Client) unreached(l *spec, t0 Instant) *round {
 }
 
 // classify waits until it is clear whether a lost round means held or an outage (A3), for nodes that are up and still
-// owe an answer, no longer than NodeTimeout after t0.
+// owe an answer, no longer than NodeTimeout after the last ones were asked. A grant that came late in that time has as much
+// again to be vouched for.
 func (c *Client) classify(ctx context.Context, r *round) error {
 	if c.protocol.omits(lossClassified) {
 		return nil
 	}
-	return c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.loss() != lossUnclear })
+	clear := func(t *tally) bool { return t.loss() != lossUnclear }
+	until := r.lastAsked.Add(c.cfg.NodeTimeout)
+	if err := c.awaitVotes(ctx, r, until, clear); err != nil || !r.awaitsVouching() {
+		return err
+	}
+	return c.awaitVotes(ctx, r, until.Add(c.cfg.NodeTimeout), clear) // Q1: a grant that was late is being vouched for
 }
 
 // awaitVotes waits until the votes decide something, or until that moment.
@@ -136,7 +147,7 @@ func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decide
 func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
 	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now,
-		takeAt: c.allNodes() &^ o.hadKeys(), answered: o.extended}
+		takeAt: c.allNodes() &^ o.hadKeys(), granting: o.hasKeys, answered: o.extended}
 	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
 
@@ -160,19 +171,24 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask sends the round to all nodes, or to the probe first and to the others only if the probe granted (W3). A try asks
-// the others also if the probe is late or away, because it does not ask again later. ask returns the nodes that were
-// reached.
-func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.Duration) (reached nodeSet) {
-	rest := c.allNodes()
+// ask sends the round (A2) and waits while the nodes that it asked so far may decide it:
+//
+//   - the probe alone, if there is one (W3). The others are asked only if it granted. A try asks them also if the probe
+//     is late or away, because it does not ask again later;
+//   - a bare quorum, the same for all clients of the lock (quorumFor);
+//   - the others, if any of these is away or late, or if their votes are split.
+//
+// ask returns the nodes that were reached, and how much of the round's time is left. That is timeout, and begins when the
+// probe has answered.
+func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach, timeout time.Duration) (reached nodeSet, left time.Duration) {
+	begun, all := r.t0, c.allNodes()
 	if probe := how.probe; probe != nil {
-		first := nodeSet(1) << probe.index
-		rest &^= first
-		reached = c.send(r, first, 0)
+		first, patience := nodeSet(1)<<probe.index, timeout
 		if how.try {
-			timeout = c.patience(probe)
+			patience = c.patience(probe)
 		}
-		switch c.awaitProbe(ctx, r, probe, timeout) {
+		reached = c.askFirst(ctx, r, first, patience)
+		switch r.voteOf(probe.index) {
 		case granted:
 		case pending, unknown:
 			if how.try && ctx.Err() == nil && !c.isClosed() {
@@ -181,24 +197,29 @@ func (c *Client) ask(ctx context.Context, r *round, how approach, timeout time.D
 			fallthrough
 		default:
 			r.expire(errNotAsked)
-			return reached
+			return reached, 0
+		}
+		begun = c.cfg.Clock.Now()
+	}
+	if some := c.quorumFor(res, how.include) &^ r.askedNodes(); some != 0 && !how.all {
+		r.later = how.probe != nil
+		reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
+		if r.suffices() || ctx.Err() != nil || c.isClosed() {
+			return reached, 0
 		}
 	}
-	return reached | c.send(r, rest, 0)
+	r.later, r.lastAsked = true, c.cfg.Clock.Now()
+	rest := all &^ r.askedNodes()
+	r.askMore(rest)
+	return reached | c.send(r, rest, 0), timeout - r.lastAsked.Sub(begun)
 }
 
-// awaitProbe waits for the probe's vote, no longer than timeout, and returns it.
-func (c *Client) awaitProbe(ctx context.Context, r *round, probe *node, timeout time.Duration) vote {
-	timer := c.timers.start(timeout)
-	defer c.timers.stop(timer)
-	select {
-	case <-r.first:
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-c.ending:
-	}
-	answers, _ := r.snapshot()
-	return answers[probe.index].vote
+// askFirst sends the round to these nodes, and waits until it is decided or they do not suffice, no longer than patience.
+func (c *Client) askFirst(ctx context.Context, r *round, nodes nodeSet, patience time.Duration) (reached nodeSet) {
+	r.askMore(nodes)
+	reached = c.send(r, nodes, 0)
+	r.awaitAsked(ctx, &c.timers, patience)
+	return reached
 }
 
 // releaseAt sends a release only to these nodes (A5). It is owed to them (L3).

@@ -19,7 +19,7 @@ func TestAReentrantLockIsLetGoWhenTheLastOfItsLeasesIs(t *testing.T) {
 		lock := c.Mutex("a", "b").Reentrant()
 		outer, err := lock.Acquire(ctx)
 		require.NoError(t, err)
-		holds(t, f, "a", outer.Token())
+		spread(t, f, "a", outer)
 		inner, err := c.Mutex("b").Reentrant().TryAcquire(outer.With(ctx))
 		require.NoError(t, err)
 		innermost, err := lock.Acquire(inner.Context())

@@ -38,7 +38,7 @@ func (d *denial) isReservation() bool {
 // error describes the round as it is now, as a failure of this kind.
 func (r *round) error(kind error, names []string, nodes []*node, note string) *RoundError {
 	r.mu.Lock()
-	late := r.late
+	late, asked := r.late, r.asked
 	r.mu.Unlock()
 	if late == nil {
 		late = errNotAwaited
@@ -56,6 +56,10 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 			err = a.err
 		case a.denial != nil:
 			err = a.denial.exported()
+		case r.only != 0 && !r.only.has(i):
+			err = errNeverHad
+		case a.vote == pending && asked != 0 && !asked.has(i) && late != errNotAsked:
+			err = errNotNeeded
 		case a.vote == pending:
 			err = late
 		default:

@@ -62,7 +62,7 @@ func TestWorkIsToldThatItsLockWasTakenByForce(t *testing.T) {
 				f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes, Links: true})
 				c, operator, ctx := open(t, f), openDirect(t, f), soon(t)
 				err := c.Mutex("x").Do(ctx, func(_ context.Context, l *redlock.Lease) error {
-					holds(t, f, "x", l.Token())
+					spread(t, f, "x", l)
 					for i := range dead {
 						away(t, c, f, i)
 					}
@@ -84,7 +84,7 @@ func TestExtendWaitsForTheAnswersThatTellALostLeaseFromAnOutage(t *testing.T) {
 	c, ctx := open(t, f), soon(t)
 	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
 	require.NoError(t, err)
-	holds(t, f, "x", l.Token())
+	spread(t, f, "x", l)
 	for _, n := range f.Nodes()[2:] {
 		tell(t, n, "DEL", "x")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,16 +13,23 @@ import (
 // slow nodes answer later still matters (A3).
 type round struct {
 	plan
-	done  chan struct{} // closed at the verdict
-	first chan struct{} // closed at the first answer; nil if plan.probed is false
+	// later and lastAsked belong to the sender: the nodes that are asked now were not asked at once; and when the last
+	// ones were asked.
+	later     bool
+	lastAsked Instant
+	signal    chan struct{} // capacity 1: the verdict is published, or the nodes that were asked so far do not suffice
+	closed    atomic.Bool   // the attempt is over: what it left behind has its release, or is about to
+	decided   atomic.Bool   // the verdict is published: it is set, and the callback has seen it
 
-	mu      sync.Mutex // guards the rest; only question.decided is called under it
-	tally   tally
-	verdict verdict
-	answers []answer
-	late    error      // why nodes that have not answered have no vote; nil: the round's time is not over
-	yielded bool       // it was won and given up, because the lock is reserved for another client (T3)
-	asked   []question // that the votes have not decided
+	mu        sync.Mutex // guards the rest; only question.decided is called under it
+	tally     tally
+	verdict   verdict
+	answers   []answer
+	asked     nodeSet    // the nodes that it was sent to so far
+	unvouched nodeSet    // the nodes that granted so late that another INFO has to vouch for it (vouchLate)
+	late      error      // why nodes that have not answered have no vote; nil: the round's time is not over
+	yielded   bool       // it was won and given up, because the lock is reserved for another client (T3)
+	questions []question // that the votes have not decided
 
 	// With up to usualNodes nodes, the slices above are parts of space, so that a round is one allocation. The
 	// allocations of BenchmarkCycle show it.
@@ -40,8 +48,11 @@ type plan struct {
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
 	probed     bool    // one node is asked first (W3)
+	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
+	// granting, if not nil, is called when a node has granted and the vote still waits for an INFO (vouchLate).
+	granting func(node int)
 	// answered, if not nil, is called with the first answer of each node and the verdict after it. decides says that
 	// this answer made the verdict. It is called without mu, by a goroutine of the node or, if the node is not
 	// connected, by the sender. It must not block.
@@ -53,20 +64,20 @@ const usualNodes = 5
 // newRound makes a round that is won if need nodes grant whose clocks agree within the tolerance (C1). With a negative
 // tolerance clocks are not compared.
 func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
-	r := &round{plan: p, done: make(chan struct{})}
-	if p.probed {
-		r.first = make(chan struct{})
-	}
+	r := &round{plan: p, lastAsked: p.t0, signal: make(chan struct{}, 1)}
 	if nodes > usualNodes {
 		r.tally = newTally(nodes, need, tolerance)
 		r.answers = make([]answer, nodes)
-		return r
+	} else {
+		r.tally = tally{votes: r.space.votes[:nodes], need: need, tolerance: tolerance}
+		if tolerance >= 0 {
+			r.tally.clocks = r.space.clocks[:nodes]
+		}
+		r.answers = r.space.answers[:nodes]
 	}
-	r.tally = tally{votes: r.space.votes[:nodes], need: need, tolerance: tolerance}
-	if tolerance >= 0 {
-		r.tally.clocks = r.space.clocks[:nodes]
+	if p.only != 0 {
+		r.tally.exclude(p.only)
 	}
-	r.answers = r.space.answers[:nodes]
 	return r
 }
 
@@ -74,6 +85,7 @@ func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
 type answer struct {
 	vote     vote
 	reserved bool     // release.lua reserved a key for a waiter (W2)
+	wrote    bool     // a denial that left a key behind: it gets the release
 	taken    bool     // extend.lua took keys that were missing (R2)
 	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
 	clock    span     // the difference of the server's clock and ours; set if micros is
@@ -105,6 +117,8 @@ var (
 	errNotAwaited = errors.New("no answer before the others decided the round")
 	errUnready    = errors.New("it may have forgotten what it granted, and is not ready to grant")
 	errClock      = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
+	errNotNeeded  = errors.New("not asked, since the others' answers were enough")
+	errNeverHad   = errors.New("not asked, since it never had the lock")
 	errNotAsked   = errors.New("not asked, since the node asked first did not grant")
 )
 
@@ -131,7 +145,7 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 		return nil
 	}
 	q := question{decided, make(chan struct{})}
-	r.asked = append(r.asked, q)
+	r.questions = append(r.questions, q)
 	r.mu.Unlock()
 	timer := timers.start(max(patience, 0))
 	defer timers.stop(timer)
@@ -149,7 +163,7 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 
 // takeDecided removes and returns the questions that are now decided. r.mu is held.
 func (r *round) takeDecided() (decided []question) {
-	r.asked = slices.DeleteFunc(r.asked, func(q question) bool {
+	r.questions = slices.DeleteFunc(r.questions, func(q question) bool {
 		is := q.decided(&r.tally)
 		if is {
 			decided = append(decided, q)
@@ -168,13 +182,11 @@ func (r *round) record(node int, a answer) {
 		return
 	}
 	r.answers[node] = a
-	if r.first != nil && r.tally.granted+r.tally.denied+r.tally.unknown == 1 {
-		close(r.first)
-	}
 	decides := r.settle()
 	v := r.verdict
+	falls := v == undecided && !r.mayStillSuffice()
 	var decided []question
-	if len(r.asked) > 0 {
+	if len(r.questions) > 0 {
 		decided = r.takeDecided()
 	}
 	r.mu.Unlock()
@@ -182,10 +194,87 @@ func (r *round) record(node int, a answer) {
 		r.answered(r, node, a, v, decides)
 	}
 	if decides {
-		close(r.done)
+		r.decided.Store(true)
+	}
+	if decides || falls {
+		r.wakeUp()
 	}
 	for _, q := range decided {
 		close(q.answer)
+	}
+}
+
+// mayStillSuffice reports whether the nodes that were asked so far may decide the round: all that answered granted or
+// denied, and some have not answered. r.mu is held.
+func (r *round) mayStillSuffice() bool {
+	waiting := 0
+	for i, v := range r.tally.votes {
+		if !r.asked.has(i) {
+			continue
+		}
+		switch v {
+		case unknown:
+			return false
+		case pending:
+			waiting++
+		}
+	}
+	return waiting > 0
+}
+
+// suffices reports whether it is decided without further nodes that the round is won, or lost and why.
+func (r *round) suffices() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.verdict == won || r.verdict == lost && r.tally.loss() != lossUnclear
+}
+
+// vouching notes that the node granted, and that the grant waits for an INFO.
+func (r *round) vouching(node int) {
+	r.mu.Lock()
+	r.unvouched.add(node)
+	r.mu.Unlock()
+	if r.granting != nil {
+		r.granting(node)
+	}
+}
+
+func (r *round) isUnvouched(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unvouched.has(node)
+}
+
+// awaitsVouching reports whether a grant waits for an INFO.
+func (r *round) awaitsVouching() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, v := range r.tally.votes {
+		if v == pending && r.unvouched.has(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// askMore notes that the round is about to be sent to these nodes.
+func (r *round) askMore(nodes nodeSet) {
+	r.mu.Lock()
+	r.asked |= nodes
+	r.mu.Unlock()
+}
+
+// askedNodes is the nodes that the round was sent to.
+func (r *round) askedNodes() nodeSet {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
+}
+
+func (r *round) wakeUp() {
+	select {
+	case r.signal <- struct{}{}:
+	default:
 	}
 }
 
@@ -215,7 +304,8 @@ func (r *round) expire(why error) bool {
 	}
 	r.verdict = lost
 	r.mu.Unlock()
-	close(r.done)
+	r.decided.Store(true)
+	r.wakeUp()
 	return true
 }
 
@@ -231,26 +321,60 @@ func (r *round) settle() bool {
 // await waits for the verdict, no longer than timeout. If ctx ends first, or the channel ending is closed, it returns
 // undecided, and the round goes on without its caller.
 func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration) verdict {
+	if r.decided.Load() {
+		return r.result()
+	}
 	timer := timers.start(timeout)
 	defer timers.stop(timer)
-	select {
-	case <-r.done:
-	case <-timer.C:
-		if !r.expire(errSilent) {
-			<-r.done // the votes decided just now, and the callback is still running
+	for !r.decided.Load() {
+		select {
+		case <-r.signal:
+		case <-timer.C:
+			r.expire(errSilent) // if the votes decided just now, their callback is still running: a signal follows
+		case <-ctx.Done():
+			return undecided
+		case <-r.ending:
+			return undecided
 		}
-	case <-ctx.Done():
-		return undecided
-	case <-r.ending:
-		return undecided
 	}
+	r.wakeUp() // others may wait for the same round
 	return r.result()
+}
+
+// awaitAsked waits for the verdict, or until the nodes that were asked so far do not suffice, no longer than patience.
+func (r *round) awaitAsked(ctx context.Context, timers *timers, patience time.Duration) {
+	timer := timers.start(patience)
+	defer timers.stop(timer)
+	for !r.decided.Load() && r.mayWait() {
+		select {
+		case <-r.signal:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-r.ending:
+			return
+		}
+	}
+}
+
+func (r *round) mayWait() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.verdict != undecided || r.mayStillSuffice() // decided, but not published: a signal follows
 }
 
 func (r *round) result() verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.verdict
+}
+
+// voteOf is the node's vote so far.
+func (r *round) voteOf(node int) vote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally.votes[node]
 }
 
 // counted is the nodes whose grants count, and the slack of their clocks (C1, C2).
@@ -271,6 +395,18 @@ func (r *round) snapshot() ([]answer, tally) {
 
 // deniedBy is the nodes that denied.
 func (r *round) deniedBy() nodeSet { return r.votedBy(denied) }
+
+// leftNothing is the nodes that denied and wrote nothing.
+func (r *round) leftNothing() (nodes nodeSet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, a := range r.answers {
+		if a.vote == denied && !a.wrote {
+			nodes.add(i)
+		}
+	}
+	return nodes
+}
 
 // grantedBy is the nodes that granted.
 func (r *round) grantedBy() nodeSet { return r.votedBy(granted) }

@@ -109,6 +109,7 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	case !leads || t.isOver():
 		return r.refusal(s.res.names, c.nodes), nil
 	}
+	t.how.all = true
 	// The others release their nodes meanwhile. That takes a round trip. If newcomers keep disturbing, pause longer.
 	c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(t.rounds-1, 10), c.cfg.NodeTimeout/minTries)+1))
 	return nil, nil
@@ -187,8 +188,8 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 		if holderOf(answers, votes.need) != "" {
 			return false, nil // another owner has a quorum: that is the winner
 		}
-		if votes.votes[node] == pending {
-			if err := c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.votes[node] != pending }); err != nil {
+		if votes.votes[node] == pending && r.askedNodes().has(node) {
+			if err := c.awaitVotes(ctx, r, r.lastAsked.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.votes[node] != pending }); err != nil {
 				return false, err
 			}
 			answers, votes = r.snapshot()
@@ -197,7 +198,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 			}
 		}
 		switch a := answers[node]; {
-		case a.vote == granted:
+		case a.vote == granted, a.vote == pending && r.isUnvouched(node): // the key there is ours
 			return true, nil
 		case a.denial != nil && a.denial.reason == held:
 			return false, nil

@@ -63,7 +63,7 @@ func cripple(t *testing.T, nodes, dead int, delay time.Duration) *crippled {
 		name := fmt.Sprint("held/", i)
 		l, err := holder.Mutex(name).WithTTL(10 * time.Second).Acquire(soon(t))
 		require.NoError(t, err)
-		holds(t, f.Fleet, name, l.Token())
+		spread(t, f.Fleet, name, l)
 		f.names = append(f.names, name)
 		t.Cleanup(func() { _ = l.Valid() }) // keeps the lease in memory: a dropped one is not renewed
 	}

@@ -56,7 +56,7 @@ func (w *waiter) wait(ctx context.Context, c *Client, s *spec, r *round) error {
 	asked := w.how.probe
 	probed := asked != nil
 	answers, t := r.snapshot()
-	w.recordQueues(answers, t, entered)
+	w.recordQueues(answers, t, r.askedNodes(), entered)
 
 	w.passOnUnused(c, asked, answers, entered)
 	handedOver := w.handedOver && len(s.res.keys) > 1

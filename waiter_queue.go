@@ -107,7 +107,7 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 }
 
 // recordQueues notes what the round left behind on the nodes: where this client is queued, and where keys may be free.
-func (w *waiter) recordQueues(answers []answer, t tally, entered nodeSet) {
+func (w *waiter) recordQueues(answers []answer, t tally, asked, entered nodeSet) {
 	for i, a := range answers {
 		if entered.has(i) && a.denial != nil && a.denial.reason == held {
 			w.queuedAt.add(i)
@@ -121,7 +121,7 @@ func (w *waiter) recordQueues(answers []answer, t tally, entered nodeSet) {
 	}
 	w.cutOff = !t.answered()
 	for i, a := range answers {
-		if a.vote != denied {
+		if a.vote != denied && asked.has(i) {
 			w.unannounced.add(i) // the release of A5 leaves the key free where no other waiter is queued
 		}
 	}

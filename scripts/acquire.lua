@@ -1,7 +1,7 @@
 -- Acquire (protocol steps A2, F2): grant every lock key to one owner, or none.
 --
 -- KEYS       the lock keys. The script also reads redlock:node, the marker of a node that may grant (ready.lua), and
---            redlock:fence, a hash: fence slot -> highest ballot granted there. These two are the same for every lock.
+--            redlock:fence, a sorted set: fence slot -> highest ballot granted there. These two are the same for every lock.
 --            They are not among KEYS, because each argument costs the server as much as half a command.
 -- ARGV[1]    the marker that the client expects: the server's data set, and the digest of the client's configuration
 -- ARGV[2]    if the lock is refused, how to enter the client in the queue of the key that is in the way (W2):
@@ -32,7 +32,7 @@ if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end
 local highest = 0
 if ballot ~= '0' then
   for i = 7, #ARGV do
-    local stored = tonumber(redis.call('HGET', 'redlock:fence', ARGV[i]) or 0)
+    local stored = tonumber(redis.call('ZSCORE', 'redlock:fence', ARGV[i]) or 0)
     if stored > highest then highest = stored end
   end
 end
@@ -43,7 +43,10 @@ local held, owner
 if stale or #KEYS > 1 or not redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   for i = 1, #KEYS do
     owner = redis.pcall('GET', KEYS[i])
-    if owner and (owner ~= me or me == '') then
+    if owner == token then
+      -- The light form of this acquire wrote it, and its ballot was too low (protocol step A2).
+      if stale then redis.call('DEL', KEYS[i]) end
+    elseif owner and (owner ~= me or me == '') then
       held = KEYS[i]
       break
     end
@@ -73,6 +76,6 @@ if ARGV[2] ~= '0' then
 end
 
 if ballot ~= '0' then
-  for i = 7, #ARGV do redis.call('HSET', 'redlock:fence', ARGV[i], ballot) end
+  for i = 7, #ARGV do redis.call('ZADD', 'redlock:fence', ballot, ARGV[i]) end
 end
 return now

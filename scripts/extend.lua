@@ -70,8 +70,8 @@ while arg <= #ARGV do
     for i = 0, last - first do
       -- Never lower a slot: a later holder may have raised it for another name.
       local slot = ARGV[slots + i]
-      if tonumber(redis.call('HGET', KEYS[2], slot) or 0) < tonumber(ballot) then
-        redis.call('HSET', KEYS[2], slot, ballot)
+      if tonumber(redis.call('ZSCORE', KEYS[2], slot) or 0) < tonumber(ballot) then
+        redis.call('ZADD', KEYS[2], ballot, slot)
       end
     end
   end

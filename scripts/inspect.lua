@@ -11,5 +11,5 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local owner = redis.pcall('GET', KEYS[1])
 if type(owner) ~= 'string' then owner = '' end
-local highest = tonumber(redis.call('HGET', 'redlock:fence', ARGV[1]) or 0)
+local highest = tonumber(redis.call('ZSCORE', 'redlock:fence', ARGV[1]) or 0)
 return {'key', now, redis.call('PTTL', KEYS[1]), owner, highest}

@@ -26,8 +26,8 @@ for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
 if ARGV[3] ~= '0' then
   for i = 4, #ARGV do
     -- Never lower a slot: a later holder may have raised it for another name.
-    if tonumber(redis.call('HGET', 'redlock:fence', ARGV[i]) or 0) < tonumber(ARGV[3]) then
-      redis.call('HSET', 'redlock:fence', ARGV[i], ARGV[3])
+    if tonumber(redis.call('ZSCORE', 'redlock:fence', ARGV[i]) or 0) < tonumber(ARGV[3]) then
+      redis.call('ZADD', 'redlock:fence', ARGV[3], ARGV[i])
     end
   end
 end

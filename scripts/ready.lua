@@ -51,8 +51,18 @@ local function admit(how)
   redis.call('SET', KEYS[3], config)
   redis.call('DEL', KEYS[2])
   if ARGV[9] == '1' then
-    -- Redis keeps a small hash as a list, which it searches from end to end, unless a field is longer than 64 bytes.
-    redis.call('HSET', KEYS[4], string.rep('-', 80), '')
+    -- Redis keeps a small sorted set as a list, which it searches from end to end, unless a member is longer than 64
+    -- bytes.
+    local long = string.rep('-', 80)
+    if type(redis.pcall('ZADD', KEYS[4], 0, long)) ~= 'number' then
+      -- Up to version 2 of this protocol it was a hash. Its ballots still count.
+      local old = redis.call('HGETALL', KEYS[4])
+      redis.call('DEL', KEYS[4])
+      redis.call('ZADD', KEYS[4], 0, long)
+      for i = 1, #old, 2 do
+        if tonumber(old[i + 1]) then redis.call('ZADD', KEYS[4], old[i + 1], old[i]) end
+      end
+    end
   end
   return {'ready', now, how}
 end

@@ -73,7 +73,7 @@ func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
-	for i, right := range []string{"-hset", "-zadd"} {
+	for i, right := range []string{"-zscore", "-zadd"} {
 		conn, err := f.Nodes()[i].DialDirect(t.Context(), 5*time.Second)
 		require.NoError(t, err)
 		_, err = conn.Do("ACL", "SETUSER", "default", right)
