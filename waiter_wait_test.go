@@ -50,16 +50,15 @@ func offline(t *testing.T) *Client {
 type scene struct {
 	*waiter
 	c    *Client
-	lock *spec
 	rank []int // the index of each node
 }
 
 func newScene(t *testing.T, name string, more ...string) *scene {
 	c := offline(t)
-	s := &scene{waiter: &waiter{}, c: c, lock: c.Mutex(name, more...).spec}
-	s.rank = c.ranking(s.lock.res)
-	s.begin(c, s.lock.res)
-	s.listen(c)
+	res := c.Mutex(name, more...).spec.res
+	s := &scene{waiter: &waiter{client: c, res: res}, c: c, rank: c.ranking(res)}
+	s.begin()
+	s.listen()
 	return s
 }
 
@@ -113,12 +112,12 @@ func (s *scene) all() {
 
 // refused ends the attempt with these answers, and waits for the time of the next one.
 func (s *scene) refused(ctx context.Context, answers ...answer) (time.Duration, error) {
-	r := s.c.newRound(plan{call: call{script: s.c.protocol.acquire, keys: s.lock.res.keys}, queueAt: s.how.queueAt})
+	r := s.c.newRound(plan{call: call{script: s.c.protocol.acquire, keys: s.res.keys}, queueAt: s.how.queueAt})
 	for rank, a := range answers {
 		r.record(s.rank[rank], a)
 	}
 	begun := time.Now()
-	err := s.wait(ctx, s.c, s.lock, r)
+	err := s.wait(ctx, r)
 	return time.Since(begun), err
 }
 
@@ -232,10 +231,10 @@ func TestWhatWakesAWaiter(t *testing.T) {
 			s.away(2)
 			s.message("x", 0)
 		}, soon, 0, nil},
-		"a release within the process": {func(s *scene, _ func(error)) { s.c.waiters.released(s.lock.res) }, soon, everybody, nil},
+		"a release within the process": {func(s *scene, _ func(error)) { s.c.waiters.released(s.res) }, soon, everybody, nil},
 		"both": {func(s *scene, _ func(error)) {
 			s.message("x", 1)
-			s.c.waiters.released(s.lock.res)
+			s.c.waiters.released(s.res)
 		}, soon, 0, nil},
 		"a message for another key": {func(s *scene, _ func(error)) { s.message("y", 0) }, time.Second + margin, everybody, nil},
 		"a reservation for a client that polls": {func(s *scene, _ func(error)) { s.message("next:"+other+" x", 0) },
