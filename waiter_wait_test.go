@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ const usualTrip = 4 * time.Millisecond
 // offline makes a client of three nodes, which has subscribed to all of them. What it sends to a node stays in the
 // node's queue. Chance always takes the middle, so jitter changes nothing.
 func offline(t *testing.T) *Client {
-	cfg := Config{NodeTimeout: 100 * time.Millisecond}
+	cfg := Config{NodeTimeout: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
 		cfg.Nodes = append(cfg.Nodes, Node{Name: name, Dial: func(context.Context) (redis.Conn, error) { return nil, errConnecting }})
@@ -29,7 +30,7 @@ func offline(t *testing.T) *Client {
 	require.NoError(t, err)
 	p := *standard
 	p.random = func(n time.Duration) time.Duration { return n / 2 }
-	c := &Client{settings: &settings{cfg: cfg, protocol: &p}, need: cfg.Quorum, ending: make(chan struct{})}
+	c := &Client{settings: &settings{cfg: cfg, protocol: &p}, need: cfg.Quorum, ending: make(chan struct{}), isOpen: true}
 	for i, e := range endpoints {
 		n := newNode(c.settings, c, i, e)
 		n.up, n.server.runID, n.readiness = true, e.name, readiness{known: true, ready: true}
