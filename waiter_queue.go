@@ -2,11 +2,11 @@ package redlock
 
 // How a waiter enters the queues on the nodes, and leaves them (W2).
 
-// queueUp has the next attempt enter this client in the queue of the node that is asked first, if that node refuses it:
-// as a waiter that gets messages, or as one that polls. If all nodes are asked at once, it is the queue of the node that
-// would have been first. It does not enter the queue while the subscription to that node is still being made, because a
-// release skips a waiter that does not listen. Nor does it while fewer nodes than a quorum answer, because it could not
-// use its turn.
+// queueUp has the next attempt enter this client in the queue of the node that is asked first, or would be if they were
+// not asked all at once. The node does so if it refuses the attempt: as a waiter that gets messages, or as one that
+// polls. The attempt does not enter the queue while the subscription to that node is still being made, because a release
+// skips a waiter that does not listen. Nor does it while fewer nodes than a quorum answer, because it could not use its
+// turn.
 func (w *waiter) queueUp() {
 	c := w.client
 	w.how.reservation, w.how.queueAt, w.polls = c.waiters.me, 0, false
@@ -45,8 +45,8 @@ func (w *waiter) isDeafTo(n *node) bool {
 	return c.waiters.subscribers[n.index].isDeaf() || c.cfg.Clock.Now().Sub(w.since) >= c.cfg.NodeTimeout
 }
 
-// queueNode is one of these nodes whose queue this client can enter: the one that others would choose too, if probeAmong
-// can tell. It is nil if there is none.
+// queueNode is one of these nodes whose queue this client can enter: the one that others would choose too, if
+// probeAmong can tell. It is nil if there is none.
 func (w *waiter) queueNode(among nodeSet) *node {
 	if among == 0 || w.cutOff {
 		return nil
