@@ -42,6 +42,14 @@ func (n *next) leave(nodes nodeSet) {
 	n.unannounced &^= nodes
 }
 
+// queueAnew has it ask this node next, whose refusal queues it there. Before that it leaves the queues of the nodes
+// where a key may be free: that passes the key on, so that the waiters there move too.
+func (n *next) queueAnew(k *known, first *node) {
+	n.probe = first
+	n.leave(k.unannounced)
+	n.pause = k.protocol.random(k.roundTrip)
+}
+
 const (
 	outageMin = 20 * time.Millisecond
 	outageMax = time.Second
@@ -56,18 +64,12 @@ func (k *known) decide() next {
 	switch {
 	case k.handedOver && k.lostToOthers():
 		// This process handed over one of the keys, but another key is held, or somebody was faster. Waiters of other
-		// processes got no message of that release. Leave the queues, which passes the key on to them, and enter the
-		// queues again with the next attempt.
-		n.probe = k.first
-		n.leave(k.unannounced)
-		n.pause = k.protocol.random(k.roundTrip)
+		// processes got no message of that release.
+		n.queueAnew(k, k.first)
 	case k.queueNode != nil:
-		// None of the nodes that the owner has knows that we wait. Ask one of them next: its refusal queues us there.
-		// On other nodes, this attempt may have left a key free, or reserved for this client. Leave their queues: that
-		// passes the key on, so that the waiters there move too, and two queues of one lock become one again.
-		n.probe = k.queueNode
-		n.leave(k.unannounced)
-		n.pause = k.protocol.random(k.roundTrip)
+		// None of the nodes that the owner has knows that we wait. On the others, this attempt may have left a key free,
+		// or reserved for this client. Two queues of one lock become one again.
+		n.queueAnew(k, k.queueNode)
 	case k.obstacle.owner != "":
 		// The usual case: one owner is in the way. Sleep until a message comes, or the key could expire.
 		n.outages, n.splits = 0, 0
@@ -94,8 +96,8 @@ func (k *known) decide() next {
 	return n
 }
 
-// untilFree is how long to sleep while one owner is in the way: until the key could expire, or less where no message may
-// tell of its release.
+// untilFree is how long to sleep while one owner is in the way: until the key could expire, or less where no message
+// may tell of its release.
 func (k *known) untilFree() time.Duration {
 	free := k.obstacle.free - k.now.Sub(k.t0)
 	switch {
