@@ -15,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A dialler refuses connections, and notes the times since the first one.
+// A dialler refuses connections, and notes the times since the first one. If replies are set, it makes one connection
+// instead, the sixth, on which the server says this and nothing else. It breaks after two seconds.
 type dialler struct {
 	refusal error
+	replies string
 
 	mu    sync.Mutex
 	begun time.Time
@@ -31,7 +33,19 @@ func (d *dialler) dial(context.Context) (redis.Conn, error) {
 		d.begun = time.Now()
 	}
 	d.times = append(d.times, time.Since(d.begun))
-	return nil, d.refusal
+	if d.replies == "" || len(d.times) != 6 {
+		return nil, d.refusal
+	}
+	client, server := net.Pipe()
+	go func() { // ends when either end is closed
+		_, _ = io.Copy(io.Discard, server)
+	}()
+	go func() {
+		_, _ = io.WriteString(server, d.replies)
+		time.Sleep(2 * time.Second)
+		server.Close()
+	}()
+	return redis.NewConn(client, 0, 0), nil
 }
 
 // pauses are the times between the calls so far.
@@ -208,6 +222,40 @@ func TestANodeThatIsAwayIsDialledOnceMoreWhenItIsClosed(t *testing.T) {
 		<-n.ended
 		require.Equal(t, begun, time.Now())
 		require.Len(t, d.pauses(), 3)
+	})
+}
+
+// Once a connection has worked, the pause after its end is short again.
+func TestAConnectionThatWorkedIsSoonReplaced(t *testing.T) {
+	longer := append(growing(backoffMax, 5), 2*time.Second+backoffMin, 2*backoffMin, 4*backoffMin)
+	t.Run("a node's", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := offline(t), dialler{refusal: errConnecting}
+			d.replies = "+OK\r\n:1\r\n:0\r\n$10\r\nrun_id:abc\r\n*2\r\n$1\r\n5\r\n$1\r\n5\r\n" +
+				strings.Repeat("+OK\r\n", len(c.protocol.scripts()))
+			n := c.nodes[0]
+			n.endpoint.dial = d.dial
+			ctx, cancel := context.WithCancel(t.Context())
+			go n.run(ctx)
+			time.Sleep(time.Minute)
+			cancel()
+			<-n.ended
+			require.Equal(t, longer, d.pauses()[:len(longer)])
+		})
+	})
+	t.Run("a subscriber's", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := offline(t), dialler{refusal: errConnecting}
+			d.replies = ":0\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"
+			s := c.waiters.subscribers[0]
+			s.node.endpoint.dial = d.dial
+			s.running = false
+			c.waiters.listen(newResource("", "x", nil))
+			time.Sleep(time.Minute)
+			close(c.ending)
+			c.waiters.wait()
+			require.Equal(t, longer, d.pauses()[:len(longer)])
+		})
 	})
 }
 

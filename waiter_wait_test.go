@@ -30,7 +30,7 @@ func offline(t *testing.T) *Client {
 	require.NoError(t, err)
 	p := *standard
 	p.random = func(n time.Duration) time.Duration { return n / 2 }
-	c := &Client{settings: &settings{cfg: cfg, protocol: &p}, need: cfg.Quorum, ending: make(chan struct{}), isOpen: true}
+	c := &Client{settings: &settings{cfg: cfg, protocol: &p}, need: cfg.Quorum, ending: make(chan struct{}), isOpen: true, claims: map[string]*node{}}
 	for i, e := range endpoints {
 		n := newNode(c.settings, c, i, e)
 		n.up, n.server.runID, n.readiness = true, e.name, readiness{known: true, ready: true}
@@ -359,6 +359,22 @@ func TestAWaiterPassesOnAReleaseThatItCannotUse(t *testing.T) {
 	})
 }
 
+// W1: A waiter of one name that cannot use a release of its own process waits for whoever was faster.
+func TestAWaiterThatComesTooLateForAReleaseWaitsForWhoeverWasFaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, "x")
+		s.one()
+		s.c.waiters.released(s.res)
+		_, err := s.refused(t.Context(), by(other, time.Minute))
+		require.NoError(t, err)
+		require.Equal(t, everybody, s.first())
+		slept, err := s.refused(t.Context(), by(other, 300*time.Millisecond), by(other, 300*time.Millisecond), by(other, 300*time.Millisecond))
+		require.NoError(t, err)
+		require.Equal(t, 300*time.Millisecond+margin, slept)
+		require.Equal(t, [3]string{}, s.sent())
+	})
+}
+
 // W2: A waiter passes on a reservation that its attempt did not use.
 func TestAWaiterPassesOnAReservationThatItDidNotUse(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -379,9 +395,11 @@ func TestAWaiterPassesOnAReservationThatItDidNotUse(t *testing.T) {
 				_, err := s.refused(t.Context(), by(other, time.Minute))
 				require.NoError(t, err)
 				require.Equal(t, 0, s.first())
-				_, err = s.refused(t.Context(), by(other, 0))
-				require.NoError(t, err)
-				require.Equal(t, c.sends, s.sent())
+				for _, sends := range [][3]string{c.sends, {}} { // it does so once
+					_, err = s.refused(t.Context(), by(other, 0))
+					require.NoError(t, err)
+					require.Equal(t, sends, s.sent())
+				}
 			})
 		})
 	}
