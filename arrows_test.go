@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,17 +26,22 @@ func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
 	return set, files
 }
 
-// quorum.go only decides, from votes and times. It does no I/O, starts no goroutine and reads no clock.
-func TestTheDecisionImportsNoIO(t *testing.T) {
+// quorum.go and waiter_next.go only decide, from what they are given. They do no I/O, start no goroutine and read no
+// clock.
+func TestTheDecisionsImportNoIO(t *testing.T) {
 	_, files := sources(t)
-	for _, spec := range files["quorum.go"].Imports {
-		require.Equal(t, `"time"`, spec.Path.Value, "quorum.go decides and does nothing else")
+	for name, imports := range map[string][]string{"quorum.go": {`"time"`}, "waiter_next.go": {`"strings"`, `"time"`}} {
+		for _, spec := range files[name].Imports {
+			require.Contains(t, imports, spec.Path.Value, "%s decides and does nothing else", name)
+		}
+		ast.Inspect(files[name], func(n ast.Node) bool {
+			_, spawns := n.(*ast.GoStmt)
+			require.False(t, spawns, name)
+			used, ok := n.(*ast.SelectorExpr)
+			require.False(t, ok && slices.Contains([]string{"Now", "Since", "Clock", "Load", "Lock"}, used.Sel.Name), name)
+			return true
+		})
 	}
-	ast.Inspect(files["quorum.go"], func(n ast.Node) bool {
-		_, spawns := n.(*ast.GoStmt)
-		require.False(t, spawns)
-		return true
-	})
 }
 
 // F1: The library reads no wall clock. time.Now is allowed where only its monotonic part counts.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,7 +158,28 @@ func isPlain(name string) bool {
 	return name != "" && len(name) <= 32 && strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// connect opens a connection. The caller logs in, unless the connection is made by the node's own Dial.
+// open dials, and has the handshake log in and prepare the connection. It takes no longer than timeout, which is also
+// how long each later write may take.
+func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake func(redis.Conn) error) (redis.Conn, *link, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, link, err := e.connect(ctx, timeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err = handshake(conn)
+	if !stop() { // the connection is closed already, whatever the server answered
+		err = fmt.Errorf("it did not answer within %v", timeout)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, link, nil
+}
+
+// connect opens the network connection.
 func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, *link, error) {
 	if e.dial != nil {
 		conn, err := e.dialOwn(ctx)
@@ -209,28 +231,39 @@ func (e *endpoint) dialOwn(ctx context.Context) (redis.Conn, error) {
 	}
 }
 
-// login sends AUTH and SELECT, as far as the node's URL needs them, and returns how many replies will come.
-func (e *endpoint) login(conn redis.Conn) (replies int, err error) {
-	if e.dial != nil {
-		return 0, nil
+// start logs in and sends these commands, all in one batch. The caller receives the replies to the commands.
+func (e *endpoint) start(conn redis.Conn, commands ...[]any) error {
+	logins := e.logins()
+	for _, c := range slices.Concat(logins, commands) {
+		if err := conn.Send(c[0].(string), c[1:]...); err != nil {
+			return err
+		}
 	}
-	if e.password != "" {
-		args := []any{e.password}
-		if e.username != "" {
-			args = []any{e.username, e.password}
+	if err := conn.Flush(); err != nil {
+		return err
+	}
+	for range logins {
+		if _, err := conn.Receive(); err != nil {
+			return fmt.Errorf("it refused the login: %w", err)
 		}
-		if err := conn.Send("AUTH", args...); err != nil {
-			return 0, err
-		}
-		replies++
+	}
+	return nil
+}
+
+// logins is AUTH and SELECT, as far as the node's URL needs them. A node's own Dial logs in by itself.
+func (e *endpoint) logins() (commands [][]any) {
+	switch {
+	case e.dial != nil:
+		return nil
+	case e.username != "" && e.password != "":
+		commands = append(commands, []any{"AUTH", e.username, e.password})
+	case e.password != "":
+		commands = append(commands, []any{"AUTH", e.password})
 	}
 	if e.database != 0 {
-		if err := conn.Send("SELECT", e.database); err != nil {
-			return 0, err
-		}
-		replies++
+		commands = append(commands, []any{"SELECT", e.database})
 	}
-	return replies, nil
+	return commands
 }
 
 // A link is the network connection below redigo. It saves system time: redigo would set the write deadline for each

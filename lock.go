@@ -94,13 +94,13 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 	defer c.localQueues.leave(s.res.queueKey)
 
-	var w waiter
-	defer w.end(c)
-	w.begin(c, s.res)
+	w := waiter{client: c, res: s.res}
+	defer w.end()
+	w.begin()
 	var last *round // the last one that asked all nodes and was not cut short
 	denied := false // by some node, in this call
 	for {
-		w.how.include = w.reserved
+		w.how.include = w.turn.reserved
 		lease, r, err := c.attempt(ctx, s, w.how)
 		w.attempts++
 		if lease != nil {
@@ -121,7 +121,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 			if err := c.refusedByConfig(s, r); err != nil {
 				return nil, err
 			}
-			err = w.wait(ctx, c, s, r)
+			err = w.wait(ctx, r)
 		}
 		if err != nil {
 			return nil, s.failure(err, last, r, false, denied)

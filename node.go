@@ -76,8 +76,6 @@ const (
 	longAgo    = Instant(math.MinInt64 / 2)
 
 	healthInterval = 5 * time.Second // how often INFO and TIME are asked for
-	backoffMin     = 10 * time.Millisecond
-	backoffMax     = time.Second
 )
 
 var (
@@ -150,7 +148,7 @@ func (n *node) wakeUp() {
 // run keeps the node connected until ctx ends, or after close until nothing is left to do.
 func (n *node) run(ctx context.Context) {
 	defer close(n.ended)
-	backoff := backoffMin
+	again := reconnect{settings: n.settings}
 	var stale staleConns
 	for {
 		n.mu.Lock()
@@ -158,7 +156,7 @@ func (n *node) run(ctx context.Context) {
 		n.mu.Unlock()
 		s, err := n.open(ctx, &stale)
 		if err == nil {
-			backoff = backoffMin
+			again.worked()
 			err = n.serve(ctx, s)
 			stale.add(s)
 		}
@@ -166,14 +164,7 @@ func (n *node) run(ctx context.Context) {
 		if ctx.Err() != nil || n.isClosing() {
 			return
 		}
-		timer := time.NewTimer(n.jitter(backoff))
-		select {
-		case <-ctx.Done():
-		case <-n.quit:
-		case <-timer.C:
-		}
-		timer.Stop()
-		backoff = min(2*backoff, backoffMax)
+		again.pause(ctx, n.quit, backoffMax)
 	}
 }
 

@@ -23,19 +23,12 @@ type session struct {
 // open dials the node and prepares the connection: it reads the server info and the time, loads the scripts, and ends
 // the stale connections. It takes no longer than the client's stall timeout.
 func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, n.stallTimeout())
-	defer cancel()
-	conn, link, err := n.endpoint.connect(ctx, n.stallTimeout())
+	var s *session
+	_, link, err := n.endpoint.open(ctx, n.stallTimeout(), func(conn redis.Conn) (err error) {
+		s, err = n.handshake(conn, stale)
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	s, err := n.handshake(conn, stale)
-	if !stop() { // the connection is closed already, whatever the server answered
-		err = fmt.Errorf("it did not answer within %v", n.stallTimeout())
-	}
-	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	s.link = link
@@ -45,10 +38,6 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 // handshake sends all its commands in one batch.
 func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
-	logins, err := n.endpoint.login(conn)
-	if err != nil {
-		return nil, err
-	}
 	// No connection has the number 0. CLIENT KILL ID 0 only shows whether the user may kill.
 	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
 	if n.cfg.Durable {
@@ -57,18 +46,8 @@ func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	for _, script := range n.protocol.scripts() {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
 	}
-	for _, c := range commands {
-		if err := conn.Send(c[0].(string), c[1:]...); err != nil {
-			return nil, err
-		}
-	}
-	if err := conn.Flush(); err != nil {
+	if err := n.endpoint.start(conn, commands...); err != nil {
 		return nil, err
-	}
-	for range logins {
-		if _, err := conn.Receive(); err != nil {
-			return nil, fmt.Errorf("it refused the login: %w", err)
-		}
 	}
 	var noKill error
 	for i, c := range commands {

@@ -18,7 +18,7 @@ type subscriber struct {
 	node       *node
 	goroutines sync.WaitGroup
 
-	mu      sync.Mutex // guards the rest; nothing is called under it
+	mu      sync.Mutex // guards the rest; only waiters.wanted is called under it
 	running bool
 	stood   bool  // the subscription was confirmed, on the present or the last connection
 	why     error // why subscribing fails though the node is up; nil: not known, or one was confirmed since
@@ -65,7 +65,7 @@ func (s *subscriber) run() {
 		case <-ctx.Done():
 		}
 	}()
-	backoff := backoffMin
+	again := reconnect{settings: s.client.settings}
 	for ctx.Err() == nil {
 		err := s.once(ctx)
 		s.client.waiters.confirm(s.node.index, false)
@@ -73,21 +73,15 @@ func (s *subscriber) run() {
 			return
 		}
 		if s.isSubscribed() {
-			backoff = backoffMin
+			again.worked()
 		} else if err != nil && ctx.Err() == nil {
 			s.missed(err)
 		}
-		timer := time.NewTimer(s.client.jitter(backoff))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
 		longest := backoffMax
 		if isRefusal(err) {
 			longest = refusedMax
 		}
-		backoff = min(2*backoff, longest)
+		again.pause(ctx, nil, longest)
 	}
 }
 
@@ -197,38 +191,21 @@ func (s *subscriber) isDeaf() bool {
 }
 
 func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.client.stallTimeout())
-	defer cancel()
-	conn, _, err := s.node.endpoint.connect(ctx, s.client.stallTimeout())
-	if err != nil {
-		return nil, err
+	conn, _, err := s.node.endpoint.open(ctx, s.client.stallTimeout(), s.handshake)
+	return conn, err
+}
+
+// handshake logs in. It also sends this client an empty message, to learn whether it may publish.
+func (s *subscriber) handshake(conn redis.Conn) error {
+	if err := s.node.endpoint.start(conn, []any{"PUBLISH", channelPrefix + s.client.waiters.me, ""}); err != nil {
+		return err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	replies, err := s.node.endpoint.login(conn)
-	if err == nil {
-		err = conn.Send("PUBLISH", channelPrefix+s.client.waiters.me, "") // to ourselves: to learn whether we may
+	_, err := conn.Receive()
+	if err == nil || isRefusal(err) {
+		s.mayPublish(err)
+		return nil
 	}
-	if err == nil {
-		err = conn.Flush()
-	}
-	for range replies {
-		if err == nil {
-			_, err = conn.Receive()
-		}
-	}
-	if err == nil {
-		_, err = conn.Receive()
-		if err == nil || isRefusal(err) {
-			s.mayPublish(err)
-			err = nil
-		}
-	}
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
+	return err
 }
 
 // listen keeps the connection subscribed until it breaks, nobody wants its messages, or ctx ends. It returns why it

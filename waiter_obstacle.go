@@ -7,12 +7,40 @@ import (
 	"time"
 )
 
+// A refusedRound is a lost round as the waiter saw it. It does not change with later answers.
+type refusedRound struct {
+	t0      Instant
+	asked   *node   // was asked first; nil: all were asked at once
+	sentTo  nodeSet // the nodes that were asked at all
+	entered nodeSet // the nodes that were asked to queue this client
+	answers []answer
+	votes   tally
+}
+
+func (w *waiter) look(r *round) refusedRound {
+	answers, votes := r.snapshot()
+	return refusedRound{t0: r.t0, asked: w.how.probe, sentTo: r.askedNodes(), entered: r.queueAt, answers: answers, votes: votes}
+}
+
+// askedOne reports whether only one node was asked: it did not grant.
+func (r *refusedRound) askedOne() bool {
+	return r.asked != nil && r.answers[r.asked.index].vote != granted
+}
+
+// lostToOthers reports whether the round was lost to others, and not to an outage (A3).
+func (r *refusedRound) lostToOthers() bool {
+	return r.votes.answered() || r.asked != nil && r.votes.denied > 0
+}
+
 // An obstacle is what a refused round says about the next: who is in the way, and for how long.
 type obstacle struct {
 	owner string        // what the key holds, if one owner alone is in the way; "": nobody, or several together
 	at    nodeSet       // the nodes that the owner has
 	free  time.Duration // the earliest time after the round began at which keys may have expired on enough nodes
 }
+
+// never is a time that does not come.
+const never time.Duration = math.MaxInt64
 
 // obstacleOf reads the answers. An owner is in the way if no quorum is left without the nodes that it has, or if it has
 // the one node that was asked. A node that granted counts as free now. A silent node does not count as free at all.
@@ -26,7 +54,7 @@ func obstacleOf(answers []answer, need int, probed bool) obstacle {
 			at.add(i)
 			owners[a.denial.owner] = at
 			if a.denial.left < 0 {
-				left = append(left, math.MaxInt64)
+				left = append(left, never)
 			} else {
 				left = append(left, a.denial.left)
 			}
@@ -45,11 +73,20 @@ func obstacleOf(answers []answer, need int, probed bool) obstacle {
 	case probed && len(left) == 1:
 		o.free = left[0]
 	case len(left) < need:
-		o.free = math.MaxInt64
+		o.free = never
 	default:
 		o.free = left[need-1]
 	}
 	return o
+}
+
+// unqueued is the nodes that the owner has, if its release there may send a message, and none of them was asked to
+// queue this client (entered). Otherwise it is empty.
+func (o *obstacle) unqueued(entered nodeSet) nodeSet {
+	if !isOurs(o.owner) || o.at&entered != 0 {
+		return 0
+	}
+	return o.at
 }
 
 const (
@@ -84,4 +121,21 @@ func (c *Client) deafPoll() time.Duration {
 func isOurs(owner string) bool {
 	owner = strings.TrimPrefix(owner, reservationPrefix)
 	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
+}
+
+// onlyStale reports whether nothing but the ballot was in the way: a quorum answered, no key was held, and some node
+// refused the ballot as too low.
+func (r *round) onlyStale() bool {
+	answers, t := r.snapshot()
+	stales := 0
+	for _, a := range answers {
+		if a.denial == nil {
+			continue
+		}
+		if a.denial.reason == held {
+			return false
+		}
+		stales++
+	}
+	return stales > 0 && t.answered()
 }

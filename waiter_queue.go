@@ -2,23 +2,27 @@ package redlock
 
 // How a waiter enters the queues on the nodes, and leaves them (W2).
 
-// queueUp has the next attempt enter this client in the queue of n, if n refuses it: as a waiter that gets messages, or
-// as one that polls. It does not enter the queue while the subscription to n is still being made, because a release
-// skips a waiter that does not listen. Nor does it while fewer nodes than a quorum answer, because it could not use
-// its turn.
-func (w *waiter) queueUp(c *Client, n *node) {
+// queueUp has the next attempt enter this client in the queue of the node that is asked first, or would be if they were
+// not asked all at once. The node does so if it refuses the attempt: as a waiter that gets messages, or as one that
+// polls. The attempt does not enter the queue while the subscription to that node is still being made, because a release
+// skips a waiter that does not listen. Nor does it while fewer nodes than a quorum answer, because it could not use its
+// turn.
+func (w *waiter) queueUp() {
+	c := w.client
 	w.how.reservation, w.how.queueAt, w.polls = c.waiters.me, 0, false
+	n := w.how.probe
+	if n == nil {
+		n = c.probeFor(w.res)
+	}
 	if n == nil || w.cutOff {
 		return
 	}
 	at := nodeSet(1) << n.index
-	if c.waiters.subscribedTo(at) == 0 {
-		if !w.isDeafTo(c, n) {
-			return
-		}
-		w.polls = true
+	hears := c.waiters.subscribedTo(at) != 0
+	if !hears && !w.isDeafTo(n) {
+		return
 	}
-	w.how.queueAt = at
+	w.how.queueAt, w.polls = at, !hears
 	switch {
 	case w.polls:
 		w.how.queueEntry = -max(w.arrival, 1)
@@ -29,55 +33,58 @@ func (w *waiter) queueUp(c *Client, n *node) {
 	}
 }
 
+// canQueueAt reports whether this client can enter that node's queue: it has subscribed there, or expects no messages.
+func (w *waiter) canQueueAt(n *node) bool {
+	return w.client.waiters.subscribedTo(1<<n.index) != 0 || w.isDeafTo(n)
+}
+
 // isDeafTo reports whether to expect no messages from that node: it refused the subscription, or has had a NodeTimeout
 // to confirm it.
-func (w *waiter) isDeafTo(c *Client, n *node) bool {
+func (w *waiter) isDeafTo(n *node) bool {
+	c := w.client
 	return c.waiters.subscribers[n.index].isDeaf() || c.cfg.Clock.Now().Sub(w.since) >= c.cfg.NodeTimeout
 }
 
-// queueNode is one of these nodes whose queue this client can enter: it has subscribed there, or is known to get no
-// messages. It is the node that others would choose too, if probeAmong can tell. It is nil if there is none.
-func (w *waiter) queueNode(c *Client, at nodeSet) *node {
-	if w.cutOff {
+// queueNode is one of these nodes whose queue this client can enter: the one that others would choose too, if
+// probeAmong can tell. It is nil if there is none.
+func (w *waiter) queueNode(among nodeSet) *node {
+	if among == 0 || w.cutOff {
 		return nil
 	}
-	hears := c.waiters.subscribedTo(at)
-	for _, n := range c.nodes {
-		if !hears.has(n.index) && !w.isDeafTo(c, n) {
-			at &^= 1 << n.index
+	for _, n := range w.client.nodes {
+		if among.has(n.index) && !w.canQueueAt(n) {
+			among &^= 1 << n.index
 		}
 	}
-	if n := c.probeAmong(w.res, at); n != nil {
+	if n := w.client.probeAmong(w.res, among); n != nil {
 		return n
 	}
-	if i, ok := at.first(); ok {
-		return c.nodes[i]
+	if i, ok := among.first(); ok {
+		return w.client.nodes[i]
 	}
 	return nil
 }
 
 // end leaves the queues when Acquire returns. A key that is reserved for this waiter, or that is free because others
 // relied on this waiter, goes to the next waiter.
-func (w *waiter) end(c *Client) {
-	if w.inbox == nil && w.queuedAt|w.unannounced|w.reserved|w.how.queueAt == 0 { // it never waited: the usual case
+func (w *waiter) end() {
+	if w.inbox == nil && w.queuedAt|w.unannounced|w.turn.reserved|w.how.queueAt == 0 { // it never waited: the usual case
 		return
 	}
 	var unused hints
 	if w.inbox != nil {
-		unused = c.waiters.remove(w.inbox)
+		unused = w.client.waiters.remove(w.inbox)
 	}
 	nodes := w.queuedAt | unused.reserved
 	switch {
 	case w.won != nil:
 		nodes = w.leftovers(nodes, unused.reserved)
 	case unused.localRelease: // no other waiter got a message of that release, on any node
-		nodes = c.allNodes()
+		nodes = w.client.allNodes()
 	default:
-		nodes |= w.how.queueAt | w.unannounced | w.reserved
+		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved
 	}
-	if w.res != nil {
-		c.waiters.leave(w.res.keys, nodes, nil)
-	}
+	w.client.waiters.leave(w.res.keys, nodes, nil)
 }
 
 // leftovers returns the nodes whose queues the winner of a lock still has to leave. A node that granted took the client
@@ -97,7 +104,7 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 			denying.add(i)
 		}
 	}
-	taken := w.reserved
+	taken := w.turn.reserved
 	if len(w.res.keys) == 1 {
 		taken &= denying // where no answer has come yet, the attempt takes the reserved key when it arrives
 	}
@@ -107,22 +114,37 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 }
 
 // recordQueues notes what the round left behind on the nodes: where this client is queued, and where keys may be free.
-func (w *waiter) recordQueues(answers []answer, t tally, asked, entered nodeSet) {
-	for i, a := range answers {
-		if entered.has(i) && a.denial != nil && a.denial.reason == held {
+func (w *waiter) recordQueues(r *refusedRound) {
+	for i, a := range r.answers {
+		if r.entered.has(i) && a.denial != nil && a.denial.reason == held {
 			w.queuedAt.add(i)
 			if w.arrival == 0 {
 				w.arrival = a.micros
 			}
 		}
 	}
-	if n := w.how.probe; n != nil && answers[n.index].vote != granted {
-		return // the others were not asked
+	if r.askedOne() {
+		return
 	}
-	w.cutOff = !t.answered()
-	for i, a := range answers {
-		if a.vote != denied && asked.has(i) {
+	w.cutOff = !r.votes.answered()
+	for i, a := range r.answers {
+		if a.vote != denied && r.sentTo.has(i) {
 			w.unannounced.add(i) // the release of A5 leaves the key free where no other waiter is queued
 		}
+	}
+}
+
+// passOnUnused passes on the reservations that the round did not use.
+func (w *waiter) passOnUnused(r *refusedRound) {
+	waiters, keys, reserved := &w.client.waiters, w.res.keys, w.turn.reserved
+	switch {
+	case r.askedOne():
+		// The other nodes were not asked, so their reservations are unused.
+		waiters.leave(keys, reserved&^r.entered, w.inbox)
+		if len(keys) > 1 { // the node asked may have reserved one key for us, and refused us another
+			waiters.passOn(keys, reserved&r.entered, w.inbox)
+		}
+	case len(keys) > 1: // another of the keys is held, so the next waiter may have the reserved one
+		waiters.passOn(keys, reserved, w.inbox)
 	}
 }

@@ -1,0 +1,118 @@
+package redlock
+
+import (
+	"strings"
+	"time"
+)
+
+// What a waiter does after a refused round (W2, W3). This file only decides. It does no I/O and reads no clock; its
+// source of chance is in the settings.
+
+// known is what a waiter knows after a refused round: all that its next step depends on.
+type known struct {
+	*settings
+	refusedRound
+	memory
+	obstacle   obstacle // who was in the way
+	handedOver bool     // the round followed a release, by this process, of one of several keys
+	balked     bool     // the node that was asked first has answered an acquire with an error
+
+	now       Instant
+	first     *node         // to be asked first (W3); nil: there is no such node
+	queueNode *node         // of the nodes that the owner has: the one that can queue us, if it is time to; or nil
+	roundTrip time.Duration // how long a round usually takes
+	lostPoll  time.Duration // how often to ask again, as in Client
+	deafPoll  time.Duration // how often to ask again, as in Client
+}
+
+// next is what a waiter does next.
+type next struct {
+	memory
+	probe    *node         // to be asked first; nil: all at once
+	leaves   nodeSet       // nodes whose queues it leaves now, which passes on what they reserved
+	pause    time.Duration // it sleeps no longer than this; 0: not at all
+	silence  time.Duration // after a pause as long as this, it asks all nodes at once
+	queued   nodeSet       // it asks again soon if the subscription to one of these nodes changes
+	unqueued nodeSet       // it asks again at once if one of these nodes can queue it
+}
+
+func (n *next) leave(nodes nodeSet) {
+	n.leaves = nodes
+	n.queuedAt &^= nodes
+	n.unannounced &^= nodes
+}
+
+// queueAnew has it ask this node next, whose refusal queues it there. Before that it leaves the queues of the nodes
+// where a key may be free: that passes the key on, so that the waiters there move too.
+func (n *next) queueAnew(k *known, first *node) {
+	n.probe = first
+	n.leave(k.unannounced)
+	n.pause = k.protocol.random(k.roundTrip)
+}
+
+const (
+	outageMin = 20 * time.Millisecond
+	outageMax = time.Second
+)
+
+// decide makes of what is known what to do next.
+func (k *known) decide() next {
+	n := next{memory: k.memory, probe: k.first, silence: k.lostPoll / 2}
+	if k.cutOff {
+		n.probe = nil // the node asked first may be what is wrong
+	}
+	switch {
+	case k.handedOver && k.lostToOthers():
+		// This process handed over one of the keys, but another key is held, or somebody was faster. Waiters of other
+		// processes got no message of that release.
+		n.queueAnew(k, k.first)
+	case k.queueNode != nil:
+		// None of the nodes that the owner has knows that we wait. On the others, this attempt may have left a key free,
+		// or reserved for this client. Two queues of one lock become one again.
+		n.queueAnew(k, k.queueNode)
+	case k.obstacle.owner != "":
+		// The usual case: one owner is in the way. Sleep until a message comes, or the key could expire.
+		n.outages, n.splits = 0, 0
+		n.queued, n.unqueued = k.entered, k.obstacle.unqueued(k.entered)
+		n.pause = k.untilFree()
+	case k.lostToOthers():
+		// A split vote (W3). A random pause of a few round trips, longer each time, separates the contenders.
+		n.outages, n.splits = 0, k.splits+1
+		n.pause = k.protocol.random(k.roundTrip * time.Duration(2<<min(n.splits, 5)))
+	case k.balked && n.probe != nil && n.probe != k.asked:
+		return n // the node asked refused with an error, and another one is first now: ask that at once
+	default:
+		// An outage: ask all nodes next, because the node asked first may be what is wrong. This waiter could not use
+		// its turn. Let others have theirs, and queue again, as if just arrived, when a quorum answers.
+		n.probe, n.arrival = nil, 0
+		n.leave(k.queuedAt | k.unannounced)
+		n.outages, n.splits = k.outages+1, 0
+		n.pause = k.jitter(min(outageMin<<min(n.outages, 6), outageMax))
+	}
+	if k.now < k.pollUntil {
+		n.pause = min(n.pause, k.jitter(k.deafPoll))
+	}
+	n.pause = max(n.pause, 0) + time.Millisecond/4
+	return n
+}
+
+// untilFree is how long to sleep while one owner is in the way: until the key could expire, or less where no message
+// may tell of its release.
+func (k *known) untilFree() time.Duration {
+	free := k.obstacle.free - k.now.Sub(k.t0)
+	switch {
+	case !isOurs(k.obstacle.owner):
+		return min(free, k.jitter(foreignPoll)) // another library, or a client that may not publish: no message comes
+	case k.obstacle.unqueued(k.entered) != 0:
+		return min(free, k.jitter(k.cfg.NodeTimeout)) // no node that the owner has queued us, so none sends a message
+	case k.polls:
+		return min(free, k.jitter(k.deafPoll)) // we get no messages
+	case strings.HasPrefix(k.obstacle.owner, reservationPrefix):
+		// Reserved for another client, which should be the next owner. If that client has died, no message follows. So
+		// look again a little after the reservation's end. (free may be never: nothing may be added to it.)
+		late := k.jitter(reservationTime)
+		return min(free, k.jitter(k.lostPoll)-late) + late
+	default:
+		return min(free, k.jitter(k.lostPoll)) // a message will come, unless it is lost
+	}
+}
