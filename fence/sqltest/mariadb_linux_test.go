@@ -1,0 +1,84 @@
+package sqltest
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/fence"
+	"github.com/quorumlock/redlock/internal/required"
+)
+
+// A mariaDB is a running server.
+type mariaDB struct {
+	home   *home
+	socket string
+}
+
+// startMariaDB starts a server. It listens on a unix socket and on no port. It has no users, and needs none.
+func startMariaDB(t *testing.T) *mariaDB {
+	server, err := find("mariadbd", "/usr/sbin/mariadbd", "/usr/libexec/mariadbd")
+	if err != nil {
+		required.Missing(t, "mariadb", fmt.Errorf("no MariaDB: %w; install it (Debian: apt-get install mariadb-server-core)", err))
+	}
+	h := newHome(t)
+	data := filepath.Join(h.dir, "data")
+	require.NoError(t, os.Mkdir(data, 0o700))
+	if h.user != nil {
+		require.NoError(t, os.Chown(data, int(h.user.Uid), int(h.user.Gid)))
+	}
+	m := &mariaDB{h, filepath.Join(h.dir, "socket")}
+	dead := h.serve(t, server, "--no-defaults", "--datadir="+data, "--tmpdir="+h.dir, "--socket="+m.socket,
+		"--pid-file="+filepath.Join(h.dir, "pid"), "--skip-networking", "--skip-grant-tables",
+		"--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0",
+		"--innodb-use-native-aio=0")
+	db := m.open(t, "")
+	h.awaitReady(t, db, dead)
+	_, err = db.ExecContext(t.Context(), "CREATE DATABASE test")
+	require.NoError(t, err)
+	return m
+}
+
+// open connects to a database; "" is none.
+func (m *mariaDB) open(t *testing.T, name string, options ...func(*mysql.Config)) *sql.DB {
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "unix", m.socket, name
+	config.Logger = &mysql.NopLogger{} // it tells of each attempt while the server starts
+	for _, option := range options {
+		option(config)
+	}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func TestMariaDB(t *testing.T) {
+	server := startMariaDB(t)
+	d := database{
+		db:      server.open(t, "test"),
+		table:   fence.Table{Dialect: fence.MySQL, Name: "test.redlock_fence"},
+		waiting: "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+		again: func(err error) bool {
+			var refused *mysql.MySQLError // ER_LOCK_DEADLOCK, ER_CHECKREAD
+			return errors.As(err, &refused) && (refused.Number == 1213 || refused.Number == 1020)
+		},
+		conflicts: func(sql.IsolationLevel) expectation { return never },
+	}
+	t.Run("rows that change are counted", d.test)
+
+	d.db = server.open(t, "test", func(c *mysql.Config) { c.ClientFoundRows = true })
+	t.Run("rows that are found are counted", d.test)
+
+	// From MariaDB 11.6.2 on, this is the default.
+	d.db = server.open(t, "test", func(c *mysql.Config) { c.Params = map[string]string{"innodb_snapshot_isolation": "ON"} })
+	d.conflicts = func(sql.IsolationLevel) expectation { return sometimes }
+	t.Run("a snapshot is not written over", d.test)
+}
