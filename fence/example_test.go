@@ -94,7 +94,7 @@ func ExampleGate_Do() {
 	// Output:
 	// <nil>
 	// <nil>
-	// fence: stale: "robot/7" has seen the fencing token 34, and 33 is smaller: a newer holder has the lock
+	// fence: stale: "robot/7" has seen the fencing token 34, and 33 is smaller: another holder came later
 }
 
 // Read, and write what follows from it: the token comes first.

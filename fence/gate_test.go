@@ -37,7 +37,7 @@ func TestASmallerTokenIsRefusedAndItsWorkDoesNotRun(t *testing.T) {
 	err := g.Do(ctx, "file", 33, func() error { t.Error("stale work runs"); return nil })
 	requireStale(t, err, "file", 33, 34)
 	requireStale(t, g.Check(ctx, "file", 33), "file", 33, 34)
-	require.Equal(t, `fence: stale: "file" has seen the fencing token 34, and 33 is smaller: a newer holder has the lock`,
+	require.Equal(t, `fence: stale: "file" has seen the fencing token 34, and 33 is smaller: another holder came later`,
 		err.Error())
 	require.NoError(t, g.Do(ctx, "another file", 1, nothing), "another resource has tokens of its own")
 }

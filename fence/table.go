@@ -9,6 +9,9 @@ import (
 
 // A Table is a table of a database that has the largest fencing token of each resource. [Table.Check] compares and
 // stores a token in the transaction that changes the resource. A Table is a value that holds nothing: copy it freely.
+//
+// The database has one server that takes writes. Where several do (Galera, Group Replication with several primaries),
+// send all transactions to the same one: the others do not see its locks.
 type Table struct {
 	Dialect Dialect
 	// Name is the name of the table: letters, digits and _, not quoted, with a schema and a dot before it if you like.
@@ -39,25 +42,26 @@ func (t Table) DDL() (string, error) {
 	return s.create, err
 }
 
-// Check stores the token for the resource, unless a larger one is stored. Then the error is a [*StaleError]. In both
-// cases no other transaction passes Check for the resource until this one ends: it waits, or the database ends it. So
-// the changes of an older holder are either complete before Check returns, or refused.
+// Check stores the token for the resource, unless a larger one is stored. Then the error is a [*StaleError]. After it
+// has returned nil, no other transaction passes Check for the resource until this one ends: it waits, or the database
+// ends it. So what an older holder does is either complete before Check returns, or refused.
 //
-// Call it first in the transaction, before anything is read. After an error roll the transaction back. Then no token
-// is stored. That includes errors of the database, which are returned as they are (wrapped): a deadlock, a transaction
-// that cannot be serialized, a database that is busy. As with any transaction, run it again from its beginning. A token
-// that is stale is then refused with [ErrStale]. A token that is 0, or not below 2^53, a name of more than 1024 bytes,
-// and a wrong Table are [ErrInvalid].
+// Call it first in the transaction, before anything is read. After an error, roll the transaction back. A transaction
+// that is rolled back stores no token.
+//
+// Errors of the database come as they are, wrapped: a deadlock, a transaction that cannot be serialized, a database
+// that is busy. As with any transaction, run it again from its beginning; a stale token is then [ErrStale]. A token
+// that is 0 or not below 2^53, a resource of more than 1024 bytes, and a wrong Table are [ErrInvalid].
 //
 // Any isolation level will do:
 //
 //   - PostgreSQL: from REPEATABLE READ on, a transaction that has waited for another cannot be serialized (SQLSTATE
 //     40001): run it again.
-//   - MySQL: what is read before Check may be old, and no error shows it. What is read afterwards is not.
+//   - MySQL: what was read before Check may be old, without an error. What is read afterwards is not.
 //   - SQLite: there is one writer at a time in the whole database. In WAL mode, a transaction that has read before Check
-//     may be refused as busy (SQLITE_BUSY_SNAPSHOT) however long it waits: run it again.
+//     may be refused as busy at once (SQLITE_BUSY_SNAPSHOT): run it again.
 //
-// A row is never deleted: it takes some 50 bytes beside the name of the resource.
+// Rows are not deleted. A row takes some 50 bytes beside the name of the resource.
 func (t Table) Check(ctx context.Context, tx *sql.Tx, resource string, token uint64) error {
 	s, err := t.statements()
 	if err != nil {

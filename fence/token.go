@@ -23,7 +23,7 @@ type StaleError struct {
 
 // Error returns one line.
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%v: %q has seen the fencing token %d, and %d is smaller: a newer holder has the lock", ErrStale,
+	return fmt.Sprintf("%v: %q has seen the fencing token %d, and %d is smaller: another holder came later", ErrStale,
 		e.Resource, e.Highest, e.Token)
 }
 

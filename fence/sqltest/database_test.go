@@ -73,6 +73,7 @@ var scenarios = []struct {
 	{"a stale holder that began first is refused", (*trial).staleBeganFirst},
 	{"a stale holder whose snapshot is older is refused", (*trial).staleHasOlderSnapshot},
 	{"a transaction that is rolled back leaves no token", (*trial).rollback},
+	{"the context ends the wait", (*trial).contextEnds},
 	{"one holder writes many times", (*trial).equalTokens},
 	{"a column in the row does it too", (*trial).inRow},
 	{"many holders at once", (*trial).contention},
@@ -243,6 +244,24 @@ func (w *trial) rollback() {
 	w.write(older, 33)
 	require.NoError(w, older.Commit())
 	w.requireFinal(33)
+}
+
+func (w *trial) contextEnds() {
+	newer, stale := w.begin(), w.begin()
+	require.NoError(w, w.check(newer, 34))
+	ctx, cancel := context.WithCancel(w.Context())
+	result := make(chan error, 1)
+	go func() { result <- w.table.Check(ctx, stale, w.resource, 33) }()
+	w.awaitWaiting()
+	cancel()
+	err := <-result
+	require.ErrorIs(w, err, context.Canceled)
+	require.NotErrorIs(w, err, fence.ErrStale)
+	w.write(newer, 34)
+	require.NoError(w, newer.Commit())
+	stale = w.begin()
+	w.requireStale(stale, w.check(stale, 33))
+	w.requireFinal(34)
 }
 
 func (w *trial) equalTokens() {

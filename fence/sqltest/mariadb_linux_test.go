@@ -73,12 +73,28 @@ func TestMariaDB(t *testing.T) {
 		conflicts: func(sql.IsolationLevel) expectation { return never },
 	}
 	t.Run("rows that change are counted", d.test)
+	requireSecondUpdate(t, d.db, 0)
 
 	d.db = server.open(t, "test", func(c *mysql.Config) { c.ClientFoundRows = true })
 	t.Run("rows that are found are counted", d.test)
+	requireSecondUpdate(t, d.db, 1)
 
 	// From MariaDB 11.6.2 on, this is the default.
 	d.db = server.open(t, "test", func(c *mysql.Config) { c.Params = map[string]string{"innodb_snapshot_isolation": "ON"} })
 	d.conflicts = func(sql.IsolationLevel) expectation { return sometimes }
 	t.Run("a snapshot is not written over", d.test)
+}
+
+// requireSecondUpdate writes the same twice, with the token in the row, and looks at the second count. It is why the
+// package documentation names clientFoundRows.
+func requireSecondUpdate(t *testing.T, db *sql.DB, want int64) {
+	_, err := db.ExecContext(t.Context(), "REPLACE INTO data (id, value, fence) VALUES (0, 0, 0)")
+	require.NoError(t, err)
+	for _, want := range []int64{1, want} {
+		result, err := db.ExecContext(t.Context(), "UPDATE data SET value = 7, fence = 34 WHERE id = 0 AND fence <= 34")
+		require.NoError(t, err)
+		rows, err := result.RowsAffected()
+		require.NoError(t, err)
+		require.Equal(t, want, rows)
+	}
 }
