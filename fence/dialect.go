@@ -11,7 +11,7 @@ type Dialect uint8
 
 const (
 	Postgres Dialect = iota + 1 // PostgreSQL 9.5 or later
-	MySQL                       // MySQL 5.7 or later, MariaDB 10.2 or later; the table is in InnoDB
+	MySQL                       // MySQL 5.7 or later, MariaDB 10.2 or later, with InnoDB. It is tested on MariaDB
 	SQLite                      // SQLite 3.24 or later
 )
 

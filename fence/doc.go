@@ -17,7 +17,7 @@
 //
 // # What to use
 //
-//   - [Gate]: the resource is in the memory of one process, or belongs to it: a device, a connection, a cache.
+//   - [Gate]: the resource is in the memory of one process: a cache, a queue, a connection.
 //   - [Set], [Check], [Script]: the resource is in Redis. It is not one of the Redis servers that grant the lock.
 //   - [Table]: the resource is in PostgreSQL, MySQL or SQLite, and is changed in a transaction.
 //   - No code of this package: a single row of a database can have its token beside it.
@@ -36,8 +36,8 @@
 //   - Give the token before you read, if you write what follows from the reading. Otherwise an older holder can still
 //     write after you have read, and your write undoes its change. Gate.Check, Check and Table.Check are for that.
 //   - Guard one resource with one lock. Tokens of two locks say nothing about each other.
-//   - Stop when you get [ErrStale]. Another holder has the lock. To try again with the same token cannot help.
+//   - Stop when you get [ErrStale]. Another holder came later. To try again with the same token cannot help.
 //
-// The token is as durable as the place where it is stored. Keep it where the data are: what loses the newest token also
-// loses the newest data, and nothing else.
+// A token is as durable as the place where it is stored, so keep it where the data are. If a crash loses the newest
+// writes, it loses their tokens too, and an older holder may be accepted once more.
 package fence

@@ -52,17 +52,15 @@ func Example() {
 	client, end := exampleClient()
 	defer end()
 	ctx := context.Background()
-	lock := client.Mutex("robot/7")
+	lock := client.Mutex("plan")
 
-	var gate fence.Gate // beside the robot, in the process that drives it
-	move := func(lease *redlock.Lease, to string) {
-		err := gate.Do(ctx, "robot/7", lease.Fence(), func() error {
-			fmt.Println("moved to", to)
+	var plan string
+	var gate fence.Gate // in the process that has the plan
+	write := func(lease *redlock.Lease, text string) error {
+		return gate.Do(ctx, "plan", lease.Fence(), func() error {
+			plan = text
 			return nil
 		})
-		if errors.Is(err, fence.ErrStale) {
-			fmt.Println("not moved to", to)
-		}
 	}
 
 	paused, err := lock.WithTTL(100 * time.Millisecond).WithoutRenewal().Acquire(ctx)
@@ -74,13 +72,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer next.Release(ctx)
-	move(next, "the door")
-	move(next, "the stairs")
-	move(paused, "the wall")
+	fmt.Println("next holder:", write(next, "new"))
+	fmt.Println("paused holder refused:", errors.Is(write(paused, "old"), fence.ErrStale))
+	fmt.Println("the plan:", plan)
 	// Output:
-	// moved to the door
-	// moved to the stairs
-	// not moved to the wall
+	// next holder: <nil>
+	// paused holder refused: true
+	// the plan: new
 }
 
 func ExampleGate_Do() {
@@ -88,13 +86,13 @@ func ExampleGate_Do() {
 	ctx := context.Background()
 	work := func() error { return nil }
 
-	fmt.Println(gate.Do(ctx, "robot/7", 33, work))
-	fmt.Println(gate.Do(ctx, "robot/7", 34, work))
-	fmt.Println(gate.Do(ctx, "robot/7", 33, work))
+	fmt.Println(gate.Do(ctx, "plan", 33, work))
+	fmt.Println(gate.Do(ctx, "plan", 34, work))
+	fmt.Println(gate.Do(ctx, "plan", 33, work))
 	// Output:
 	// <nil>
 	// <nil>
-	// fence: stale: "robot/7" has seen the fencing token 34, and 33 is smaller: another holder came later
+	// fence: stale: "plan" has seen the fencing token 34, and 33 is smaller: another holder came later
 }
 
 // Read, and write what follows from it: the token comes first.

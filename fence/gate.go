@@ -5,15 +5,16 @@ import (
 	"sync"
 )
 
-// A Gate protects resources that are in the memory of this process, or belong to it. It remembers the largest fencing
-// token of each resource. The zero value is ready to use. A Gate is safe for concurrent use, and must not be copied
-// after its first use.
+// A Gate protects resources that are in the memory of this process. It remembers the largest fencing token of each
+// resource. The zero value is ready to use. A Gate is safe for concurrent use, and must not be copied after its first
+// use.
 //
 // It remembers each name as long as it exists, with some 50 bytes beside the name itself. To forget a name sooner would
 // let a stale holder in. If names come and go, give each object a Gate of its own.
 //
-// It forgets everything when the process ends. So it protects what ends with the process. Data that live longer need a
-// [Table] or a [Script]; or store the token with the data, and give it to [Gate.Check] at the start.
+// It forgets everything when the process ends. The next process accepts any token, until a larger one comes. So a Gate
+// alone protects only what ends with the process. What lives longer needs a [Table] or a [Script]; or store the token
+// with the data, and give it to [Gate.Check] before the process serves anybody.
 type Gate struct {
 	mu      sync.Mutex        // guards the rest; nothing waits under it
 	highest map[string]uint64 // the largest token seen, by resource
@@ -36,7 +37,10 @@ type works struct {
 // other resources.
 //
 // If ctx ends before work has begun, work does not run, and the error is ctx.Err(). A token that is 0, or not below
-// 2^53, is [ErrInvalid]. Do not call Do for another resource in work: two that do this can wait for each other.
+// 2^53, is [ErrInvalid].
+//
+// In work, do not call Do for another resource or with another token: calls can then wait for each other, until their
+// contexts end.
 func (g *Gate) Do(ctx context.Context, resource string, token uint64, work func() error) error {
 	if err := checkToken(token); err != nil {
 		return err

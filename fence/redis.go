@@ -30,11 +30,11 @@ end
 //	ARGV[1]  the token
 //
 // The commands are Lua. They use KEYS[2] and ARGV[2] and so on, and return the script's reply. All keys that they touch
-// must be in KEYS, as Redis demands. So this deletes a value:
+// must be in KEYS, as Redis demands. The first of these is what [Set] runs. The second deletes a value. Its token stays,
+// so that an old holder cannot write the value again.
 //
+//	fence.Script("return redis.call('SET', KEYS[2], ARGV[2])")
 //	fence.Script("return redis.call('DEL', KEYS[2])")
-//
-// The token stays: an old holder must not be able to write the value again.
 //
 // If the token is stale, the commands do not run, and the reply is an error, "FENCED" and the largest token. Clients
 // return it as an error, and [RedisError] translates it. If something is stored at KEYS[1] that is not a token, the
@@ -79,8 +79,8 @@ func Set[V ~string | ~[]byte](ctx context.Context, conn redis.Conn, key string, 
 	return RedisError(err, key, token)
 }
 
-// Check stores only the token, as [Set] does. Call it before you read a value that you will change: afterwards, no
-// holder with a smaller token can write it.
+// Check stores only the token of a key in Redis, as [Set] does. Call it before you read a value that you will change:
+// afterwards, no holder with a smaller token can write it.
 func Check(ctx context.Context, conn redis.Conn, key string, token uint64) error {
 	if err := checkToken(token); err != nil {
 		return err

@@ -57,11 +57,12 @@ func (t Table) DDL() (string, error) {
 //
 //   - PostgreSQL: from REPEATABLE READ on, a transaction that has waited for another cannot be serialized (SQLSTATE
 //     40001): run it again.
-//   - MySQL: what was read before Check may be old, without an error. What is read afterwards is not.
+//   - MySQL: in a transaction that reads before Check, REPEATABLE READ shows the data of that moment, also after Check.
+//     No error tells that they are old.
 //   - SQLite: there is one writer at a time in the whole database. In WAL mode, a transaction that has read before Check
 //     may be refused as busy at once (SQLITE_BUSY_SNAPSHOT): run it again.
 //
-// Rows are not deleted. A row takes some 50 bytes beside the name of the resource.
+// Rows are not deleted. A row takes some 100 bytes beside the name of the resource.
 func (t Table) Check(ctx context.Context, tx *sql.Tx, resource string, token uint64) error {
 	s, err := t.statements()
 	if err != nil {

@@ -74,6 +74,9 @@ func TestMariaDB(t *testing.T) {
 	}
 	t.Run("rows that change are counted", d.test)
 	requireSecondUpdate(t, d.db, 0)
+	t.Run("who reads before Check reads old data", func(t *testing.T) {
+		d.trial(t, sql.LevelRepeatableRead, true).readsBeforeCheck()
+	})
 
 	d.db = server.open(t, "test", func(c *mysql.Config) { c.ClientFoundRows = true })
 	t.Run("rows that are found are counted", d.test)
@@ -83,6 +86,19 @@ func TestMariaDB(t *testing.T) {
 	d.db = server.open(t, "test", func(c *mysql.Config) { c.Params = map[string]string{"innodb_snapshot_isolation": "ON"} })
 	d.conflicts = func(sql.IsolationLevel) expectation { return sometimes }
 	t.Run("a snapshot is not written over", d.test)
+}
+
+// readsBeforeCheck shows why Check comes first: no error tells that the data are old.
+func (w *trial) readsBeforeCheck() {
+	newer, older := w.begin(), w.begin()
+	require.Equal(w, 0, w.read(newer))
+	require.NoError(w, w.check(older, 33))
+	w.write(older, 33)
+	require.NoError(w, older.Commit())
+	require.NoError(w, w.check(newer, 34))
+	require.Equal(w, 0, w.read(newer))
+	w.requireFinal(33)
+	require.NoError(w, newer.Rollback())
 }
 
 // requireSecondUpdate writes the same twice, with the token in the row, and looks at the second count. It is why the
