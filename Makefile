@@ -19,10 +19,10 @@ help: ## list the targets
 demo: ## five nodes in this process, contenders, kills: no Redis and no Docker needed
 	go run ./cmd/redlock demo
 
-test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs a missing redis-server and chromium where it may
+test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs missing servers and a missing chromium where it may
 	@.ci/fleets.sh summary
 
-fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium makes them a must
+fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb makes them a must
 	@.ci/fleets.sh prepare
 
 lint: ## gofmt, go vet (for other systems too), staticcheck
@@ -39,7 +39,7 @@ simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says ho
 simulate-switches: ## each defence off in turn: how many seeds until something breaks
 	go test -count=1 -timeout 30m -run '^TestSimulation$$' -switches=10000
 
-nested: ## the modules beside this one
+nested: fleets ## the modules beside this one
 	@set -e; for dir in $(NESTED); do echo "== $$dir"; \
 		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./... && go test -race -count=1 -timeout 4m ./...); done
 

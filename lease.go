@@ -112,8 +112,8 @@ func (l *Lease) Remaining() time.Duration {
 
 // Fence is the fencing token. It is unique for each of the lock's names, and larger than the fencing token of every
 // lease of such a name whose acquisition had returned before this one began. A resource that refuses smaller numbers
-// than the largest it has seen is safe from a holder that has lost the lock without knowing it. It is 0 with
-// [Config.NoFence].
+// than the largest it has seen is safe from a holder that has lost the lock without knowing it: see package fence. It is
+// below 2^53, so it fits into an int64. It is 0 with [Config.NoFence].
 func (l *Lease) Fence() uint64 { return l.ownership.ballot }
 
 // Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt. Whoever

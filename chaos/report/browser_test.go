@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"os"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // browser returns a chromium. Without one it skips the test, with a message.
@@ -24,11 +27,7 @@ func browser(t *testing.T) string {
 			return path
 		}
 	}
-	const missing = "NOT TESTED: the page in a browser; install chromium"
-	if strings.Contains(os.Getenv("REDLOCK_REQUIRE"), "chromium") {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
+	required.Missing(t, "chromium", errors.New("no browser for the page; install chromium"))
 	return ""
 }
 

@@ -3,12 +3,12 @@ package fleettest
 
 import (
 	"context"
-	"os"
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // startTimeout bounds a start, including building an image.
@@ -44,11 +44,5 @@ func Require(t testing.TB, kind fleet.Kind) {
 	if err == nil {
 		return
 	}
-	name := requirement[kind]
-	for _, required := range strings.Split(os.Getenv("REDLOCK_REQUIRE"), ",") {
-		if name != "" && strings.TrimSpace(required) == name {
-			t.Fatalf("REDLOCK_REQUIRE has %q, but there is no %s fleet: %v", name, kind, err)
-		}
-	}
-	t.Skipf("NOT TESTED: no %s fleet: %v. (REDLOCK_REQUIRE=%s makes this a failure.)", kind, err, name)
+	required.Missing(t, requirement[kind], fmt.Errorf("no %s fleet: %w", kind, err))
 }

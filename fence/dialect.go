@@ -1,0 +1,90 @@
+package fence
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// A Dialect is the SQL of a kind of database. The zero value is none.
+type Dialect uint8
+
+const (
+	Postgres Dialect = iota + 1 // PostgreSQL 9.5 or later
+	MySQL                       // MySQL 5.7 or later, MariaDB 10.2 or later, with InnoDB. It is tested on MariaDB
+	SQLite                      // SQLite 3.24 or later
+)
+
+// statements are the SQL of a dialect. %s is the name of the table.
+type statements struct {
+	create string
+	// raise stores a token unless a larger one is stored. In both cases the row is then locked until the transaction
+	// ends, also if it is new.
+	raise string
+	// again: raise has the token twice.
+	again bool
+	// counts: the number of affected rows is 0 exactly if a larger token is stored.
+	counts bool
+	// highest reads the token that is stored now, not one of an older snapshot.
+	highest string
+}
+
+var dialects = map[Dialect]statements{
+	// "All rows will be locked when the ON CONFLICT DO UPDATE action is taken", also those that WHERE excludes:
+	// https://www.postgresql.org/docs/current/sql-insert.html
+	Postgres: {
+		create: "CREATE TABLE IF NOT EXISTS %s (resource text PRIMARY KEY, token bigint NOT NULL)",
+		raise: "INSERT INTO %s AS stored (resource, token) VALUES ($1, $2) " +
+			"ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token",
+		counts:  true,
+		highest: "SELECT token FROM %s WHERE resource = $1",
+	},
+	// MySQL counts a row only if it changes, and so cannot tell an equal token from a stale one; with CLIENT_FOUND_ROWS
+	// it always counts it: https://dev.mysql.com/doc/refman/8.0/en/insert-on-duplicate.html. So the token is read back.
+	// Without FOR UPDATE that would be read from the transaction's snapshot.
+	//
+	// VARBINARY, because most collations take "Invoice" and "invoice " for "invoice".
+	MySQL: {
+		create:  "CREATE TABLE IF NOT EXISTS %s (resource VARBINARY(1024) NOT NULL PRIMARY KEY, token BIGINT NOT NULL) ENGINE=InnoDB",
+		raise:   "INSERT INTO %s (resource, token) VALUES (?, ?) ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)",
+		again:   true,
+		highest: "SELECT token FROM %s WHERE resource = ? FOR UPDATE",
+	},
+	// An INSERT begins with the lock on the database, also if it then changes nothing:
+	// https://www.sqlite.org/lang_transaction.html
+	SQLite: {
+		create: "CREATE TABLE IF NOT EXISTS %s (resource TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL) WITHOUT ROWID",
+		raise: "INSERT INTO %s AS stored (resource, token) VALUES (?, ?) " +
+			"ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token",
+		counts:  true,
+		highest: "SELECT token FROM %s WHERE resource = ?",
+	},
+}
+
+// of returns the statements for the table of this name.
+func (s statements) of(table string) statements {
+	for _, text := range []*string{&s.create, &s.raise, &s.highest} {
+		*text = fmt.Sprintf(*text, table)
+	}
+	return s
+}
+
+// raiseTo stores the token unless a larger one is stored, and returns the one that is stored then.
+func (s statements) raiseTo(ctx context.Context, tx *sql.Tx, resource string, token int64) (highest int64, err error) {
+	args := []any{resource, token}
+	if s.again {
+		args = append(args, token)
+	}
+	result, err := tx.ExecContext(ctx, s.raise, args...)
+	if err != nil {
+		return 0, err
+	}
+	if s.counts {
+		rows, err := result.RowsAffected()
+		if err != nil || rows > 0 {
+			return token, err
+		}
+	}
+	err = tx.QueryRowContext(ctx, s.highest, resource).Scan(&highest)
+	return highest, err
+}

@@ -1,0 +1,20 @@
+// Package required says what a test does if this machine lacks something that it needs.
+package required
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Missing skips the test, with the reason. It fails instead if the environment variable REDLOCK_REQUIRE, a
+// comma-separated list, has the name of what is missing. In CI it has all names.
+func Missing(t testing.TB, name string, why error) {
+	t.Helper()
+	names := strings.FieldsFunc(os.Getenv("REDLOCK_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' })
+	if slices.Contains(names, name) {
+		t.Fatalf("REDLOCK_REQUIRE has %q, but: %v", name, why)
+	}
+	t.Skipf("NOT TESTED: %v. (REDLOCK_REQUIRE=%s makes this a failure.)", why, name)
+}
