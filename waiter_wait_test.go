@@ -114,6 +114,7 @@ func (s *scene) all() {
 // refused ends the attempt with these answers, and waits for the time of the next one.
 func (s *scene) refused(ctx context.Context, answers ...answer) (time.Duration, error) {
 	r := s.c.newRound(plan{call: call{script: s.c.protocol.acquire, keys: s.res.keys}, queueAt: s.how.queueAt})
+	r.askMore(s.c.allNodes())
 	for rank, a := range answers {
 		r.record(s.rank[rank], a)
 	}
