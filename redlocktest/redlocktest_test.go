@@ -175,12 +175,12 @@ func TestAPausedNodeDoesNotAnswerUntilItIsResumed(t *testing.T) {
 		nodes.Pause(1)
 		began := time.Now()
 		requireVotes(t, client, false)
-		require.Equal(t, nodeTimeout, time.Since(began), "no answer, and no refusal")
+		require.GreaterOrEqual(t, time.Since(began), nodeTimeout, "no answer, and no refusal")
 		nodes.Resume(1)
 		nodes.Resume(2)
 		synctest.Wait()
 		requireVotes(t, client, true)
-		require.Equal(t, nodeTimeout, time.Since(began), "over the connection that there was")
+		require.Less(t, time.Since(began), 2*nodeTimeout, "over the connection that there was")
 
 		nodes.Restart(0)
 		time.Sleep(5 * time.Second)
@@ -198,7 +198,8 @@ func TestAPartitionHoldsRequestsAndRepliesUntilItIsHealed(t *testing.T) {
 		}
 		began := time.Now()
 		requireVotes(t, client, false)
-		require.Equal(t, nodeTimeout, time.Since(began))
+		require.GreaterOrEqual(t, time.Since(began), nodeTimeout)
+		require.Less(t, time.Since(began), 2*nodeTimeout)
 		time.Sleep(time.Minute) // the client reconnects in vain
 		requireVotes(t, client, false)
 		for i := range 3 {

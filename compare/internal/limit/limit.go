@@ -1,6 +1,6 @@
-// Package limit sends the commands of this library and nothing more: the same bytes, recorded from a client, over one
-// connection per server, with as many outstanding commands as a client would have goroutines. It waits for no quorum,
-// holds no lease, and allocates nothing. Its result is the upper limit for any client that sends these commands.
+// Package limit sends the commands of this library and nothing more: to the same bare quorum of servers for each lock,
+// over one connection per server, with as many outstanding commands as a client would have goroutines. It waits for no
+// quorum, holds no lease, and allocates nothing. Its result is the upper limit for any client that sends these commands.
 package limit
 
 import (
@@ -25,6 +25,9 @@ type Config struct {
 	// called by one goroutine per server.
 	Done func(server int, took time.Duration)
 }
+
+// Quorum is how many servers the library asks for each lock.
+func (c Config) Quorum() int { return len(c.URLs)/2 + 1 }
 
 // A Loop runs until Stop. It has one goroutine per server; Stop waits for them.
 type Loop struct {
@@ -75,22 +78,31 @@ func (l *Loop) Stop() error {
 // A lane is one connection. Its goroutine alternates between writing and reading. This cannot block: replies are small,
 // so the server accepts everything that is written before its replies are read.
 type lane struct {
-	loop   *Loop
-	index  int
-	conn   net.Conn
-	slots  []slot
-	ballot uint64
-	err    error // set when run has returned
+	loop     *Loop
+	index    int
+	conn     net.Conn
+	slots    []slot
+	ballot   uint64
+	expected []int // replies to come: a slot, or vouching
+	waiting  []int // slots whose acquire was answered, and not vouched for
+	unsure   int   // acquires written since the marker was last asked for
+	err      error // set when run has returned
 }
 
 // A slot does what one goroutine of a client would do: acquire its lock, release it, and repeat.
 type slot struct {
 	acquire, release []byte
 	ballotAt         int // position of the ballot in acquire; 0: there is none
+	light            bool
 	began            time.Time
 	held             bool
-	over             bool
 }
+
+// vouching stands for the replies to vouch.
+const vouching = -1
+
+// vouch is what a flush with acquires in light form ends with: the marker and the time.
+const vouch = "*2\r\n$3\r\nGET\r\n$12\r\nredlock:node\r\n*1\r\n$4\r\nTIME\r\n"
 
 func dial(ctx context.Context, server string) (net.Conn, error) {
 	network, address, err := split(server)
@@ -101,62 +113,104 @@ func dial(ctx context.Context, server string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, address)
 }
 
-// run answers each reply with the slot's next command. Replies come in the order of the commands, so the slots take
-// turns, and no queue is needed to match replies with slots.
+// run answers each reply with the slot's next command.
 func (n *lane) run(done func(server int, took time.Duration)) error {
 	r, w := bufio.NewReaderSize(n.conn, 1<<16), bufio.NewWriterSize(n.conn, 1<<16)
 	for i := range n.slots {
-		n.begin(&n.slots[i], w)
+		n.begin(i, w)
 	}
 	for left := len(n.slots); left > 0; {
-		for i := range n.slots {
-			s := &n.slots[i]
-			if s.over {
-				continue
+		if r.Buffered() == 0 {
+			if n.unsure > 0 {
+				w.WriteString(vouch) // a bufio.Writer keeps its error for Flush
+				n.expected, n.unsure = append(n.expected, vouching), 0
 			}
-			if r.Buffered() == 0 {
-				if err := w.Flush(); err != nil {
-					return err
-				}
-			}
-			if err := s.receive(r); err != nil {
+			if err := w.Flush(); err != nil {
 				return err
 			}
-			if s.held {
-				w.Write(s.release) // a bufio.Writer keeps its error for Flush
-				continue
+		}
+		i := n.expected[0]
+		if n.expected = n.expected[1:]; i == vouching {
+			if err := n.vouched(r, w); err != nil {
+				return err
 			}
+			continue
+		}
+		s := &n.slots[i]
+		if err := s.receive(r); err != nil {
+			return err
+		}
+		switch {
+		case s.held && s.light:
+			n.waiting = append(n.waiting, i)
+		case s.held:
+			n.end(i, w)
+		default:
 			done(n.index, time.Since(s.began))
 			if n.loop.stopping.Load() {
-				s.over = true
 				left--
 				continue
 			}
-			n.begin(s, w)
+			n.begin(i, w)
 		}
 	}
 	return nil
 }
 
 // begin sends an acquire with a ballot that this server has not seen.
-func (n *lane) begin(s *slot, w *bufio.Writer) {
+func (n *lane) begin(i int, w *bufio.Writer) {
+	s := &n.slots[i]
 	if s.ballotAt != 0 {
 		n.ballot++ // about microseconds, so it has as many digits as the recorded one until the year 2286
 		strconv.AppendUint(s.acquire[s.ballotAt:s.ballotAt], n.ballot, 10)
 	}
 	s.began = time.Now()
 	w.Write(s.acquire)
+	n.expected = append(n.expected, i)
+	if s.light {
+		n.unsure++
+	}
 }
 
-// receive reads the reply to the slot's last command. Both scripts reply a positive integer on success.
-func (s *slot) receive(r *bufio.Reader) error {
-	line, err := r.ReadSlice('\n')
-	if err != nil {
-		return err
+// end sends the release.
+func (n *lane) end(i int, w *bufio.Writer) {
+	w.Write(n.slots[i].release)
+	n.expected = append(n.expected, i)
+}
+
+// vouched takes the marker and the time, and releases what they vouch for.
+func (n *lane) vouched(r *bufio.Reader, w *bufio.Writer) error {
+	const lines = 2 + 5 // a bulk string, and an array of two
+	for range lines {
+		if _, err := r.ReadSlice('\n'); err != nil {
+			return err
+		}
 	}
-	if line[0] != ':' || line[1] == '-' || line[1] == '0' {
-		rest, _ := r.Peek(min(r.Buffered(), 200))
-		return fmt.Errorf("a script replied %q %q, which is not success", line, rest)
+	for _, i := range n.waiting {
+		n.end(i, w)
+	}
+	n.waiting = n.waiting[:0]
+	return nil
+}
+
+// receive reads the replies to the slot's last commands: a positive integer from a script, or OK and 1.
+func (s *slot) receive(r *bufio.Reader) error {
+	expect := []byte{':'}
+	if s.light && !s.held {
+		expect = []byte("+:")
+		if s.ballotAt == 0 {
+			expect = expect[:1]
+		}
+	}
+	for _, kind := range expect {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if line[0] != kind || line[1] == '-' || line[1] == '0' {
+			rest, _ := r.Peek(min(r.Buffered(), 200))
+			return fmt.Errorf("a server replied %q %q, which is not success", line, rest)
+		}
 	}
 	s.held = !s.held
 	return nil

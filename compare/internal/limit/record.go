@@ -62,12 +62,18 @@ func record(ctx context.Context, c Config) (lanes [][]slot, highest uint64, err 
 	if err != nil {
 		return nil, 0, err
 	}
+	sent := make([]int, len(leases)) // to how many servers a lease's slot was given
 	for i, t := range tapes {
-		slots, err := t.slots(leases)
+		slots, err := t.slots(leases, sent, c.Quorum(), c.Window > 1)
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", c.URLs[i], err)
 		}
 		lanes = append(lanes, slots)
+	}
+	for i, count := range sent {
+		if count != c.Quorum() {
+			return nil, 0, fmt.Errorf("%q was sent to %d servers, and a quorum is %d", c.Name(i), count, c.Quorum())
+		}
 	}
 	for _, lease := range leases {
 		highest = max(highest, lease.Fence())
@@ -132,44 +138,91 @@ func awaitVoters(ctx context.Context, client *redlock.Client) error {
 	}
 }
 
-// slots finds the acquire and release of each lease: the two scripts that were called with its token.
-func (t *tape) slots(leases []*redlock.Lease) ([]slot, error) {
+// slots finds the acquire and release of the leases that were sent to this server: the first and the last command with
+// its token. If several are outstanding, the acquire takes its light form, as the library would send it.
+func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int, light bool) (slots []slot, err error) {
 	commands, err := parse(t.wrote.Bytes())
 	if err != nil {
 		return nil, err
 	}
-	byToken := map[string][]request{}
-	for _, r := range commands {
-		if string(r.args[0].text) != "EVALSHA" {
-			continue
-		}
+	byToken := map[string][]int{}
+	for i, r := range commands {
 		for _, arg := range r.args {
 			if len(arg.text) == 32 { // not a hash, which has 40
-				byToken[string(arg.text)] = append(byToken[string(arg.text)], r)
+				byToken[string(arg.text)] = append(byToken[string(arg.text)], i)
 			}
 		}
 	}
-	slots := make([]slot, len(leases))
 	for i, lease := range leases {
 		calls := byToken[lease.Token()]
-		if len(calls) != 2 {
-			return nil, fmt.Errorf("%d scripts were called for one lease, instead of one to acquire and one to release", len(calls))
-		}
-		slots[i] = slot{acquire: calls[0].raw, release: calls[1].raw}
-		if lease.Fence() == 0 {
+		if len(calls) == 0 || sent[i] == quorum {
 			continue
 		}
-		ballot := strconv.FormatUint(lease.Fence(), 10)
-		for _, arg := range calls[0].args {
-			if string(arg.text) == ballot {
-				slots[i].ballotAt = arg.at
-			}
+		if len(calls) < 2 {
+			return nil, errors.New("a lease was acquired, but not released")
 		}
-		if slots[i].ballotAt == 0 {
-			return nil, fmt.Errorf("the ballot %s is not among the arguments of the acquire", ballot)
+		sent[i]++
+		s, err := newSlot(commands[calls[0]:], light)
+		if err != nil {
+			return nil, err
 		}
+		s.release = commands[calls[len(calls)-1]].raw
+		if s.ballotAt, err = ballotAt(s.acquire, lease.Fence()); err != nil {
+			return nil, err
+		}
+		slots = append(slots, s)
 	}
 	return slots, nil
+}
+
+// newSlot takes the acquire with which the commands begin. It is acquire.lua, or SET and perhaps ZADD.
+func newSlot(commands []request, light bool) (slot, error) {
+	arg := func(r request, i int) string { return string(r.args[i].text) }
+	first := commands[0]
+	var key, token, ttl, ballot, fence string
+	switch name := arg(first, 0); {
+	case name == "EVALSHA" && len(first.args) >= 10:
+		key, token, ttl, ballot = arg(first, 3), arg(first, 7), arg(first, 8), arg(first, 9)
+		if len(first.args) > 10 {
+			fence = arg(first, 10)
+		}
+	case name == "SET" && len(first.args) == 6:
+		key, token, ttl = arg(first, 1), arg(first, 2), arg(first, 5)
+		if next := commands[1]; arg(next, 0) == "ZADD" {
+			ballot, fence = arg(next, 4), arg(next, 5)
+		}
+	default:
+		return slot{}, fmt.Errorf("%q is no acquire", first.raw)
+	}
+	if !light {
+		return slot{acquire: first.raw}, nil
+	}
+	raw := command("SET", key, token, "NX", "PX", ttl)
+	if fence != "" {
+		raw = append(raw, command("ZADD", "redlock:fence", "GT", "CH", ballot, fence)...)
+	}
+	return slot{acquire: raw, light: true}, nil
+}
+
+// command is a command as it is written.
+func command(args ...string) []byte {
+	raw := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, arg := range args {
+		raw = fmt.Appendf(raw, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return raw
+}
+
+// ballotAt is where the acquire has the ballot; 0: there is none.
+func ballotAt(acquire []byte, ballot uint64) (int, error) {
+	if ballot == 0 {
+		return 0, nil
+	}
+	text := strconv.FormatUint(ballot, 10)
+	if at := bytes.LastIndex(acquire, []byte("\r\n"+text+"\r\n")); at > 0 {
+		return at + 2, nil
+	}
+	return 0, fmt.Errorf("the ballot %s is not among the arguments of the acquire", text)
 }
 
 // A request is one command as it was written.
