@@ -36,7 +36,7 @@ const (
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, extend, plant, release, leave, ready, enroll, inspect *script
+	acquire, vouch, extend, plant, release, leave, ready, enroll, inspect *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -61,6 +61,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		slowMargin: 2 * time.Millisecond,
 
 		acquire: load("acquire", acquireSource),
+		vouch:   load("vouch", vouchSource),
 		extend:  load("extend", extendSource),
 		plant:   load("plant", plantSource),
 		release: load("release", releaseSource),
@@ -77,7 +78,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.extend, p.plant, p.release, p.leave, p.inspect}
+	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect}
 }
 
 // omits reports whether the defence is off.

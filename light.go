@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"fmt"
-
 	"github.com/gomodule/redigo/redis"
 )
 
@@ -12,7 +10,7 @@ import (
 //	SET key token NX PX ttl                     the key was free, and is now ours
 //	ZADD redlock:fence GT CH ballot slot        1: the ballot is above the highest, and is stored (F2)
 //
-// Once per flush, behind all of them on the same connection, the marker and the server's time are read. A grant counts
+// Once per flush, behind all of them on the same connection, vouch.lua reads the marker and the server's time. A grant counts
 // only if the marker is right when it is read, and so after the key was written: the node could grant then (Q1), and the
 // key was there.
 //
@@ -20,14 +18,24 @@ import (
 // ballot was too low, the key has been written: the script deletes it, and so does the release of a round that is over
 // (A5).
 
-// minLight is how many acquires a flush must have for the light form. For a single one, the script is as fast: it is one
-// command instead of four.
+// minLight is how many acquires a flush must have for the light form. For a single one, acquire.lua is as fast: it is
+// one command instead of three.
 const minLight = 2
 
-var (
-	askMarker    = &command{name: "GET", args: []any{markerKey}, done: (*node).learnMarker}
-	askLightTime = &command{name: "TIME", done: (*node).answerLights}
-)
+// A markerQuestion is the command that reads the marker and the time. It is kept, because it is sent with most flushes.
+type markerQuestion struct {
+	marker  any
+	command command
+}
+
+// askMarker is the markerQuestion for this marker. n.mu is held.
+func (n *node) askMarker() *command {
+	if marker := n.readiness.marker; n.markerAsked == nil || n.markerAsked.marker != marker {
+		n.markerAsked = &markerQuestion{marker, command{name: "EVALSHA", args: []any{n.protocol.vouch.sha, 1, markerArg, marker},
+			done: (*node).answerLights}}
+	}
+	return &n.markerAsked.command
+}
 
 // A lightVote is an acquire in light form that took the key, and waits for the marker.
 type lightVote struct {
@@ -57,11 +65,11 @@ func (n *node) lighten(batch []request) []request {
 	for i := range batch {
 		batch[i].light = n.maySendLight(&batch[i])
 	}
-	marker, time := request{command: askMarker}, request{command: askLightTime}
+	vouch := request{command: n.askMarker()}
 	if n.protocol.omits(markerReadLast) {
-		return append(append([]request{marker}, batch...), time)
+		return append([]request{vouch}, batch...)
 	}
-	return append(batch, marker, time)
+	return append(batch, vouch)
 }
 
 // sendLight writes the commands of the light form.
@@ -122,45 +130,42 @@ func (n *node) sendFull(q request) bool {
 	return true
 }
 
-// learnMarker compares the marker, which is read behind a flush's light acquires.
-func (n *node) learnMarker(_ request, reply any, err error) {
-	text, isText := reply.([]byte)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	marker, _ := n.readiness.marker.(string)
-	n.marked = err == nil && isText && string(text) == marker
-}
-
-// answerLights counts the votes of a flush's light acquires. The marker was read just before the time.
+// answerLights counts the votes of a flush's light acquires.
 func (n *node) answerLights(q request, reply any, err error) {
-	heard := n.cfg.Clock.Now()
-	micros, err := serverTime(reply, err)
-	if err == nil {
+	if err != nil && n.reload(n.protocol.vouch, err) && !n.askedAgain {
+		n.askedAgain = true // the keys are written: ask once more, behind the script
+		n.mu.Lock()
+		n.queue = append(n.queue, request{command: n.askMarker()})
+		n.mu.Unlock()
+		return
+	}
+	n.askedAgain = false
+	a := n.protocol.vouch.parse(1, reply, err)
+	if a.micros != 0 {
 		q.sampled = true
-		n.observe(q, micros, heard)
+		n.observe(q, a.micros, q.heard)
 	}
 	n.mu.Lock()
 	vouchedAt := n.vouchedAt
 	n.mu.Unlock()
-	var why error
 	switch {
-	case err != nil:
-		why = fmt.Errorf("TIME: %w", err)
-	case !n.marked && !n.protocol.omits(markerChecked):
-		why = n.unready()
-	default:
+	case a.vote == granted:
 		n.voted()
+	case n.protocol.omits(markerChecked):
+		a.err = nil
+	case a.err == errUnready:
+		a.err = n.unready()
 	}
 	n.countLights(func(v *lightVote) answer {
-		v.overdue = !v.vouched && heard.Sub(vouchedAt) > vouchReach
-		n.noteDelay(v.request, heard)
+		v.overdue = !v.vouched && q.heard.Sub(vouchedAt) > vouchReach
+		n.noteDelay(v.request, q.heard)
 		switch {
 		case v.err != nil:
 			return answer{vote: unknown, err: v.err}
-		case why != nil:
-			return answer{vote: unknown, err: why}
+		case a.err != nil:
+			return answer{vote: unknown, err: a.err}
 		}
-		return answer{vote: granted, micros: micros, clock: clockSpan(micros, v.sentAt, heard)}
+		return answer{vote: granted, micros: a.micros, clock: clockSpan(a.micros, v.sentAt, q.heard)}
 	})
 }
 

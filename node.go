@@ -43,21 +43,22 @@ type node struct {
 	light       bool       // it knows the commands of the light acquire
 	proxied     bool       // another server process once answered on a connection that stayed open
 
-	impostor  error                // that this was found just now: the reader ends the connection
-	vouchedAt Instant              // when the INFO was asked for that last vouched for the data set of readiness
-	asksOf    *replicationQuestion // the last one; see vouch.go
-	renamed   Instant              // when the data set was last found to be another one, on this connection
-	queue     []request            // accepted, not written
-	flight    fifo                 // written, not answered, in the order of writing
-	owed      []debt               // releases that no server has confirmed: the oldest first, but for refused ones
-	retried   Instant              // when releases were last taken from owed
-	closing   bool                 // quit is closed: run ends once nothing is left to write or to receive
+	impostor    error                // that this was found just now: the reader ends the connection
+	vouchedAt   Instant              // when the INFO was asked for that last vouched for the data set of readiness
+	asksOf      *replicationQuestion // the last one; see vouch.go
+	markerAsked *markerQuestion      // likewise; see light.go
+	renamed     Instant              // when the data set was last found to be another one, on this connection
+	queue       []request            // accepted, not written
+	flight      fifo                 // written, not answered, in the order of writing
+	owed        []debt               // releases that no server has confirmed: the oldest first, but for refused ones
+	retried     Instant              // when releases were last taken from owed
+	closing     bool                 // quit is closed: run ends once nothing is left to write or to receive
 
-	lights    []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
-	marked    bool        // the marker was right when it was last read; the reader's
-	unvouched []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
-	trips     trips       // the reader's, and run's while there is no reader
-	delay     delay       // likewise
+	lights     []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
+	askedAgain bool        // vouch.lua was sent again, because the server had forgotten it; likewise
+	unvouched  []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
+	trips      trips       // the reader's, and run's while there is no reader
+	delay      delay       // likewise
 }
 
 const (

@@ -29,6 +29,7 @@ func (n *node) read(s *session) error {
 		q.overdue = !q.vouched && heard.Sub(n.vouchedAt) > vouchReach
 		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
 		n.mu.Unlock()
+		q.heard = heard
 		if q.light {
 			if err := n.answerLight(s.conn, q, reply, err); err != nil {
 				return err
@@ -109,15 +110,11 @@ func (n *node) countVouched(q request, a answer) {
 // repair does what an error reply makes necessary: scripts that the server forgot are loaded again, and a release that
 // was refused is owed. An acquire is not sent again, because its release may already be queued behind it.
 func (n *node) repair(r *round, err error) {
+	forgotten := n.reload(r.script, err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and may soon have another server's data
 		n.vouchedAt = longAgo
-	}
-	forgotten := strings.HasPrefix(err.Error(), "NOSCRIPT")
-	if forgotten {
-		n.queue = append(n.queue, request{command: r.script.load()})
-		n.wakeUp()
 	}
 	if !r.script.cleansUp {
 		return
@@ -130,6 +127,18 @@ func (n *node) repair(r *round, err error) {
 	default:
 		n.owe(r)
 	}
+}
+
+// reload loads the script again if the server forgot it, and reports whether it did.
+func (n *node) reload(s *script, err error) (forgotten bool) {
+	if !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		return false
+	}
+	n.mu.Lock()
+	n.queue = append(n.queue, request{command: s.load()})
+	n.mu.Unlock()
+	n.wakeUp()
+	return true
 }
 
 // balkTime is how long a node is not asked first after it answered an acquire with an error: out of memory, a failed

@@ -24,7 +24,7 @@ func (c *Client) probeFor(res *resource) *node { return c.probeAmong(res, c.allN
 
 // probeAmong is the same, chosen among some of the nodes.
 func (c *Client) probeAmong(res *resource, among nodeSet) *node {
-	set := c.highest(res, c.eligible()&among, 1)
+	set := c.highest(res, c.eligible(c.cfg.Clock.Now())&among, 1)
 	if i, ok := set.first(); ok {
 		return c.nodes[i]
 	}
@@ -33,11 +33,11 @@ func (c *Client) probeAmong(res *resource, among nodeSet) *node {
 
 // quorumFor is as many nodes as a quorum needs: those that are asked first, the same in every process. It has all of
 // include too. It is empty if fewer nodes are eligible.
-func (c *Client) quorumFor(res *resource, include nodeSet) nodeSet {
+func (c *Client) quorumFor(res *resource, now Instant, include nodeSet) nodeSet {
 	if c.protocol.asksAll {
 		return 0
 	}
-	eligible := c.eligible() | include
+	eligible := c.eligible(now) | include
 	if eligible.len() < c.need {
 		return 0
 	}
@@ -65,8 +65,7 @@ func (c *Client) highest(res *resource, among nodeSet, count int) (set nodeSet) 
 
 // eligible is the nodes that may be asked first. They answer, may vote, have clocks in step with the others, are not
 // slow, and have not answered an acquire with an error within balkTime.
-func (c *Client) eligible() (set nodeSet) {
-	now := c.cfg.Clock.Now()
+func (c *Client) eligible(now Instant) (set nodeSet) {
 	median, known := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)
 	var trips, sorted [maxNodes]time.Duration

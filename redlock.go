@@ -100,7 +100,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.protocol.omits(cleanUpAfterCancel) && err != nil:
 		unsure = 0
 	case c.protocol.omits(hedgesReleased) && r.later:
-		unsure &= c.quorumFor(l.res, how.include)
+		unsure &= c.quorumFor(l.res, t0, how.include)
 	}
 	c.releaseAt(l.res.keys, tokenArg, unsure, reservationTime)
 
@@ -201,7 +201,7 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 		}
 		begun = c.cfg.Clock.Now()
 	}
-	if some := c.quorumFor(res, how.include) &^ r.askedNodes(); some != 0 && !how.all {
+	if some := c.quorumFor(res, begun, how.include) &^ r.askedNodes(); some != 0 && !how.all {
 		r.later = how.probe != nil
 		reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
 		if r.suffices() || ctx.Err() != nil || c.isClosed() {

@@ -6,12 +6,13 @@ type request struct {
 	more    []*round // further leases that the same command renews (batchRenewals)
 	command *command
 	sentAt  Instant
-	light   bool // an acquire in its light form; see light.go
-	full    bool // an acquire whose light form was refused
-	later   bool // its round began before this node was asked
-	sampled bool // the first of its batch: its round-trip time is measured
-	vouched bool // its vote waits for the INFO behind it in the batch (vouch.go)
-	overdue bool // its answer came more than vouchReach after the INFO that it relied on
+	heard   Instant // when its answer came; of commands only
+	light   bool    // an acquire in its light form; see light.go
+	full    bool    // an acquire whose light form was refused
+	later   bool    // its round began before this node was asked
+	sampled bool    // the first of its batch: its round-trip time is measured
+	vouched bool    // its vote waits for the INFO behind it in the batch (vouch.go)
+	overdue bool    // its answer came more than vouchReach after the INFO that it relied on
 }
 
 // A command is one that the node sends for itself, outside of rounds.

@@ -31,6 +31,8 @@ var (
 	releaseSource string
 	//go:embed scripts/leave.lua
 	leaveSource string
+	//go:embed scripts/vouch.lua
+	vouchSource string
 	//go:embed scripts/inspect.lua
 	inspectSource string
 )
