@@ -25,12 +25,12 @@ type session struct {
 func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.stallTimeout())
 	defer cancel()
-	conn, link, err := n.endpoint.connect(ctx, n.stallTimeout())
+	conn, link, login, err := n.endpoint.connect(ctx, n.stallTimeout())
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	s, err := n.handshake(conn, stale)
+	s, err := n.handshake(conn, login, stale)
 	if !stop() { // the connection is closed already, whatever the server answered
 		err = fmt.Errorf("it did not answer within %v", n.stallTimeout())
 	}
@@ -42,13 +42,9 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	return s, nil
 }
 
-// handshake sends all its commands in one batch.
-func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
+// handshake sends all its commands in one batch, behind the login.
+func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
-	logins, err := n.endpoint.login(conn)
-	if err != nil {
-		return nil, err
-	}
 	// No connection has the number 0. CLIENT KILL ID 0 only shows whether the user may kill.
 	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
 	if n.cfg.Durable {
@@ -65,10 +61,8 @@ func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	if err := conn.Flush(); err != nil {
 		return nil, err
 	}
-	for range logins {
-		if _, err := conn.Receive(); err != nil {
-			return nil, fmt.Errorf("it refused the login: %w", err)
-		}
+	if err := login.confirm(conn); err != nil {
+		return nil, err
 	}
 	var noKill error
 	for i, c := range commands {

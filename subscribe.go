@@ -199,23 +199,18 @@ func (s *subscriber) isDeaf() bool {
 func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.client.stallTimeout())
 	defer cancel()
-	conn, _, err := s.node.endpoint.connect(ctx, s.client.stallTimeout())
+	conn, _, login, err := s.node.endpoint.connect(ctx, s.client.stallTimeout())
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	replies, err := s.node.endpoint.login(conn)
-	if err == nil {
-		err = conn.Send("PUBLISH", channelPrefix+s.client.waiters.me, "") // to ourselves: to learn whether we may
-	}
+	err = conn.Send("PUBLISH", channelPrefix+s.client.waiters.me, "") // to ourselves: to learn whether we may
 	if err == nil {
 		err = conn.Flush()
 	}
-	for range replies {
-		if err == nil {
-			_, err = conn.Receive()
-		}
+	if err == nil {
+		err = login.confirm(conn)
 	}
 	if err == nil {
 		_, err = conn.Receive()
