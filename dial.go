@@ -91,24 +91,11 @@ func (e *endpoint) askCredentials(ctx context.Context) (conn.Login, error) {
 	return callUser(ctx, e.asking, "Credentials", func() (conn.Login, error) {
 		user, password, err := e.credentials(ctx)
 		if err != nil {
-			return conn.Login{}, &credentialsError{err: err, secret: password}
+			return conn.Login{}, &conn.CredentialsError{From: "Credentials", Err: err, Secret: password}
 		}
 		return conn.Login{User: user, Password: password, Database: e.database}, nil
 	}, func(conn.Login) {})
 }
-
-// A credentialsError is why a node's Credentials gave no login. It is a type of its own so that a network error of the
-// function does not look like one of the node.
-type credentialsError struct {
-	err    error
-	secret string // what the function returned beside its error; it must not be shown
-}
-
-func (c *credentialsError) Error() string {
-	return "no login from its Credentials: " + conn.Hide(c.err.Error(), c.secret)
-}
-
-func (c *credentialsError) Unwrap() error { return c.err }
 
 // dialOwn calls the node's own Dial, and waits for it no longer than ctx lasts. A connection that Dial returns later is
 // closed.

@@ -77,12 +77,32 @@ func (l Login) Receive(conn redis.Conn, replies int) error {
 
 // hide takes the password out of a server's refusal. A server that does not know AUTH repeats what it was sent.
 func (l Login) hide(err error) error {
-	var refusal redis.Error
-	if errors.As(err, &refusal) {
-		return redis.Error(Hide(string(refusal), l.Password))
+	if isRefusal(err) {
+		return redis.Error(Hide(err.Error(), l.Password))
 	}
 	return err
 }
+
+// isRefusal reports whether the error is the server's answer, and not the end of the connection.
+func isRefusal(err error) bool {
+	var refusal redis.Error
+	return errors.As(err, &refusal)
+}
+
+// A CredentialsError is why a function of the user gave no login. It is a type of its own so that a network error of
+// that function does not look like one of the node.
+type CredentialsError struct {
+	From   string // the function's name
+	Err    error
+	Secret string // what the function returned beside its error; it is not shown
+}
+
+func (c *CredentialsError) Error() string {
+	return "no login from its " + c.From + ": " + Hide(c.Err.Error(), c.Secret)
+}
+
+// Unwrap returns the function's error.
+func (c *CredentialsError) Unwrap() error { return c.Err }
 
 // Hide takes the secret out of the text.
 func Hide(text, secret string) string {
