@@ -55,18 +55,18 @@ func (r *Renewing) Renew(user, password string) {
 	end := r.subscribed && !same
 	r.mu.Unlock()
 	if end {
-		r.Fail(errRenewed)
+		r.fail(errRenewed)
 	}
 }
 
-// Fail closes the connection. What sends or receives on it gets the error.
-func (r *Renewing) Fail(err error) {
+// fail closes the connection. What sends or receives on it gets the error.
+func (r *Renewing) fail(err error) {
 	r.mu.Lock()
 	if r.failed == nil {
 		r.failed = err
 	}
 	r.mu.Unlock()
-	r.Conn.Close() // not r.Close, which calls stop: the one who renews may call Fail under a lock of its own
+	r.Conn.Close() // not r.Close, which calls stop: the one who renews may call Renew under a lock of its own
 }
 
 // first returns the login to begin with: l, or a later one that Renew was given meanwhile.
@@ -116,7 +116,7 @@ func (r *Renewing) Receive() (any, error) {
 		if isRefusal(err) {
 			// Not wrapped: a refusal would look like the reply to another command.
 			err = fmt.Errorf("it refused the renewed login: %s", Hide(err.Error(), auth.password))
-			r.Fail(err)
+			r.fail(err)
 		}
 		if err != nil {
 			return nil, r.why(err)
