@@ -15,7 +15,7 @@
 // # One tick, one run
 //
 // Replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
-// last replica ticks would run once more there. So a lock is kept for a minimum hold, also when the job is done (see
+// last replica ticks would run once more there. So a lock stays taken for a minimum hold, also when the job is done (see
 // redlock.Lock.WithMinHold). It must be longer than the ticks of the replicas are apart, and shorter than the interval of
 // the job. [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by
 // gocron.WithDistributedLocker it takes [DefaultSpread]. [MinHold] sets another one.
