@@ -138,7 +138,6 @@ func TestAReadTimeoutIsIgnored(t *testing.T) {
 	down := make(chan error, 100)
 	client := open(t, optionsOf(t, f, func(_ int, o *redis.Options) { o.ReadTimeout = 10 * time.Millisecond }),
 		func(cfg *redlock.Config) {
-			cfg.NodeTimeout = 3 * time.Second // a busy machine is not taken for a server that has stopped
 			cfg.Hooks.NodeDown = func(_ string, err error) { down <- err }
 		})
 	works(t, f, client, 0)
@@ -227,7 +226,7 @@ func TestAProviderThatBlocksHoldsUpOnlyItsNode(t *testing.T) {
 				return "", ""
 			}
 		}
-	}))
+	}), func(cfg *redlock.Config) { cfg.NodeTimeout = 250 * time.Millisecond }) // it has a second to open a connection
 	require.Error(t, client.Enroll(soon(t)))
 	require.NoError(t, client.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
 	require.ErrorContains(t, client.Status(soon(t))[2].Err, "its Dial has not returned")

@@ -64,7 +64,7 @@ func optionsOf(t testing.TB, f *fleet.Fleet, change func(i int, o *rueidis.Clien
 func open(t testing.TB, options []rueidis.ClientOption, change ...func(*redlock.Config)) *redlock.Client {
 	nodes, err := redlockrueidis.Nodes(options...)
 	require.NoError(t, err)
-	cfg := redlock.Config{Nodes: nodes}
+	cfg := redlock.Config{Nodes: nodes, NodeTimeout: 3 * time.Second} // a busy machine is not taken for an outage
 	for _, ch := range change {
 		ch(&cfg)
 	}
@@ -293,7 +293,6 @@ func TestAnOpenConnectionLogsInAnewAtRefreshAfter(t *testing.T) {
 	down := make(chan error, 100)
 	v.set(rueidis.AuthCredentials{Username: "old", Password: "first", RefreshAfter: time.Now()}, nil)
 	client := open(t, optionsOf(t, f, func(_ int, o *rueidis.ClientOption) { o.AuthCredentialsFn = v.ask }), func(cfg *redlock.Config) {
-		cfg.NodeTimeout = 3 * time.Second // a busy machine is not taken for a server that has stopped
 		cfg.Hooks.NodeDown = func(_ string, err error) { down <- err }
 	})
 	works(t, f, client)
