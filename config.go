@@ -20,6 +20,9 @@ import (
 type Config struct {
 	// Nodes are independent Redis masters: three, five or seven, none a replica of another. At most 64.
 	Nodes []Node
+	// Credentials, if not nil, is what [Node.Credentials] is, for all nodes that have no login of their own: no
+	// Credentials, no user name or password in the URL, and no Dial. It is called for several nodes at once.
+	Credentials func(context.Context) (user, password string, err error)
 	// TTL is the length of a lease. A lease is renewed at a third of it. Default 10s, or MaxTTL if that is less. At
 	// least 10ms.
 	TTL time.Duration
@@ -73,8 +76,22 @@ type Node struct {
 	URL string
 	// TLS is used with rediss://. Default nil: the host's root certificates.
 	TLS *tls.Config
+	// Credentials, if not nil, returns the user name and password for each new connection, for passwords and tokens that
+	// rotate. An empty user is the server's default user. If both are empty, the connection does not log in. URL has then
+	// no user name or password, and Dial is nil.
+	//
+	// It is called on several goroutines, whenever a connection has opened: once or twice at the beginning, and again
+	// after each loss of a connection, at first some milliseconds apart, then about a second. So it should keep a token
+	// until the token is about to expire. ctx ends when the connection must be ready, after four NodeTimeouts or 1s,
+	// whichever is longer. If it ends first, or if there is an error, the node is not connected, and the next try follows.
+	// [NodeStatus] and [RoundError] then have the error's text, so do not put a secret into it.
+	//
+	// A connection that stays open keeps its login. A server may end it when the login expires (ElastiCache ends a
+	// connection by IAM after 12 hours; Azure ends one when its token expires). Then the client connects anew.
+	Credentials func(context.Context) (user, password string, err error)
 	// Dial, if not nil, opens the connections instead of URL. A connection must be logged in, have its database
-	// selected, and have a write timeout but no read timeout. Name is then required.
+	// selected, and have a write timeout but no read timeout: an idle connection would end by it ([NodeStatus.Warnings]
+	// tells). Name is then required.
 	Dial func(context.Context) (redis.Conn, error)
 }
 
@@ -153,7 +170,7 @@ func (c Config) validate() (Config, []endpoint, error) {
 	if c.NodeTimeout >= c.TTL/2 {
 		return c, nil, invalid("NodeTimeout", "%v is not below half the TTL (%v); a round must leave time to use the lock", c.NodeTimeout, c.TTL)
 	}
-	endpoints, err := resolve(c.Nodes)
+	endpoints, err := resolve(c.Nodes, c.Credentials)
 	return c, endpoints, err
 }
 

@@ -20,6 +20,7 @@ import (
 func TestInvalidConfigurationNamesTheField(t *testing.T) {
 	three := redlock.Nodes("a", "b", "c")
 	dial := func(context.Context) (redis.Conn, error) { return nil, nil }
+	credentials := func(context.Context) (string, string, error) { return "", "", nil }
 	for name, c := range map[string]struct {
 		field string
 		cfg   redlock.Config
@@ -43,6 +44,9 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a parameter that is garbled": {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?db=%zz")}},
 		"TLS without rediss":          {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "redis://a", TLS: &tls.Config{}}}}},
 		"URL and Dial":                {"Nodes[0]", redlock.Config{Nodes: []redlock.Node{{URL: "a", Dial: dial}}}},
+		"Credentials and Dial":        {"Nodes[0].Credentials", redlock.Config{Nodes: []redlock.Node{{Name: "x", Dial: dial, Credentials: credentials}}}},
+		"Credentials beside the URL's": {"Nodes[1].Credentials", redlock.Config{Nodes: []redlock.Node{{URL: "a"},
+			{URL: "redis://user@b", Credentials: credentials}}}},
 		"Dial without a name":         {"Nodes[0].Name", redlock.Config{Nodes: []redlock.Node{{Dial: dial}}}},
 		"a short TTL":                 {"TTL", redlock.Config{Nodes: three, TTL: 9 * time.Millisecond}},
 		"a negative TTL":              {"TTL", redlock.Config{Nodes: three, TTL: -1}},

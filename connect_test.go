@@ -2,17 +2,9 @@ package redlock_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"io"
-	"math/big"
-	"net"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -106,12 +98,10 @@ func TestLogsInWithAndWithoutAUserName(t *testing.T) {
 
 func TestConnectsOverTLS(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	cert, roots := selfSigned(t)
-	nodes := make([]redlock.Node, len(f.Nodes()))
-	for i, n := range f.Nodes() {
-		u, err := url.Parse(n.URL())
-		require.NoError(t, err)
-		nodes[i] = redlock.Node{URL: "rediss://" + terminateTLS(t, cert, u.Host), TLS: &tls.Config{RootCAs: roots}}
+	addresses, roots := fleettest.TLS(t, f.Nodes())
+	nodes := make([]redlock.Node, len(addresses))
+	for i, address := range addresses {
+		nodes[i] = redlock.Node{URL: "rediss://" + address, TLS: &tls.Config{RootCAs: roots}}
 	}
 	works(t, f, open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }), 0)
 
@@ -132,49 +122,6 @@ func TestConnectsByADialFunction(t *testing.T) {
 		}}
 	}
 	works(t, f, open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }), 0)
-}
-
-func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
-}
-
-// terminateTLS listens with the certificate and forwards to the address, until the test ends.
-func terminateTLS(t *testing.T, cert tls.Certificate, to string) string {
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	t.Cleanup(func() { listener.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			secure, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			plain, err := net.Dial("tcp", to)
-			if err != nil {
-				secure.Close()
-				continue
-			}
-			pass := func(to, from net.Conn) {
-				_, _ = io.Copy(to, from)
-				to.Close()
-				from.Close()
-			}
-			wg.Go(func() { pass(plain, secure) })
-			wg.Go(func() { pass(secure, plain) })
-		}
-	})
-	return listener.Addr().String()
 }
 
 func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {

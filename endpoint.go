@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	"github.com/gomodule/redigo/redis"
 )
+
+// credentials is the type of [Node.Credentials].
+type credentials = func(context.Context) (user, password string, err error)
 
 // An endpoint is where a node is and how to log in there.
 type endpoint struct {
@@ -21,20 +23,20 @@ type endpoint struct {
 	username, password string
 	database           int
 	tls                *tls.Config // nil: none
+	credentials        credentials // nil: username and password
 	dial               func(context.Context) (redis.Conn, error)
-	dials              chan struct{} // holds one element for each call of dial that has not returned
+	dials, asking      chan struct{} // hold one element for each call of dial, or credentials, that has not returned
+	readTimeout        *atomic.Bool  // a connection of dial ended by a read timeout
 }
 
-// maxDials is how many calls of one node's Dial may run at a time: one for the node, and one for its subscriber.
-const maxDials = 2
-
-// resolve checks the nodes. It refuses two nodes with the same address or the same name.
-func resolve(nodes []Node) ([]endpoint, error) {
+// resolve checks the nodes. It refuses two nodes with the same address or the same name. credentials is for nodes that
+// have no login of their own; it may be nil.
+func resolve(nodes []Node, credentials credentials) ([]endpoint, error) {
 	endpoints := make([]endpoint, len(nodes))
 	byName, byAddress := map[string]int{}, map[string]int{}
 	for i, node := range nodes {
 		field := fmt.Sprintf("Nodes[%d]", i)
-		e, err := node.endpoint(field)
+		e, err := node.endpoint(field, credentials)
 		if err != nil {
 			return nil, err
 		}
@@ -54,11 +56,14 @@ func resolve(nodes []Node) ([]endpoint, error) {
 	return endpoints, nil
 }
 
-func (n Node) endpoint(field string) (endpoint, error) {
-	e := endpoint{name: n.Name, dial: n.Dial, dials: make(chan struct{}, maxDials)}
+func (n Node) endpoint(field string, credentials credentials) (endpoint, error) {
+	e := endpoint{name: n.Name, credentials: n.Credentials, dial: n.Dial, readTimeout: new(atomic.Bool),
+		dials: make(chan struct{}, callsAtATime), asking: make(chan struct{}, callsAtATime)}
 	switch {
 	case n.Dial != nil && n.URL != "":
 		return e, invalid(field, "it has both a URL and Dial; give one of them")
+	case n.Dial != nil && n.Credentials != nil:
+		return e, invalid(field+".Credentials", "it is set beside Dial, whose connections are logged in already; let Dial ask for the password")
 	case n.Dial != nil && n.Name == "":
 		return e, invalid(field+".Name", "a node with Dial needs a name")
 	case n.Dial != nil:
@@ -81,6 +86,15 @@ func (n Node) endpoint(field string) (endpoint, error) {
 		if e.password = password; !set { // redis://secret@host, as redis-cli takes it
 			e.username, e.password = "", u.User.Username()
 		}
+		if e.password == "" { // nothing to log in with
+			e.username = ""
+		}
+	}
+	switch {
+	case u.User != nil && n.Credentials != nil:
+		return e, invalid(field+".Credentials", "it is set, but the URL has a user name or password too; give one of them")
+	case u.User == nil && n.Credentials == nil:
+		e.credentials = credentials
 	}
 	database := strings.TrimPrefix(u.Path, "/")
 	switch u.Scheme {
@@ -157,145 +171,3 @@ func databaseOf(field, path string, u *url.URL) (int, error) {
 func isPlain(name string) bool {
 	return name != "" && len(name) <= 32 && strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
-
-// open dials, and has the handshake log in and prepare the connection. It takes no longer than timeout, which is also
-// how long each later write may take.
-func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake func(redis.Conn) error) (redis.Conn, *link, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	conn, link, err := e.connect(ctx, timeout)
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err = handshake(conn)
-	if !stop() { // the connection is closed already, whatever the server answered
-		err = fmt.Errorf("it did not answer within %v", timeout)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, nil, err
-	}
-	return conn, link, nil
-}
-
-// connect opens the network connection.
-func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, *link, error) {
-	if e.dial != nil {
-		conn, err := e.dialOwn(ctx)
-		return conn, nil, err
-	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, e.network, e.address)
-	if err != nil {
-		return nil, nil, err
-	}
-	if e.tls != nil {
-		secure := tls.Client(conn, e.tls)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			conn.Close()
-			return nil, nil, err
-		}
-		conn = secure
-	}
-	l := &link{Conn: conn, writeTimeout: writeTimeout}
-	return redis.NewConn(l, 0, 0), l, nil
-}
-
-// dialOwn calls the node's own Dial and waits for it no longer than ctx lasts, even if Dial ignores ctx. A connection
-// that Dial returns later is closed.
-func (e *endpoint) dialOwn(ctx context.Context) (redis.Conn, error) {
-	select {
-	case e.dials <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("its Dial has not returned since it was last called: %w", ctx.Err())
-	}
-	var conn redis.Conn
-	var err error
-	dialled := make(chan struct{})
-	go func() { // ends when the user's function returns
-		defer close(dialled)
-		conn, err = e.dial(ctx)
-		<-e.dials
-	}()
-	select {
-	case <-dialled:
-		return conn, err
-	case <-ctx.Done():
-		go func() {
-			if <-dialled; err == nil {
-				conn.Close()
-			}
-		}()
-		return nil, fmt.Errorf("its Dial has not returned: %w", ctx.Err())
-	}
-}
-
-// start logs in and sends these commands, all in one batch. The caller receives the replies to the commands.
-func (e *endpoint) start(conn redis.Conn, commands ...[]any) error {
-	logins := e.logins()
-	for _, c := range slices.Concat(logins, commands) {
-		if err := conn.Send(c[0].(string), c[1:]...); err != nil {
-			return err
-		}
-	}
-	if err := conn.Flush(); err != nil {
-		return err
-	}
-	for range logins {
-		if _, err := conn.Receive(); err != nil {
-			return fmt.Errorf("it refused the login: %w", err)
-		}
-	}
-	return nil
-}
-
-// logins is AUTH and SELECT, as far as the node's URL needs them. A node's own Dial logs in by itself.
-func (e *endpoint) logins() (commands [][]any) {
-	switch {
-	case e.dial != nil:
-		return nil
-	case e.username != "" && e.password != "":
-		commands = append(commands, []any{"AUTH", e.username, e.password})
-	case e.password != "":
-		commands = append(commands, []any{"AUTH", e.password})
-	}
-	if e.database != 0 {
-		commands = append(commands, []any{"SELECT", e.database})
-	}
-	return commands
-}
-
-// A link is the network connection below redigo. It saves system time: redigo would set the write deadline for each
-// command of a batch, and clear the read deadline before each reply. A link sets a deadline once per write, and has
-// none for reads. It also knows whether a reply came from the network together with the one before.
-type link struct {
-	net.Conn
-	writeTimeout time.Duration
-	read         bool // something was read since fresh was last called; the reader's
-}
-
-func (l *link) Read(p []byte) (int, error) {
-	l.read = true
-	return l.Conn.Read(p)
-}
-
-// fresh reports whether anything was read from the network since it was last called. Without a link that is not known,
-// so the answer is yes.
-func (l *link) fresh() bool {
-	if l == nil {
-		return true
-	}
-	read := l.read
-	l.read = false
-	return read
-}
-
-func (l *link) Write(p []byte) (int, error) {
-	if err := l.SetWriteDeadline(time.Now().Add(l.writeTimeout)); err != nil {
-		return 0, err
-	}
-	return l.Conn.Write(p)
-}
-
-func (l *link) SetReadDeadline(time.Time) error { return nil }

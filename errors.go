@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/quorumlock/redlock/internal/conn"
 )
 
 // Each of these asks the caller to do something different. [errors.Is] matches every error that a call returns with one
@@ -107,11 +109,14 @@ func causeOf(err error) (key, text string) {
 	var denial *Denial
 	var quarantine *QuarantineError
 	var network *net.OpError
+	var credentials *conn.CredentialsError
 	switch {
 	case errors.As(err, &denial): // the key has no time left, which is a little different on every node
 		return fmt.Sprint(denial.Reason, denial.Owner, denial.Left < 0), printable(denial.Error())
 	case errors.As(err, &quarantine):
 		return "quarantine", printable(quarantine.Error())
+	case errors.As(err, &credentials): // before network: what its function cannot reach is not the node
+		text = credentials.Error()
 	case errors.As(err, &network): // without the address: the node's name is shown
 		text = network.Op + ": " + network.Err.Error()
 	case errors.Is(err, io.EOF):

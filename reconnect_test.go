@@ -130,8 +130,8 @@ func TestAConnectionThatIsNotAnsweredInTimeIsClosed(t *testing.T) {
 		e := offline(t).nodes[0].endpoint
 		e.dial = func(context.Context) (redis.Conn, error) { return redis.NewConn(client, 0, 0), nil }
 		begun := time.Now()
-		_, _, err := e.open(t.Context(), time.Second, func(conn redis.Conn) error {
-			require.NoError(t, e.start(conn, []any{"PING"}))
+		_, _, err := e.open(t.Context(), time.Second, func(conn redis.Conn, login login) error {
+			require.NoError(t, login.start(conn, []any{"PING"}))
 			_, err := conn.Receive()
 			return err
 		})
@@ -150,15 +150,19 @@ func TestALoginIsInTheSameBatchAsWhatFollows(t *testing.T) {
 		"redis://user:secret@h?db=12": "AUTH user secret|SELECT 12|PING",
 		"redis://user:@h":             "PING",
 	} {
-		e, err := Node{URL: raw}.endpoint("Nodes[0]")
+		e, err := Node{URL: raw}.endpoint("Nodes[0]", nil)
 		require.NoError(t, err)
 		var c batch
-		require.NoError(t, e.start(&c, []any{"PING"}))
+		login, err := e.sendLogin(t.Context(), &c)
+		require.NoError(t, err)
+		require.NoError(t, login.start(&c, []any{"PING"}))
 		require.Equal(t, wants, strings.Join(c.sent, "|"))
 		require.Equal(t, strings.Count(wants, "|"), c.received, "the caller receives the reply to PING")
 		require.Equal(t, 1, c.flushes)
 		refusing := batch{refusal: redis.Error("WRONGPASS")}
-		if err := e.start(&refusing, []any{"PING"}); c.received == 0 {
+		login, err = e.sendLogin(t.Context(), &refusing)
+		require.NoError(t, err)
+		if err := login.start(&refusing, []any{"PING"}); c.received == 0 {
 			require.NoError(t, err)
 		} else {
 			require.ErrorContains(t, err, "it refused the login: WRONGPASS")

@@ -24,8 +24,8 @@ type session struct {
 // the stale connections. It takes no longer than the client's stall timeout.
 func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	var s *session
-	_, link, err := n.endpoint.open(ctx, n.stallTimeout(), func(conn redis.Conn) (err error) {
-		s, err = n.handshake(conn, stale)
+	_, link, err := n.endpoint.open(ctx, n.stallTimeout(), func(conn redis.Conn, login login) (err error) {
+		s, err = n.handshake(conn, login, stale)
 		return err
 	})
 	if err != nil {
@@ -35,8 +35,8 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	return s, nil
 }
 
-// handshake sends all its commands in one batch.
-func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
+// handshake sends all its commands in one batch, behind the login.
+func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
 	// No connection has the number 0. CLIENT KILL ID 0 only shows whether the user may kill.
 	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
@@ -46,7 +46,7 @@ func (n *node) handshake(conn redis.Conn, stale *staleConns) (*session, error) {
 	for _, script := range n.protocol.scripts() {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
 	}
-	if err := n.endpoint.start(conn, commands...); err != nil {
+	if err := login.start(conn, commands...); err != nil {
 		return nil, err
 	}
 	var noKill error

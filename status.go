@@ -26,7 +26,7 @@ type NodeStatus struct {
 	// MaxTTL is the longest lease that the node grants. 0: not known.
 	MaxTTL time.Duration
 	// Warnings are problems that do not cost the node its vote: a memory limit, an old version, CLIENT KILL forbidden,
-	// waiters that must poll, a proxy in between. Each has the remedy.
+	// waiters that must poll, a proxy in between, a Dial that sets a read timeout. Each has the remedy.
 	Warnings []string
 }
 
@@ -116,6 +116,9 @@ func (n *node) status() NodeStatus {
 	}
 	if n.proxied {
 		s.Warnings = append(s.Warnings, "another server answered on a connection that stayed open, as behind a proxy, which hides restarts; give the server's own address")
+	}
+	if n.endpoint.readTimeout.Load() {
+		s.Warnings = append(s.Warnings, "a read timeout, likely set by the node's Dial, ended a connection; "+readTimeoutRemedy)
 	}
 	switch differs := n.readiness.differs; {
 	case differs != nil:

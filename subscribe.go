@@ -196,8 +196,8 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 }
 
 // handshake logs in. It also sends this client an empty message, to learn whether it may publish.
-func (s *subscriber) handshake(conn redis.Conn) error {
-	if err := s.node.endpoint.start(conn, []any{"PUBLISH", channelPrefix + s.client.waiters.me, ""}); err != nil {
+func (s *subscriber) handshake(conn redis.Conn, login login) error {
+	if err := login.start(conn, []any{"PUBLISH", channelPrefix + s.client.waiters.me, ""}); err != nil {
 		return err
 	}
 	_, err := conn.Receive()

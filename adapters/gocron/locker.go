@@ -1,0 +1,120 @@
+package redlockgocron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/quorumlock/redlock"
+)
+
+// A Locker locks the runs of jobs. Use it by [Locker.NewJob], or give it to gocron.WithDistributedLocker or
+// gocron.WithDistributedJobLocker. It is safe for concurrent use, by any number of schedulers.
+//
+// The name of a job's lock is "gocron/" and the name of the job, so give each job a name (gocron.WithName). Otherwise
+// gocron names it after its function, and jobs that are made in one place have one name.
+type Locker struct {
+	client  *redlock.Client
+	minHold time.Duration // set by MinHold; else DefaultSpread, or limit if that is less
+	isSet   bool          // by MinHold
+	limit   time.Duration // the longest minimum hold that the client allows
+
+	mu   sync.Mutex           // guards the rest
+	kept map[string]time.Time // by job: until when its lock is kept, as this Locker acquired it
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// A LockerOption is for [NewLocker].
+type LockerOption func(*Locker)
+
+// MinHold sets how long a lock is kept at least, for all jobs of the Locker. 0: no longer than the job takes. It is
+// longer than the replicas' ticks are apart, and shorter than the interval of each job; otherwise the job would skip
+// ticks.
+func MinHold(d time.Duration) LockerOption {
+	return func(l *Locker) { l.minHold, l.isSet = d, true }
+}
+
+// NewLocker makes a Locker on the nodes of the client, which must stay open for as long as the Locker is used. It needs
+// no closing. Errors are [redlock.ErrInvalid]: a MinHold that is negative, or for which the client's MaxTTL leaves no
+// room.
+func NewLocker(client *redlock.Client, options ...LockerOption) (*Locker, error) {
+	if client == nil {
+		return nil, fmt.Errorf("%w: client: it is nil", redlock.ErrInvalid)
+	}
+	l := &Locker{client: client, limit: longestHold(client), kept: map[string]time.Time{}}
+	for _, option := range options {
+		option(l)
+	}
+	switch {
+	case l.isSet && l.minHold < 0:
+		return nil, fmt.Errorf("%w: MinHold: %v is negative", redlock.ErrInvalid, l.minHold)
+	case l.isSet && l.minHold > l.limit:
+		return nil, fmt.Errorf("%w: MinHold: %v is above %v, for which MaxTTL leaves room; raise MaxTTL on every client of these nodes",
+			redlock.ErrInvalid, l.minHold, l.limit)
+	case !l.isSet && l.limit == 0:
+		return nil, fmt.Errorf("%w: MinHold: MaxTTL leaves no room for any; raise MaxTTL on every client of these nodes, or give MinHold(0)",
+			redlock.ErrInvalid)
+	case !l.isSet:
+		l.minHold = min(DefaultSpread, l.limit)
+	}
+	return l, nil
+}
+
+// longestHold is the longest minimum hold that the client allows, in whole milliseconds, up to a day.
+func longestHold(client *redlock.Client) time.Duration {
+	never, cancel := context.WithCancel(context.Background())
+	cancel() // nothing is sent: a lock that is not allowed is refused before ctx is looked at
+	const most = int(24 * time.Hour / time.Millisecond)
+	refused := sort.Search(most, func(i int) bool {
+		_, err := client.Mutex("gocron").WithMinHold(time.Duration(i+1) * time.Millisecond).TryAcquire(never)
+		return errors.Is(err, redlock.ErrInvalid)
+	})
+	return time.Duration(refused) * time.Millisecond
+}
+
+// Lock locks the job, if no replica has it. The error is [redlock.ErrHeld] or [redlock.ErrNoQuorum], or ctx.Err() or
+// [redlock.ErrClosed].
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	lease, err := l.acquire(ctx, job, l.minHold)
+	if err != nil {
+		return nil, err
+	}
+	return lock{lease}, nil
+}
+
+func (l *Locker) acquire(ctx context.Context, job string, minHold time.Duration) (*redlock.Lease, error) {
+	mutex := l.client.Mutex("gocron/" + job)
+	if minHold > 0 {
+		mutex = mutex.WithMinHold(minHold)
+	}
+	lease, err := mutex.TryAcquire(ctx)
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.kept, func(_ string, until time.Time) bool { return !until.After(now) }) // names may come and go
+	if err == nil {
+		l.kept[job] = now.Add(minHold)
+		return lease, nil
+	}
+	if until, found := l.kept[job]; found && errors.Is(err, redlock.ErrHeld) {
+		return nil, fmt.Errorf("this process began the job last, and keeps its lock for %v more: let MinHold be shorter than the interval: %w",
+			until.Sub(now).Round(time.Millisecond), err)
+	}
+	return nil, err
+}
+
+// A lock is that of one run.
+type lock struct{ lease *redlock.Lease }
+
+// Unlock waits for the nodes also if ctx has ended, as it has when the scheduler shuts down: the process may be about to
+// end. redlock waits no longer than NodeTimeout.
+func (l lock) Unlock(ctx context.Context) error {
+	return l.lease.Release(context.WithoutCancel(ctx))
+}

@@ -1,0 +1,110 @@
+package redlock_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// dialWith makes a Dial for each node, by redigo with these options.
+func dialWith(f *fleet.Fleet, options ...redis.DialOption) func(*redlock.Config) {
+	return func(cfg *redlock.Config) {
+		for i, n := range f.Nodes() {
+			cfg.Nodes[i] = redlock.Node{Name: n.Name(), Dial: func(ctx context.Context) (redis.Conn, error) {
+				return redis.DialURLContext(ctx, n.URL(), append(options, redis.DialWriteTimeout(time.Second))...)
+			}}
+		}
+	}
+}
+
+// A read timeout would end an idle connection again and again, and nobody would know why.
+func TestADialThatSetsAReadTimeoutIsNoticedAndNamed(t *testing.T) {
+	const named = "a read timeout, likely set by the node's Dial"
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	type ended struct {
+		node string
+		why  error
+	}
+	down := make(chan ended, 1000)
+	// Long enough for a busy server to answer, and shorter than the five seconds after which the client asks anyway.
+	c := open(t, f, patient, dialWith(f, redis.DialReadTimeout(2*time.Second)), func(cfg *redlock.Config) {
+		cfg.Hooks.NodeDown = func(node string, err error) { down <- ended{node, err} }
+	})
+	for seen := map[string]bool{}; len(seen) < 3; { // each by itself: Status below keeps connections busy
+		one := <-down
+		require.ErrorContains(t, one.why, named+", ended the connection: let Dial set none")
+		seen[one.node] = true
+	}
+	require.EventuallyWithT(t, func(t *assert.CollectT) { // connected again, with the warning
+		for _, status := range c.Status(context.Background()) {
+			assert.NoError(t, status.Err)
+			assert.Contains(t, strings.Join(status.Warnings, "\n"), named)
+		}
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// The same while an answer is awaited: the round's error names it too.
+func TestAReadTimeoutThatEndsARoundIsNamed(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Links: true})
+	c := open(t, f, patient, dialWith(f, redis.DialReadTimeout(100*time.Millisecond)))
+	require.NoError(t, f.Nodes()[0].CutReplies())
+	require.EventuallyWithT(t, func(t *assert.CollectT) { // between two connections it is another error
+		_, err := c.Mutex("x").TryAcquire(context.Background())
+		assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+		assert.ErrorContains(t, err, "a read timeout, likely set by the node's Dial")
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// What looks similar is not named so: a server that stops answering.
+func TestAServerThatStopsAnsweringIsNotCalledAReadTimeout(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	down := make(chan error, 1000)
+	c := open(t, f, dialWith(f), func(cfg *redlock.Config) {
+		cfg.Hooks.NodeDown = func(_ string, err error) { down <- err }
+	})
+	require.NoError(t, f.Nodes()[0].Pause())
+	require.NotContains(t, (<-down).Error(), "read timeout")
+	require.NoError(t, f.Nodes()[0].Resume())
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		status := c.Status(context.Background())[0]
+		assert.NoError(t, status.Err)
+		assert.Empty(t, status.Warnings)
+	}, 15*time.Second, 10*time.Millisecond)
+}
+
+// A brokenConn fails to write, as after a write timeout.
+type brokenConn struct {
+	redis.Conn
+	err error
+}
+
+func (c brokenConn) Send(string, ...any) error { return nil }
+func (c brokenConn) Flush() error              { return c.err }
+func (c brokenConn) Err() error                { return c.err }
+func (c brokenConn) Close() error              { return nil }
+
+func TestWhatADialReturnsIsToldAsItIs(t *testing.T) {
+	for said, conn := range map[string]redis.Conn{
+		"i/o timeout": brokenConn{err: &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}},
+		"its Dial returned neither a connection nor an error": nil,
+	} {
+		f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
+		c := openFresh(t, f, func(cfg *redlock.Config) {
+			cfg.Nodes[0] = redlock.Node{Name: "own", Dial: func(context.Context) (redis.Conn, error) { return conn, nil }}
+		})
+		status := c.Status(soon(t))[0]
+		require.ErrorContains(t, status.Err, said)
+		require.NotContains(t, status.Err.Error(), "read timeout")
+	}
+}
