@@ -30,14 +30,18 @@ const (
 const queueNow int64 = 1
 
 // encode appends the arguments of the command for one node.
-func (r *round) encode(args []any, s *readiness, node int) []any {
+func (q *request) encode(args []any, s *readiness, node int) []any {
+	r := q.round
 	args = append(args, r.script.sha, len(r.keys))
 	args = append(args, r.keys...)
 	switch r.script.own {
 	case ownMarker:
 		var entry any = no
-		if r.queueAt.has(node) {
+		switch {
+		case r.queueAt.has(node):
 			entry = r.queueEntry
+		case q.raised:
+			entry = raisedArg
 		}
 		args = append(args, s.marker, entry)
 	case ownIdentity:

@@ -90,8 +90,9 @@ var yes, no any = "1", "0"
 var (
 	markerArg    any = markerKey
 	fenceArg     any = fenceKey
-	takesNothing any = "-" // extend.lua: this lease takes no missing keys
-	noMarker     any = ""  // extend.lua: no lease does
+	takesNothing any = "-"      // extend.lua: this lease takes no missing keys
+	raisedArg    any = "raised" // acquire.lua: the light form has stored the ballot
+	noMarker     any = ""       // extend.lua: no lease does
 
 	setNX, setPX, zaddGT, zaddCH any = "NX", "PX", "GT", "CH"
 )

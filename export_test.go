@@ -142,7 +142,7 @@ func init() {
 		"marker read last":                 omit(markerReadLast),
 		"late-asked nodes released":        omit(hedgesReleased),
 		"fence comparison": both(omit(fenceCompared),
-			edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest", "local stale = false")),
+			edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest and not raised", "local stale = false")),
 		"fence persistence": both(omit(fenceStored), edit("acquire", "redis.call('ZADD', 'redlock:fence', ballot, ARGV[i])", "")),
 		"quarantine": both(omit(markerChecked),
 			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),

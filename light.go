@@ -46,7 +46,7 @@ type lightVote struct {
 // maySendLight reports whether to send this request in its light form. n.mu is held.
 func (n *node) maySendLight(q *request) bool {
 	r := q.round
-	return r != nil && n.light && !q.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
+	return r != nil && n.light && !q.full && !r.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
 		r.args[acquireReservation] == "" && n.readiness.ready
 }
 
@@ -91,7 +91,7 @@ func (n *node) hasBallot(r *round) bool {
 // connection broke.
 func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) error {
 	v := lightVote{request: q, err: err}
-	above := true
+	above, raised := true, false
 	if n.hasBallot(q.round) {
 		reply, err := conn.Receive()
 		if err != nil && !isRefusal(err) {
@@ -101,15 +101,17 @@ func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) err
 		if v.err == nil {
 			v.err = err
 		}
-		above = reply == int64(1) || n.protocol.omits(fenceCompared)
+		raised = reply == int64(1)
+		above = raised || n.protocol.omits(fenceCompared)
 	}
 	switch {
 	case v.err != nil:
 		n.repair(q.round, v.err)
 		n.balk(q.round, v.err)
 	case reply == nil || !above:
-		if !n.sendFull(q) { // the round is over: nobody waits for more than that the node refused
-			q.round.record(n.index, answer{vote: denied, wrote: reply != nil, denial: &denial{reason: held}})
+		wrote := reply != nil
+		if !n.sendFull(request{round: q.round, full: true, later: true, wrote: wrote, raised: raised}) { // the round is over: nobody waits for more than that the node refused
+			q.round.record(n.index, answer{vote: denied, wrote: wrote, denial: &denial{reason: held}})
 		}
 		return nil
 	}
@@ -125,7 +127,7 @@ func (n *node) sendFull(q request) bool {
 	if q.round.closed.Load() {
 		return false
 	}
-	n.queue = append(n.queue, request{round: q.round, full: true, later: true})
+	n.queue = append(n.queue, q)
 	n.wakeUp()
 	return true
 }

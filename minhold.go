@@ -13,7 +13,7 @@ import "time"
 // the time between the ticks of different processes, and shorter than the interval. If d is too short, work that
 // is done quickly runs again in a process that ticks a little later.
 //
-// A node keeps a lock no longer than [Config.MaxTTL]. So d, plus [Config.Drift] times d, 2ms and four NodeTimeouts,
+// A node keeps a lock no longer than [Config.MaxTTL]. So d, plus [Config.Drift] times d, 2ms and five NodeTimeouts,
 // must not be above MaxTTL. A d that is, or that is not positive, shows as [ErrInvalid] when the lock is acquired.
 // Leases are valid, renewed and lost as without a minimum hold. Release returns nil if a quorum keeps the lock for the
 // rest. An Acquire that waits gets the lock when d is over.

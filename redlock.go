@@ -20,7 +20,7 @@ import (
 // An approach is how an attempt asks the nodes. The zero approach asks a bare quorum, and the others if need be.
 type approach struct {
 	probe       *node   // ask this node first, and the others only if it granted (W3); nil: none
-	all         bool    // ask all nodes at once, because the votes of the last round were split
+	all         bool    // ask all nodes at once, by acquire.lua
 	queueAt     nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry  int64   // how they enter it; see acquire.lua
 	include     nodeSet // ask these nodes with the first, because they reserved a key for this client
@@ -56,12 +56,12 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		call:    c.protocol.acquireCall(l.res, how.reservation, tokenArg, l.millis, ballot),
 		t0:      t0,
 		queueAt: how.queueAt, queueEntry: how.queueEntry,
-		probed: how.probe != nil,
+		probed: how.probe != nil, full: how.all,
 		ending: c.ending,
 	}, len(c.nodes), c.need, toleranceOf(band))
 	timeout := c.cfg.nodeTimeout(l.ttl)
-	reached, left := c.ask(ctx, r, l.res, how, timeout)
-	verdict := r.await(ctx, &c.timers, left)
+	reached := c.ask(ctx, r, l.res, how, timeout)
+	verdict := r.await(ctx, &c.timers, timeout)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
 	_, slack := r.counted()
 	if wait := bandWait(band, slack); verdict == won && wait > 0 {
@@ -178,10 +178,9 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 //   - a bare quorum, the same for all clients of the lock (quorumFor);
 //   - the others, if any of these is away or late, or if their votes are split.
 //
-// ask returns the nodes that were reached, and how much of the round's time is left. That is timeout, and begins when the
-// probe has answered.
-func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach, timeout time.Duration) (reached nodeSet, left time.Duration) {
-	begun, all := r.t0, c.allNodes()
+// ask returns the nodes that were reached. The round's time, which is timeout, begins when the last ones were asked.
+func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach, timeout time.Duration) (reached nodeSet) {
+	now, all := r.t0, c.allNodes()
 	if probe := how.probe; probe != nil {
 		first, patience := nodeSet(1)<<probe.index, timeout
 		if how.try {
@@ -197,21 +196,21 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 			fallthrough
 		default:
 			r.expire(errNotAsked)
-			return reached, 0
+			return reached
 		}
-		begun = c.cfg.Clock.Now()
+		now = c.cfg.Clock.Now()
 	}
-	if some := c.quorumFor(res, begun, how.include) &^ r.askedNodes(); some != 0 && !how.all {
+	if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 && !how.all {
 		r.later = how.probe != nil
 		reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
 		if r.suffices() || ctx.Err() != nil || c.isClosed() {
-			return reached, 0
+			return reached
 		}
 	}
 	r.later, r.lastAsked = true, c.cfg.Clock.Now()
 	rest := all &^ r.askedNodes()
 	r.askMore(rest)
-	return reached | c.send(r, rest, 0), timeout - r.lastAsked.Sub(begun)
+	return reached | c.send(r, rest, 0)
 }
 
 // askFirst sends the round to these nodes, and waits until it is decided or they do not suffice, no longer than patience.

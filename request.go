@@ -9,6 +9,8 @@ type request struct {
 	heard   Instant // when its answer came; of commands only
 	light   bool    // an acquire in its light form; see light.go
 	full    bool    // an acquire whose light form was refused
+	wrote   bool    // that light form had written the key; its ballot was too low
+	raised  bool    // that light form had stored the ballot
 	later   bool    // its round began before this node was asked
 	sampled bool    // the first of its batch: its round-trip time is measured
 	vouched bool    // its vote waits for the INFO behind it in the batch (vouch.go)
@@ -44,7 +46,7 @@ func (q *request) arguments(args []any, state *readiness, node int) []any {
 	if q.round.script.own == ownLease {
 		return q.encodeRenewals(args, state, node)
 	}
-	return q.round.encode(args, state, node)
+	return q.encode(args, state, node)
 }
 
 // rounds are the rounds that the command belongs to.

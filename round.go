@@ -48,6 +48,7 @@ type plan struct {
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
 	probed     bool    // one node is asked first (W3)
+	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
@@ -85,7 +86,7 @@ func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
 type answer struct {
 	vote     vote
 	reserved bool     // release.lua reserved a key for a waiter (W2)
-	wrote    bool     // a denial that left a key behind: it gets the release
+	wrote    bool     // the light form of a denied acquire had written the key: others may have met it
 	taken    bool     // extend.lua took keys that were missing (R2)
 	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
 	clock    span     // the difference of the server's clock and ours; set if micros is
@@ -396,7 +397,7 @@ func (r *round) snapshot() ([]answer, tally) {
 // deniedBy is the nodes that denied.
 func (r *round) deniedBy() nodeSet { return r.votedBy(denied) }
 
-// leftNothing is the nodes that denied and wrote nothing.
+// leftNothing is the nodes that denied and never wrote the key.
 func (r *round) leftNothing() (nodes nodeSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

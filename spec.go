@@ -16,12 +16,12 @@ type spec struct {
 }
 
 // keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the
-// acquisition (H1). A round that asks one node first (W3) takes up to two NodeTimeouts, and the wait of C2 up to two
-// more. 0: there is no minimum hold.
+// acquisition (H1). A round takes up to two and a half NodeTimeouts: for the node that is asked first (W3), until the
+// others are asked too, and for these. The wait of C2 takes up to two more. 0: there is no minimum hold.
 func (s *spec) keptFor() time.Duration {
 	if s.minHold <= 0 {
 		return 0
 	}
 	cfg := &s.client.cfg
-	return s.minHold + driftOf(s.minHold, cfg.Drift) + 4*cfg.NodeTimeout
+	return s.minHold + driftOf(s.minHold, cfg.Drift) + 5*cfg.NodeTimeout
 }

@@ -35,7 +35,7 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true}}
+	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true}}
 	if c.waiters.isContended(s.res) {
 		// Many may be trying. If all ask one node first, the other nodes are left to the client that it granted, or to
 		// the waiter that it reserved the key for.
@@ -109,7 +109,6 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	case !leads || t.isOver():
 		return r.refusal(s.res.names, c.nodes), nil
 	}
-	t.how.all = true
 	// The others release their nodes meanwhile. That takes a round trip. If newcomers keep disturbing, pause longer.
 	c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(t.rounds-1, 10), c.cfg.NodeTimeout/minTries)+1))
 	return nil, nil

@@ -68,8 +68,9 @@ func TestWhatALostTryIsToldIsRightWhateverNodeIsSlow(t *testing.T) {
 							w := virtual(t, nodes, 2)
 							holder, old := w.connect(t, 0), w.connect(t, 1)
 							require.NoError(t, holder.Enroll(t.Context()))
-							_, err := holder.Mutex("x").Acquire(t.Context())
+							held, err := holder.Mutex("x").Acquire(t.Context())
 							require.NoError(t, err)
+							defer held.Release(t.Context()) // a lease that was dropped is not renewed
 							_, err = old.Mutex("y").TryAcquire(t.Context())
 							require.NoError(t, err)
 							synctest.Wait()

@@ -9,6 +9,7 @@
 --              "1"     as a waiter that has just arrived
 --              number  as a waiter that arrived then, in microseconds of a server's TIME
 --              A negative number: the same, but the client gets no messages and polls.
+--              "raised"  do not; and the light form of this acquire has stored the ballot already
 -- ARGV[3]    the value of a key that is reserved for this client (release.lua): "next:" and the client's id; or ""
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
@@ -36,7 +37,10 @@ if ballot ~= '0' then
     if stored > highest then highest = stored end
   end
 end
-local stale = ballot ~= '0' and tonumber(ballot) <= highest
+-- The light form is refused if the key is taken, and stores its ballot all the same. No other acquire has that one.
+local raised = ARGV[2] == 'raised' and tonumber(ballot) == highest
+local stale = ballot ~= '0' and tonumber(ballot) <= highest and not raised
+local queues = ARGV[2] ~= '0' and ARGV[2] ~= 'raised'
 
 -- Look at all keys before writing any. For a single key, SET NX does both.
 local held, owner
@@ -59,7 +63,7 @@ end
 if held then
   -- A key that is no string is no lock: something else is there.
   if type(owner) ~= 'string' then owner = '' end
-  if ARGV[2] ~= '0' then
+  if queues then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end
     if since == 1 then since = now end
@@ -71,7 +75,7 @@ end
 if stale then return {'ballot', now, highest} end
 
 -- The client no longer waits: it leaves the queues.
-if ARGV[2] ~= '0' then
+if queues then
   for i = 1, #KEYS do redis.pcall('ZREM', 'redlock:wait:' .. KEYS[i], me, me .. ':poll') end
 end
 
