@@ -17,8 +17,7 @@ import (
 // key was there.
 //
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
-// ballot was too low, the key has been written: the script deletes it, and so does the release of a round that is over
-// (A5).
+// ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
 
 // minLight is how many acquires a flush must have for the light form. For a single one, the script is as fast: it is one
 // command instead of four.
@@ -100,8 +99,9 @@ func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) err
 		n.repair(q.round, v.err)
 		n.balk(q.round, v.err)
 	case reply == nil || !above:
+		q.round.lightRefused(n.index, reply != nil)
 		if !n.sendFull(q) { // the round is over: nobody waits for more than that the node refused
-			q.round.record(n.index, answer{vote: denied, wrote: reply != nil, denial: &denial{reason: held}})
+			q.round.concede(1 << n.index)
 		}
 		return nil
 	}

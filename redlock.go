@@ -131,8 +131,14 @@ func (c *Client) classify(ctx context.Context, r *round) error {
 	}
 	clear := func(t *tally) bool { return t.loss() != lossUnclear }
 	until := r.lastAsked.Add(c.cfg.NodeTimeout)
-	if err := c.awaitVotes(ctx, r, until, clear); err != nil || !r.awaitsVouching() {
+	if err := c.awaitVotes(ctx, r, until, clear); err != nil {
 		return err
+	}
+	if _, votes := r.snapshot(); !clear(&votes) {
+		r.concede(c.allNodes())
+	}
+	if !r.awaitsVouching() {
+		return nil
 	}
 	return c.awaitVotes(ctx, r, until.Add(c.cfg.NodeTimeout), clear) // Q1: a grant that was late is being vouched for
 }

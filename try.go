@@ -179,6 +179,9 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 // node has nobody before it. So one is always left, until somebody has a quorum. Where clients got different answers,
 // more than one may go on. Then the next round decides between them.
 //
+// Others see a key of ours also on a node that denied because of the ballot, if the light form wrote it there. They may
+// count it towards a quorum of ours, so a client that has so many keys goes on too (seemsToHold).
+//
 // A node that is silent for NodeTimeout shows no owner to anybody, and is left out. If it is silent to its owner alone,
 // it can happen that nobody goes on.
 func (t *try) leads(ctx context.Context, r *round) (bool, error) {
@@ -192,19 +195,46 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 			if err := c.awaitVotes(ctx, r, r.lastAsked.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.votes[node] != pending }); err != nil {
 				return false, err
 			}
+			r.concede(1 << node)
 			answers, votes = r.snapshot()
 			if holderOf(answers, votes.need) != "" {
 				return false, nil
 			}
 		}
 		switch a := answers[node]; {
-		case a.vote == granted, a.vote == pending && r.isUnvouched(node): // the key there is ours
+		case a.vote == granted, r.shown().has(node), a.vote == pending && r.isUnvouched(node): // the key there is ours
 			return true, nil
 		case a.denial != nil && a.denial.reason == held:
-			return false, nil
+			return t.seemsToHold(ctx, r)
 		}
 	}
 	return true, nil // no node showed an owner: only ballots were in the way
+}
+
+// seemsToHold reports whether others may have seen keys of this try on a quorum of the nodes, although it lost the round.
+func (t *try) seemsToHold(ctx context.Context, r *round) (bool, error) {
+	shown := 0 // counted under r.mu
+	known := func(votes *tally) bool {
+		shown = votes.granted
+		open := 0
+		for i, v := range votes.votes {
+			switch {
+			case v != granted && r.showed.has(i):
+				shown++
+			case v == pending && r.asked.has(i):
+				open++
+			}
+		}
+		return shown >= votes.need || shown+open < votes.need
+	}
+	c := t.spec.client
+	if err := c.awaitVotes(ctx, r, r.lastAsked.Add(c.cfg.NodeTimeout), known); err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known(&r.tally)
+	return shown >= r.tally.need, nil
 }
 
 // holderOf is the owner that has a quorum of the nodes, or "".

@@ -1,0 +1,76 @@
+package redlock_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// T2: With two tries in each client, acquires go out in their light form. If its ballot is too low, it writes the key for
+// a moment, and others see an owner that the node has not granted.
+func TestATryHasAWinnerInTheLightForm(t *testing.T) {
+	for seed := range uint64(trials(150)) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 9))
+			nodes, size := 3+random.IntN(3), 2+random.IntN(3)
+			w := virtual(t, nodes, size)
+			clients := make([]*redlock.Client, size)
+			for i := range clients {
+				for _, s := range w.servers {
+					s.links[i] = newLink(seed*1000+uint64(i*10+s.index), time.Duration(random.Int64N(int64(nodeTimeout/8))))
+				}
+				clients[i] = w.connect(t, i)
+			}
+			require.NoError(t, clients[0].Enroll(t.Context()))
+			for _, c := range clients {
+				c.Status(t.Context()) // it knows which nodes may grant
+			}
+			for round := range 5 {
+				winners := contest(t, append(clients, clients...), fmt.Sprint("x", round%2))
+				if assert.Len(t, winners, 1, "seed %d: of %d who tried on %d nodes, in round %d", seed, 2*size, nodes, round) {
+					require.NoError(t, winners[0].Release(t.Context()))
+				}
+				time.Sleep(2 * time.Second) // nobody knows the lock as contended
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// A3: The script that follows a refused light form takes another round trip. A lock that is held must not look like an
+// outage for that.
+func TestALightRefusalIsToldAsHeldHoweverFarTheNodesAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		holder, c := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, holder.Enroll(t.Context()))
+		c.Status(t.Context())
+		for _, s := range w.servers {
+			s.slow(1, nodeTimeout*9/10)
+		}
+		time.Sleep(30 * time.Second) // long enough to have measured the round trips
+		errs := make(chan error)
+		for _, name := range []string{"x", "y"} {
+			_, err := holder.Mutex(name).Acquire(t.Context())
+			require.NoError(t, err)
+		}
+		for _, name := range []string{"x", "y"} {
+			go func() {
+				_, err := c.Mutex(name).TryAcquire(t.Context())
+				errs <- err
+			}()
+		}
+		for range 2 {
+			require.ErrorIs(t, <-errs, redlock.ErrHeld)
+		}
+	})
+}
