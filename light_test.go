@@ -74,3 +74,22 @@ func TestALightRefusalIsToldAsHeldHoweverFarTheNodesAre(t *testing.T) {
 		}
 	})
 }
+
+// A3: Where round trips take most of NodeTimeout, the nodes that are asked late need as long as the first ones.
+func TestFarNodesThatAreAskedLateCanStillDecideTheRound(t *testing.T) {
+	for silent := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 1)
+			c := w.connect(t, 0)
+			require.NoError(t, c.Enroll(t.Context()))
+			for _, s := range w.servers {
+				s.slow(0, nodeTimeout*8/10)
+			}
+			time.Sleep(30 * time.Second) // long enough to have measured the round trips
+			w.servers[silent].links[0].hold(requests, +1)
+			_, err := c.Mutex("x").TryAcquire(t.Context())
+			require.NoError(t, err)
+			w.servers[silent].links[0].hold(requests, -1)
+		})
+	}
+}

@@ -80,7 +80,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		err = ctx.Err()
 	case c.isClosed():
 		err = ErrClosed
-	case verdict == won && !yields && validity > c.cfg.MinValidity:
+	case verdict == won && !yields && validity > c.cfg.MinValidity && l.keepsLongEnough(now.Sub(t0)):
 		lease := newLease(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity))
 		if !c.isClosed() {
 			return lease, r, nil
@@ -185,9 +185,9 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 //   - the others, if any of these is away or late, or if their votes are split.
 //
 // ask returns the nodes that were reached, and how much of the round's time is left. That is timeout, and begins when the
-// probe has answered.
+// last nodes were asked: where round trips are long, the others need as much of it as the first ones.
 func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach, timeout time.Duration) (reached nodeSet, left time.Duration) {
-	begun, all := r.t0, c.allNodes()
+	all := c.allNodes()
 	if probe := how.probe; probe != nil {
 		first, patience := nodeSet(1)<<probe.index, timeout
 		if how.try {
@@ -205,7 +205,6 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 			r.expire(errNotAsked)
 			return reached, 0
 		}
-		begun = c.cfg.Clock.Now()
 	}
 	if some := c.quorumFor(res, how.include) &^ r.askedNodes(); some != 0 && !how.all {
 		r.later = how.probe != nil
@@ -217,7 +216,7 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 	r.later, r.lastAsked = true, c.cfg.Clock.Now()
 	rest := all &^ r.askedNodes()
 	r.askMore(rest)
-	return reached | c.send(r, rest, 0), timeout - r.lastAsked.Sub(begun)
+	return reached | c.send(r, rest, 0), timeout
 }
 
 // askFirst sends the round to these nodes, and waits until it is decided or they do not suffice, no longer than patience.
