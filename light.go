@@ -1,7 +1,9 @@
 package redlock
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gomodule/redigo/redis"
 )
@@ -14,16 +16,18 @@ import (
 //
 // Once per flush, behind all of them on the same connection, the marker and the server's time are read. A grant counts
 // only if the marker is right when it is read, and so after the key was written: the node could grant then (Q1), and the
-// key was there.
+// key was there. The time is read before them too. The key was written by a clock between the two: a clock that is set
+// in between shows as one that is not known well (C1).
 //
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
 // ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
 
 // minLight is how many acquires a flush must have for the light form. For a single one, the script is as fast: it is one
-// command instead of four.
+// command instead of five.
 const minLight = 2
 
 var (
+	askTimeFirst = &command{name: "TIME", done: (*node).learnFirstTime}
 	askMarker    = &command{name: "GET", args: []any{markerKey}, done: (*node).learnMarker}
 	askLightTime = &command{name: "TIME", done: (*node).answerLights}
 )
@@ -37,7 +41,7 @@ type lightVote struct {
 // maySendLight reports whether to send this request in its light form. n.mu is held.
 func (n *node) maySendLight(q *request) bool {
 	r := q.round
-	return r != nil && n.light && !q.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
+	return r != nil && n.light && n.unfit == nil && !q.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
 		r.args[acquireReservation] == "" && n.readiness.ready
 }
 
@@ -56,11 +60,11 @@ func (n *node) lighten(batch []request) []request {
 	for i := range batch {
 		batch[i].light = n.maySendLight(&batch[i])
 	}
-	marker, time := request{command: askMarker}, request{command: askLightTime}
-	if n.protocol.omits(markerReadLast) {
-		return append(append([]request{marker}, batch...), time)
+	before := []request{{command: askTimeFirst}, {command: askMarker}}
+	if !n.protocol.omits(markerReadLast) {
+		before, batch = before[:1], append(batch, before[1])
 	}
-	return append(batch, marker, time)
+	return slices.Insert(append(batch, request{command: askLightTime}), 0, before...)
 }
 
 // sendLight writes the commands of the light form.
@@ -131,6 +135,11 @@ func (n *node) learnMarker(_ request, reply any, err error) {
 	n.marked = err == nil && isText && string(text) == marker
 }
 
+// learnFirstTime notes the server's time before a flush's light acquires; 0: it is not known.
+func (n *node) learnFirstTime(_ request, reply any, err error) {
+	n.lightSince, _ = serverTime(reply, err)
+}
+
 // answerLights counts the votes of a flush's light acquires. The marker was read just before the time.
 func (n *node) answerLights(q request, reply any, err error) {
 	heard := n.cfg.Clock.Now()
@@ -146,6 +155,8 @@ func (n *node) answerLights(q request, reply any, err error) {
 	switch {
 	case err != nil:
 		why = fmt.Errorf("TIME: %w", err)
+	case n.lightSince == 0:
+		why = errors.New("TIME was not answered")
 	case !n.marked && !n.protocol.omits(markerChecked):
 		why = n.unready()
 	default:
@@ -160,7 +171,9 @@ func (n *node) answerLights(q request, reply any, err error) {
 		case why != nil:
 			return answer{vote: unknown, err: why}
 		}
-		return answer{vote: granted, micros: micros, clock: clockSpan(micros, v.sentAt, heard)}
+		clock := span{low: clockSpan(min(n.lightSince, micros), v.sentAt, heard).low,
+			high: clockSpan(max(n.lightSince, micros), v.sentAt, heard).high}
+		return answer{vote: granted, micros: micros, clock: clock}
 	})
 }
 

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,81 @@ func TestFarNodesThatAreAskedLateCanStillDecideTheRound(t *testing.T) {
 			_, err := c.Mutex("x").TryAcquire(t.Context())
 			require.NoError(t, err)
 			w.servers[silent].links[0].hold(requests, -1)
+		})
+	}
+}
+
+// between calls do once, just before the server runs this command.
+func (s *server) between(command string, do func()) {
+	var once sync.Once
+	s.commands.Before(func(name string, _ []string) bool {
+		if name == command {
+			once.Do(do)
+		}
+		return true
+	})
+}
+
+// C: One node's clock is wrong, and is set right between the commands of a flush. The key has its expiry by the wrong
+// clock, so it is not enough to read the clock when it is right again.
+func TestAClockThatIsSetRightWithinAFlushDoesNotMakeTwoHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		wrong := w.servers[0]
+		wrong.step(-time.Second)
+		holder, other := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, holder.Enroll(t.Context()))
+		holder.Status(t.Context())
+		other.Status(t.Context())
+		w.servers[2].links[0].hold(requests, +1) // they have the wrong node in common
+		w.servers[1].links[1].hold(requests, +1)
+		seen := false
+		wrong.between("TIME", func() { seen = true; wrong.step(time.Second) })
+		got := make(chan *redlock.Lease, 2)
+		for _, name := range []string{"x", "y"} {
+			go func() {
+				l, _ := holder.Mutex(name).WithTTL(4 * time.Second).WithoutRenewal().TryAcquire(t.Context())
+				got <- l
+			}()
+		}
+		first, second := <-got, <-got
+		require.True(t, seen)
+		time.Sleep(3100 * time.Millisecond)
+		for _, l := range []*redlock.Lease{first, second} {
+			if l == nil {
+				continue
+			}
+			next, _ := other.Mutex(l.Names()[0]).TryAcquire(t.Context())
+			require.False(t, next != nil && next.Valid() && l.Valid(), "two hold it, for %v more", l.Remaining())
+		}
+	})
+}
+
+// Q1: A node that loses its data between the commands of a flush has not granted.
+func TestANodeThatIsFlushedWithinAFlushHasNotGranted(t *testing.T) {
+	for _, after := range []string{"ZADD", "GET"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 2)
+			holder, other := w.connect(t, 0), w.connect(t, 1)
+			require.NoError(t, holder.Enroll(t.Context()))
+			holder.Status(t.Context())
+			other.Status(t.Context())
+			flushed := w.servers[0]
+			w.servers[2].links[0].hold(requests, +1) // they have this node in common
+			w.servers[1].links[1].hold(requests, +1)
+			seen := false
+			flushed.between(after, func() { seen = true; flushed.flush() })
+			got := make(chan *redlock.Lease, 2)
+			for _, name := range []string{"x", "y"} {
+				go func() {
+					l, _ := holder.Mutex(name).WithoutRenewal().TryAcquire(t.Context())
+					got <- l
+				}()
+			}
+			first, second := <-got, <-got
+			require.True(t, seen, "the acquires went out in their light form")
+			require.Nil(t, first)
+			require.Nil(t, second)
 		})
 	}
 }

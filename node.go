@@ -53,11 +53,12 @@ type node struct {
 	retried   Instant              // when releases were last taken from owed
 	closing   bool                 // quit is closed: run ends once nothing is left to write or to receive
 
-	lights    []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
-	marked    bool        // the marker was right when it was last read; the reader's
-	unvouched []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
-	trips     trips       // the reader's, and run's while there is no reader
-	delay     delay       // likewise
+	lights     []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
+	lightSince int64       // the server's time before them, in µs; the reader's
+	marked     bool        // the marker was right when it was last read; the reader's
+	unvouched  []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
+	trips      trips       // the reader's, and run's while there is no reader
+	delay      delay       // likewise
 }
 
 const (
