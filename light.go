@@ -22,10 +22,6 @@ import (
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
 // ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
 
-// minLight is how many acquires a flush must have for the light form. For a single one, the script is as fast: it is one
-// command instead of five.
-const minLight = 2
-
 var (
 	askTimeFirst = &command{name: "TIME", done: (*node).learnFirstTime}
 	askMarker    = &command{name: "GET", args: []any{markerKey}, done: (*node).learnMarker}
@@ -54,7 +50,7 @@ func (n *node) lighten(batch []request) []request {
 			light++
 		}
 	}
-	if light < minLight {
+	if light < n.protocol.minLight || light == 0 {
 		return batch
 	}
 	for i := range batch {

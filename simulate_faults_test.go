@@ -80,6 +80,8 @@ func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	add(w.has.failsBack, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBack) })
 	add(w.has.failsBackUnseen, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBackUnseen) })
 
+	add(w.has.splits, 60, soon, func() func() { return w.split(s) })
+
 	all := 0
 	for _, k := range kinds {
 		all += k.weight
@@ -156,6 +158,16 @@ func (w *world) silence(s *server, c *caller, which int) func() {
 	}
 	both(+1)
 	return func() { both(-1) }
+}
+
+// split has a server flushed when it is about to run one of the plain commands of a light acquire.
+func (w *world) split(s *server) func() {
+	command := []string{"SET", "ZADD", "GET"}[w.random.IntN(3)]
+	s.between(command, func() {
+		w.trace("node-%d is flushed before a %s", s.index+1, command)
+		s.flush()
+	})
+	return func() { s.between("", nil) }
 }
 
 // restart ends a server's process. The next one begins later, empty or with the saved data, or at once and empty.

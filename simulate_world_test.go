@@ -114,6 +114,9 @@ func (w *world) config(c *caller) redlock.Config {
 		w.has.differ(&cfg)
 	}
 	redlock.Seed(&cfg, w.seed*10+uint64(c.id))
+	if w.has.light {
+		redlock.AlwaysLight(&cfg)
+	}
 	for _, change := range w.change {
 		change(&cfg)
 	}
