@@ -30,6 +30,8 @@ type world struct {
 	change  []func(*redlock.Config)
 	unaware bool // the clients' clocks do not count suspend
 
+	strike atomic.Pointer[func()] // called as soon as somebody has acquired a lock; nil: nothing is
+
 	troubled atomic.Bool // there may be faults
 	closed   atomic.Bool // a client was closed among them
 	healed   time.Time
