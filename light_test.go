@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,4 +161,24 @@ func TestANodeThatIsFlushedWithinAFlushHasNotGranted(t *testing.T) {
 			require.Nil(t, second)
 		})
 	}
+}
+
+// A2: A script that follows its own light form, or that a renewal of its lease has overtaken, finds its own key with a
+// ballot that is too low. It leaves the key: the lease may rely on it, and only a release tells waiters that it is free.
+func TestAnAcquireDoesNotDeleteItsOwnKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 1, 1)
+		s := w.servers[0]
+		require.NoError(t, w.connect(t, 0).Enroll(t.Context()))
+		script, err := os.ReadFile("scripts/acquire.lua")
+		require.NoError(t, err)
+		marker, err := s.redis.Get("redlock:node")
+		require.NoError(t, err)
+		for range 2 {
+			s.tell("EVAL", string(script), 1, "x", marker, "0", "", "mine", 60_000, 1_000, "7")
+			owner, err := s.redis.Get("x")
+			require.NoError(t, err)
+			require.Equal(t, "mine", owner)
+		}
+	})
 }
