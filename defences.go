@@ -44,6 +44,9 @@ type protocol struct {
 	lostPoll time.Duration
 	// asksAll has every round ask all nodes at once. Tests of what all nodes have set it.
 	asksAll bool
+	// minLight is how many acquires a flush must have for the light form. For a single one, the script is as fast: it is
+	// one command instead of five.
+	minLight int
 	// slowMargin is a part of the limit above which a node is too slow to be asked first (W3).
 	slowMargin time.Duration
 }
@@ -59,6 +62,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		lostPoll: time.Second,
 
 		slowMargin: 2 * time.Millisecond,
+		minLight:   2,
 
 		acquire: load("acquire", acquireSource),
 		vouch:   load("vouch", vouchSource),

@@ -79,6 +79,11 @@ func AskAll(cfg *Config) {
 	cfg.ownProtocol().asksAll = true
 }
 
+// AlwaysLight has also a single acquire go out in its light form.
+func AlwaysLight(cfg *Config) {
+	cfg.ownProtocol().minLight = 1
+}
+
 // ownProtocol gives the configuration a copy of its protocol, which may be changed.
 func (c *Config) ownProtocol() *protocol {
 	p := *standard
@@ -113,7 +118,7 @@ func edit(script, old, new string) func(*Config) {
 			}
 			return strings.Replace(source, old, new, 1)
 		})
-		cfg.protocol.off, cfg.protocol.random = was.off, was.random
+		cfg.protocol.off, cfg.protocol.random, cfg.protocol.minLight = was.off, was.random, was.minLight
 	}
 }
 

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"errors"
+
 	"github.com/gomodule/redigo/redis"
 )
 
@@ -12,15 +14,33 @@ import (
 //
 // Once per flush, behind all of them on the same connection, vouch.lua reads the marker and the server's time. A grant counts
 // only if the marker is right when it is read, and so after the key was written: the node could grant then (Q1), and the
-// key was there.
+// key was there. The server's clock must also be known from before the key was written, because the key expires by that
+// clock: if it was set in between, the two readings show it (C1).
 //
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
-// ballot was too low, the key has been written: the script deletes it, and so does the release of a round that is over
-// (A5).
+// ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
 
-// minLight is how many acquires a flush must have for the light form. For a single one, acquire.lua is as fast: it is
-// one command instead of three.
-const minLight = 2
+var errClockUnread = errors.New("it did not tell its time before the acquire")
+
+// askClock reads the server's clock ahead of light acquires.
+var askClock = &command{name: "TIME", done: (*node).learnClock}
+
+func (n *node) learnClock(q request, reply any, err error) {
+	micros, err := serverTime(reply, err)
+	if err != nil {
+		n.clockSpan = span{}
+		return
+	}
+	n.noteClock(clockSpan(micros, q.sentAt, q.heard), q.sentAt)
+}
+
+// noteClock notes a reading of the server's clock, which was asked for at that moment.
+func (n *node) noteClock(clock span, asked Instant) {
+	n.clockSpan = clock
+	n.mu.Lock()
+	n.readClock = asked
+	n.mu.Unlock()
+}
 
 // A markerQuestion is the command that reads the marker and the time. It is kept, because it is sent with most flushes.
 type markerQuestion struct {
@@ -40,26 +60,27 @@ func (n *node) askMarker() *command {
 // A lightVote is an acquire in light form that took the key, and waits for the marker.
 type lightVote struct {
 	request
-	err error // why the vote is unknown whatever the marker is; nil: it grants if the marker is right
+	before span  // the server's clock, read before the key was written; zero: it is not known
+	err    error // why the vote is unknown whatever the marker is; nil: it grants if the marker is right
 }
 
 // maySendLight reports whether to send this request in its light form. n.mu is held.
 func (n *node) maySendLight(q *request) bool {
 	r := q.round
-	return r != nil && n.light && !q.full && !r.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
+	return r != nil && n.light && n.unfit == nil && !q.full && !r.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
 		r.args[acquireReservation] == "" && n.readiness.ready
 }
 
 // lighten has the acquires of a flush sent in their light form, if there are enough of them, and adds what such a flush
-// ends with: the marker and the time. n.mu is held.
-func (n *node) lighten(batch []request) []request {
+// ends with: the marker and the time. It begins with the time, if that was last read too long ago. n.mu is held.
+func (n *node) lighten(batch []request, now Instant) []request {
 	light := 0
 	for i := range batch {
 		if n.maySendLight(&batch[i]) {
 			light++
 		}
 	}
-	if light < minLight {
+	if light < n.protocol.minLight {
 		return batch
 	}
 	for i := range batch {
@@ -67,9 +88,14 @@ func (n *node) lighten(batch []request) []request {
 	}
 	vouch := request{command: n.askMarker()}
 	if n.protocol.omits(markerReadLast) {
-		return append([]request{vouch}, batch...)
+		batch = append([]request{vouch}, batch...)
+	} else {
+		batch = append(batch, vouch)
 	}
-	return append(batch, vouch)
+	if now.Sub(n.readClock) > vouchInterval {
+		batch = append([]request{{command: askClock}}, batch...)
+	}
+	return batch
 }
 
 // sendLight writes the commands of the light form.
@@ -90,7 +116,7 @@ func (n *node) hasBallot(r *round) bool {
 // answerLight takes the replies to the light form. The first one has been received already. An error means that the
 // connection broke.
 func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) error {
-	v := lightVote{request: q, err: err}
+	v := lightVote{request: q, before: n.clockSpan, err: err}
 	above, raised := true, false
 	if n.hasBallot(q.round) {
 		reply, err := conn.Receive()
@@ -109,9 +135,9 @@ func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) err
 		n.repair(q.round, v.err)
 		n.balk(q.round, v.err)
 	case reply == nil || !above:
-		wrote := reply != nil
-		if !n.sendFull(request{round: q.round, full: true, later: true, wrote: wrote, raised: raised}) { // the round is over: nobody waits for more than that the node refused
-			q.round.record(n.index, answer{vote: denied, wrote: wrote, denial: &denial{reason: held}})
+		q.round.lightRefused(n.index, reply != nil)
+		if !n.sendFull(request{round: q.round, full: true, later: true, raised: raised}) {
+			q.round.concede(1 << n.index) // the round is over: nobody waits for more than that the node refused
 		}
 		return nil
 	}
@@ -147,6 +173,7 @@ func (n *node) answerLights(q request, reply any, err error) {
 		q.sampled = true
 		n.observe(q, a.micros, q.heard)
 	}
+	after := clockSpan(a.micros, q.sentAt, q.heard)
 	n.mu.Lock()
 	vouchedAt := n.vouchedAt
 	n.mu.Unlock()
@@ -166,9 +193,14 @@ func (n *node) answerLights(q request, reply any, err error) {
 			return answer{vote: unknown, err: v.err}
 		case a.err != nil:
 			return answer{vote: unknown, err: a.err}
+		case v.before == span{}:
+			return answer{vote: unknown, err: errClockUnread}
 		}
-		return answer{vote: granted, micros: a.micros, clock: clockSpan(a.micros, v.sentAt, q.heard)}
+		return answer{vote: granted, micros: a.micros, clock: span{min(v.before.low, after.low), max(v.before.high, after.high)}}
 	})
+	if a.micros != 0 {
+		n.noteClock(after, q.sentAt)
+	}
 }
 
 // countLights counts the votes of the light acquires that wait for the marker. The reader calls it, and run when no

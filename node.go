@@ -47,6 +47,7 @@ type node struct {
 	vouchedAt   Instant              // when the INFO was asked for that last vouched for the data set of readiness
 	asksOf      *replicationQuestion // the last one; see vouch.go
 	markerAsked *markerQuestion      // likewise; see light.go
+	readClock   Instant              // when clockSpan was asked for
 	renamed     Instant              // when the data set was last found to be another one, on this connection
 	queue       []request            // accepted, not written
 	flight      fifo                 // written, not answered, in the order of writing
@@ -56,6 +57,7 @@ type node struct {
 
 	lights     []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
 	askedAgain bool        // vouch.lua was sent again, because the server had forgotten it; likewise
+	clockSpan  span        // the last reading of its clock on this connection, for light acquires; the reader\'s
 	unvouched  []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
 	trips      trips       // the reader's, and run's while there is no reader
 	delay      delay       // likewise
@@ -256,7 +258,7 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 			batch[i].vouched, asked = true, true
 		}
 	}
-	batch = n.lighten(batch)
+	batch = n.lighten(batch, now)
 	if asked {
 		batch = append(batch, request{command: n.askReplication()})
 	}

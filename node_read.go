@@ -77,7 +77,6 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 	if q.round.script == n.protocol.acquire {
 		n.noteDelay(q, heard)
 	}
-	a.wrote = q.wrote && a.vote == denied
 	switch said := a.err.(type) {
 	case otherConfig:
 		a.err = n.cfg.differences(string(said))

@@ -43,7 +43,7 @@ func (n *node) comeUp(s *session) {
 	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
 	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.cfg.Durable), nil
 	n.readiness = readiness{asking: true}
-	n.light = s.info.knowsGT()
+	n.light, n.readClock, n.clockSpan = s.info.knowsGT(), longAgo, span{}
 	n.identified()
 	n.renamed = longAgo // no vote was asked for before, on this connection
 	n.resendOwed(now, maxOwed)

@@ -80,7 +80,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		err = ctx.Err()
 	case c.isClosed():
 		err = ErrClosed
-	case verdict == won && !yields && validity > c.cfg.MinValidity:
+	case verdict == won && !yields && validity > c.cfg.MinValidity && l.keepsLongEnough(now.Sub(t0)):
 		lease := newLease(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity))
 		if !c.isClosed() {
 			return lease, r, nil
@@ -131,8 +131,14 @@ func (c *Client) classify(ctx context.Context, r *round) error {
 	}
 	clear := func(t *tally) bool { return t.loss() != lossUnclear }
 	until := r.lastAsked.Add(c.cfg.NodeTimeout)
-	if err := c.awaitVotes(ctx, r, until, clear); err != nil || !r.awaitsVouching() {
+	if err := c.awaitVotes(ctx, r, until, clear); err != nil {
 		return err
+	}
+	if _, votes := r.snapshot(); !clear(&votes) {
+		r.concede(c.allNodes())
+	}
+	if !r.awaitsVouching() {
+		return nil
 	}
 	return c.awaitVotes(ctx, r, until.Add(c.cfg.NodeTimeout), clear) // Q1: a grant that was late is being vouched for
 }

@@ -9,7 +9,6 @@ type request struct {
 	heard   Instant // when its answer came; of commands only
 	light   bool    // an acquire in its light form; see light.go
 	full    bool    // an acquire whose light form was refused
-	wrote   bool    // that light form had written the key; its ballot was too low
 	raised  bool    // that light form had stored the ballot
 	later   bool    // its round began before this node was asked
 	sampled bool    // the first of its batch: its round-trip time is measured

@@ -27,6 +27,8 @@ type round struct {
 	answers   []answer
 	asked     nodeSet    // the nodes that it was sent to so far
 	unvouched nodeSet    // the nodes that granted so late that another INFO has to vouch for it (vouchLate)
+	refused   nodeSet    // the nodes that refused the light form (light.go)
+	showed    nodeSet    // of these, where it wrote the key: that gets the release (A5), and others may have seen it
 	late      error      // why nodes that have not answered have no vote; nil: the round's time is not over
 	yielded   bool       // it was won and given up, because the lock is reserved for another client (T3)
 	questions []question // that the votes have not decided
@@ -86,7 +88,6 @@ func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
 type answer struct {
 	vote     vote
 	reserved bool     // release.lua reserved a key for a waiter (W2)
-	wrote    bool     // the light form of a denied acquire had written the key: others may have met it
 	taken    bool     // extend.lua took keys that were missing (R2)
 	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
 	clock    span     // the difference of the server's clock and ours; set if micros is
@@ -397,16 +398,40 @@ func (r *round) snapshot() ([]answer, tally) {
 // deniedBy is the nodes that denied.
 func (r *round) deniedBy() nodeSet { return r.votedBy(denied) }
 
-// leftNothing is the nodes that denied and never wrote the key.
-func (r *round) leftNothing() (nodes nodeSet) {
+// leftNothing is the nodes that denied and wrote nothing.
+func (r *round) leftNothing() nodeSet { return r.deniedBy() &^ r.shown() }
+
+// shown is the nodes that refused the acquire, although its light form wrote the key there.
+func (r *round) shown() nodeSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, a := range r.answers {
-		if a.vote == denied && !a.wrote {
-			nodes.add(i)
+	return r.showed
+}
+
+// lightRefused notes that the node refused the light form. Its vote is that of the script, which follows.
+func (r *round) lightRefused(node int, wrote bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused.add(node)
+	if wrote {
+		r.showed.add(node)
+	}
+}
+
+// concede counts as denied those of the nodes that refused the light form, and whose script is not awaited any longer.
+func (r *round) concede(nodes nodeSet) {
+	r.mu.Lock()
+	refused, showed := r.refused&nodes, r.showed
+	r.mu.Unlock()
+	for i := range r.answers {
+		if refused.has(i) {
+			why := held
+			if showed.has(i) {
+				why = stale
+			}
+			r.record(i, answer{vote: denied, denial: &denial{reason: why}})
 		}
 	}
-	return nodes
 }
 
 // grantedBy is the nodes that granted.

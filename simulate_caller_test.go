@@ -201,6 +201,9 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 		w.oracle.fails(a, err)
 		return err
 	}
+	if strike := w.strike.Swap(nil); strike != nil {
+		(*strike)()
+	}
 	k.sleep(0)
 	w.oracle.grants(a, l, k.chance(0.7))
 	w.trace("client %d has %s, fencing token %d", k.id+1, strings.Join(names, "+"), l.Fence())

@@ -80,6 +80,9 @@ func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	add(w.has.failsBack, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBack) })
 	add(w.has.failsBackUnseen, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBackUnseen) })
 
+	add(true, 8, long, w.strikeAfterAcquire)
+	add(w.has.splits, 60, soon, func() func() { return w.split(s) })
+
 	all := 0
 	for _, k := range kinds {
 		all += k.weight
@@ -156,6 +159,48 @@ func (w *world) silence(s *server, c *caller, which int) func() {
 	}
 	both(+1)
 	return func() { both(-1) }
+}
+
+// strikeAfterAcquire ends as many servers as may fail, right after the next acquisition and before any renewal. Later they
+// come back empty, so that they leave their quarantine while leases are renewed.
+func (w *world) strikeAfterAcquire() func() {
+	some := w.servers[:w.forgetful()]
+	some = slices.Clone(some)
+	w.random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+	some = some[:min(len(some), (len(w.servers)-1)/2)]
+	var mu sync.Mutex
+	var ended []*server
+	over := false
+	strike := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, s := range some {
+			if !over && !s.isUnnoticed() && s.end() {
+				w.trace("node-%d ends right after an acquisition", s.index+1)
+				ended = append(ended, s)
+			}
+		}
+	}
+	w.strike.Store(&strike)
+	return func() {
+		w.strike.CompareAndSwap(&strike, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		for _, s := range ended {
+			s.start(w.has.durable)
+		}
+	}
+}
+
+// split has a server flushed when it is about to run one of the plain commands of a light acquire.
+func (w *world) split(s *server) func() {
+	command := []string{"SET", "ZADD", "EVALSHA"}[w.random.IntN(3)]
+	s.between(command, func() {
+		w.trace("node-%d is flushed before a %s", s.index+1, command)
+		s.flush()
+	})
+	return func() { s.between("", nil) }
 }
 
 // restart ends a server's process. The next one begins later, empty or with the saved data, or at once and empty.

@@ -23,18 +23,20 @@ type server struct {
 	rate  float64 // its clock's, against true time
 	links []*link // to each client
 
-	mu        sync.Mutex // guards the rest
-	redis     *miniredis.Miniredis
-	commands  *fleet.ServerCommands // nil: it is down
-	ahead     time.Duration         // of its clock, against true time; changes when it steps
-	stepped   time.Duration         // of that, by steps
-	steppedAt time.Time
-	saved     []savedKey      // as of the last save
-	revived   map[string]bool // tokens that came back with old data: their owners are long gone
-	savedAt   time.Time       // by its clock
-	savedOf   string          // its history, as INFO names it
-	runs      int             // processes and histories so far, so that each has a name of its own
-	deaf      map[*timed]bool // connections that have subscribed
+	mu          sync.Mutex // guards the rest
+	redis       *miniredis.Miniredis
+	commands    *fleet.ServerCommands // nil: it is down
+	ahead       time.Duration         // of its clock, against true time; changes when it steps
+	stepped     time.Duration         // of that, by steps
+	steppedAt   time.Time
+	saved       []savedKey      // as of the last save
+	revived     map[string]bool // tokens that came back with old data: their owners are long gone
+	savedAt     time.Time       // by its clock
+	savedOf     string          // its history, as INFO names it
+	awaited     string          // before this command, whenAwaited is called
+	whenAwaited func()
+	runs        int             // processes and histories so far, so that each has a name of its own
+	deaf        map[*timed]bool // connections that have subscribed
 }
 
 // An existence is a server's identity, as its INFO says.
@@ -89,6 +91,29 @@ func (s *server) startLocked(saved bool, as existence) {
 		}
 	}
 	s.commands = fleet.AnswerServerCommands(s.redis, as)
+	s.commands.Before(s.before)
+}
+
+// between calls do once, just before the server runs this command for a client, and not in a script.
+func (s *server) between(command string, do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaited, s.whenAwaited = command, do
+}
+
+func (s *server) before(command string, _ []string) bool {
+	s.mu.Lock()
+	do := s.whenAwaited
+	if command == s.awaited {
+		s.awaited, s.whenAwaited = "", nil
+	} else {
+		do = nil
+	}
+	s.mu.Unlock()
+	if do != nil {
+		do()
+	}
+	return true
 }
 
 func (s *server) stop() { s.end() }

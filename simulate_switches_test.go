@@ -24,6 +24,7 @@ var shownBy = map[string]string{
 	"Close awaits calls":               closingAtWork,
 	"hooks apart":                      blocking,
 	"leaving the queue":                impatience,
+	"marker read last":                 splitting,
 }
 
 // switchOff runs the world without one of the defences.

@@ -29,6 +29,7 @@ const (
 	muteness       = "a user without channels"
 	blocking       = "hooks and logs that block"
 	forgetsScripts = "scripts flushed"
+	splitting      = "a flush between two commands"
 	impatience     = "callers who give up beside one who waits"
 )
 
@@ -54,6 +55,8 @@ type traits struct {
 	wrongClock      bool
 	failsBack       bool
 	failsBackUnseen bool
+	light           bool // every acquire that may go out in its light form does
+	splits          bool // servers are flushed between two commands of a light acquire
 }
 
 // drawTraits draws what a world is like. Most worlds have what the command line names, or what shows the purpose of a
@@ -94,6 +97,9 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	if draw(8, blocking) {
 		t.blocks = 1 + r.IntN(t.clients)
 	}
+	t.light = r.IntN(2) == 0
+	t.splits = draw(8, splitting)
+	t.light = t.light || t.splits
 	return t
 }
 

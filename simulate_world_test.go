@@ -30,6 +30,8 @@ type world struct {
 	change  []func(*redlock.Config)
 	unaware bool // the clients' clocks do not count suspend
 
+	strike atomic.Pointer[func()] // called as soon as somebody has acquired a lock; nil: nothing is
+
 	troubled atomic.Bool // there may be faults
 	closed   atomic.Bool // a client was closed among them
 	healed   time.Time
@@ -114,6 +116,9 @@ func (w *world) config(c *caller) redlock.Config {
 		w.has.differ(&cfg)
 	}
 	redlock.Seed(&cfg, w.seed*10+uint64(c.id))
+	if w.has.light {
+		redlock.AlwaysLight(&cfg)
+	}
 	for _, change := range w.change {
 		change(&cfg)
 	}

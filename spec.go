@@ -16,12 +16,20 @@ type spec struct {
 }
 
 // keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the
-// acquisition (H1). A round takes up to two and a half NodeTimeouts: for the node that is asked first (W3), until the
-// others are asked too, and for these. The wait of C2 takes up to two more. 0: there is no minimum hold.
+// acquisition (H1), if that took no longer than acquisitionTime. 0: there is no minimum hold.
 func (s *spec) keptFor() time.Duration {
 	if s.minHold <= 0 {
 		return 0
 	}
 	cfg := &s.client.cfg
-	return s.minHold + driftOf(s.minHold, cfg.Drift) + 5*cfg.NodeTimeout
+	return s.minHold + driftOf(s.minHold, cfg.Drift) + s.acquisitionTime()
+}
+
+// acquisitionTime is how long an acquisition of a lock with a minimum hold may take: longer than one mostly takes that
+// asks one node first (W3), then a quorum, and then all, and which waits for its clocks' slack (C2).
+func (s *spec) acquisitionTime() time.Duration { return 5 * s.client.cfg.NodeTimeout }
+
+// keepsLongEnough reports whether the nodes keep the keys for the minimum hold, after an acquisition that took so long.
+func (s *spec) keepsLongEnough(took time.Duration) bool {
+	return s.minHold <= 0 || took <= s.acquisitionTime()
 }

@@ -13,13 +13,14 @@ type refusedRound struct {
 	asked   *node   // was asked first; nil: all were asked at once
 	sentTo  nodeSet // the nodes that were asked at all
 	entered nodeSet // the nodes that were asked to queue this client
+	showed  nodeSet // the nodes that denied although the light form wrote the key
 	answers []answer
 	votes   tally
 }
 
 func (w *waiter) look(r *round) refusedRound {
 	answers, votes := r.snapshot()
-	return refusedRound{t0: r.t0, asked: w.how.probe, sentTo: r.askedNodes(), entered: r.queueAt, answers: answers, votes: votes}
+	return refusedRound{t0: r.t0, asked: w.how.probe, sentTo: r.askedNodes(), entered: r.queueAt, showed: r.shown(), answers: answers, votes: votes}
 }
 
 // askedOne reports whether only one node was asked: it did not grant.

@@ -128,7 +128,7 @@ func (w *waiter) recordQueues(r *refusedRound) {
 	}
 	w.cutOff = !r.votes.answered()
 	for i, a := range r.answers {
-		if a.vote != denied && r.sentTo.has(i) {
+		if (a.vote != denied || r.showed.has(i)) && r.sentTo.has(i) {
 			w.unannounced.add(i) // the release of A5 leaves the key free where no other waiter is queued
 		}
 	}

@@ -19,7 +19,7 @@
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
 --   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written
---   {"ballot", time, highest ballot}                 all keys are free, but the ballot is not above the highest
+--   {"ballot", time, highest ballot}                 all keys are free or ours, but the ballot is not above the highest
 --   {"unready", time}                                the marker differs (Q1): ask ready.lua
 --
 -- Ballots stay below 2^53, so Lua's doubles are exact.
@@ -47,10 +47,9 @@ local held, owner
 if stale or #KEYS > 1 or not redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   for i = 1, #KEYS do
     owner = redis.pcall('GET', KEYS[i])
-    if owner == token then
-      -- The light form of this acquire wrote it, and its ballot was too low (protocol step A2).
-      if stale then redis.call('DEL', KEYS[i]) end
-    elseif owner and (owner ~= me or me == '') then
+    -- The key may be ours: the light form of this acquire wrote it (protocol step A2). It is not deleted here, because
+    -- others may have been refused because of it. Only a release tells waiters that a key is free (A5).
+    if owner and owner ~= token and (owner ~= me or me == '') then
       held = KEYS[i]
       break
     end

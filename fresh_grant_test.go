@@ -1,0 +1,105 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// R2: The nodes that an acquire asked are a bare quorum. Of these, two of five stop right after it. The renewal takes the
+// keys on the other two, which are in a quarantine at first and leave it between two renewals.
+func TestALeaseOutlivesTwoOfFiveNodesThatStopRightAfterItsAcquire(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		for first := range 5 {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 5, 2)
+				c, other := w.connect(t, 0), w.connect(t, 1)
+				require.NoError(t, c.Enroll(t.Context()))
+				other.Status(t.Context())
+				time.Sleep(10 * time.Second)
+				l, err := c.Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				var with, without []*server
+				for i := range w.servers {
+					if s := w.servers[(first+i)%5]; s.timeToLive("x") > 0 {
+						with = append(with, s)
+					} else {
+						without = append(without, s)
+					}
+				}
+				require.Len(t, with, 3, "a bare quorum was asked")
+				if wait {
+					for _, s := range without { // they forget, and the lease does not need them now
+						s.flush()
+					}
+					time.Sleep(time.Minute) // the quarantine ends
+				}
+				with[0].stop()
+				with[1].stop()
+				for range 10 {
+					time.Sleep(11 * time.Second)
+					require.True(t, l.Valid())
+					_, err = other.Mutex("x").TryAcquire(t.Context())
+					require.ErrorIs(t, err, redlock.ErrHeld)
+				}
+				require.NoError(t, l.Release(t.Context()))
+				next, err := other.Mutex("x").TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.Greater(t, next.Fence(), l.Fence())
+			})
+		}
+	}
+}
+
+// R2: A node in quarantine does not take the keys, and takes them in the first renewal after its end.
+func TestARenewalTakesTheKeysOnANodeThatHasLeftItsQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		c, other := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, c.Enroll(t.Context()))
+		other.Status(t.Context())
+		time.Sleep(10 * time.Second)
+		var forgot *server
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, s := range w.servers {
+			if s.timeToLive("x") == 0 {
+				forgot = s
+			}
+		}
+		require.NotNil(t, forgot)
+		forgot.flush()
+		for _, s := range w.servers { // nothing is planted: the others are cut off while it is in quarantine
+			if s != forgot {
+				s.links[0].hold(requests, +1)
+			}
+		}
+		require.NotErrorIs(t, l.Extend(t.Context()), redlock.ErrLost)
+		require.Zero(t, forgot.timeToLive("x"), "it is in quarantine")
+		for _, s := range w.servers {
+			if s != forgot {
+				s.links[0].hold(requests, -1)
+			}
+		}
+		require.Eventually(t, func() bool {
+			for _, s := range c.Status(t.Context()) {
+				if s.Err != nil {
+					return false
+				}
+			}
+			return true
+		}, 5*time.Minute, time.Second)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.Positive(t, forgot.timeToLive("x"))
+		require.True(t, l.Valid())
+		_, err = other.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+	})
+}

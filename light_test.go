@@ -1,0 +1,156 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// A3: The script that follows a refused light form takes another round trip. A lock that is held must not look like an
+// outage for that.
+func TestALightRefusalIsToldAsHeldHoweverFarTheNodesAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		holder, c := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, holder.Enroll(t.Context()))
+		c.Status(t.Context())
+		for _, s := range w.servers {
+			s.slow(1, nodeTimeout*9/10)
+		}
+		time.Sleep(30 * time.Second) // long enough to have measured the round trips
+		errs := make(chan error)
+		for _, name := range []string{"x", "y"} {
+			_, err := holder.Mutex(name).Acquire(t.Context())
+			require.NoError(t, err)
+		}
+		for _, name := range []string{"x", "y"} {
+			go func() {
+				_, err := c.Mutex(name).TryAcquire(t.Context())
+				errs <- err
+			}()
+		}
+		for range 2 {
+			require.ErrorIs(t, <-errs, redlock.ErrHeld)
+		}
+	})
+}
+
+// A3: Where round trips take most of NodeTimeout, the nodes that are asked late need as long as the first ones.
+func TestFarNodesThatAreAskedLateCanStillDecideTheRound(t *testing.T) {
+	for silent := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 1)
+			c := w.connect(t, 0)
+			require.NoError(t, c.Enroll(t.Context()))
+			for _, s := range w.servers {
+				s.slow(0, nodeTimeout*8/10)
+			}
+			for i := range 50 { // it measures when these nodes are late
+				l, err := c.Mutex(fmt.Sprint(i)).Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+			}
+			w.servers[silent].links[0].hold(requests, +1)
+			_, err := c.Mutex("x").TryAcquire(t.Context())
+			require.NoError(t, err)
+			w.servers[silent].links[0].hold(requests, -1)
+		})
+	}
+}
+
+// soonAcquired waits for the lock for half a second. Two that do so at the same moment go out in their light form.
+func soonAcquired(t *testing.T, lock redlock.Lock) *redlock.Lease {
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	l, _ := lock.Acquire(ctx)
+	return l
+}
+
+// C: One node's clock is wrong, and is set right between the commands of a flush. The key has its expiry by the wrong
+// clock, so it is not enough to read the clock when it is right again.
+func TestAClockThatIsSetRightWithinAFlushDoesNotMakeTwoHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		wrong := w.servers[0]
+		wrong.step(-time.Second)
+		holder, other := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, holder.Enroll(t.Context()))
+		holder.Status(t.Context())
+		other.Status(t.Context())
+		w.servers[2].links[0].hold(requests, +1) // they have the wrong node in common
+		w.servers[1].links[1].hold(requests, +1)
+		seen := false
+		wrong.between("EVALSHA", func() { seen = true; wrong.step(time.Second) })
+		got := make(chan *redlock.Lease, 2)
+		for _, name := range []string{"x", "y"} {
+			go func() {
+				got <- soonAcquired(t, holder.Mutex(name).WithTTL(4*time.Second).WithoutRenewal())
+			}()
+		}
+		first, second := <-got, <-got
+		require.True(t, seen)
+		time.Sleep(3100 * time.Millisecond)
+		for _, l := range []*redlock.Lease{first, second} {
+			if l == nil {
+				continue
+			}
+			next, _ := other.Mutex(l.Names()[0]).TryAcquire(t.Context())
+			require.False(t, next != nil && next.Valid() && l.Valid(), "two hold it, for %v more", l.Remaining())
+		}
+	})
+}
+
+// Q1: A node that loses its data between the commands of a flush has not granted.
+func TestANodeThatIsFlushedWithinAFlushHasNotGranted(t *testing.T) {
+	for _, after := range []string{"SET", "ZADD", "EVALSHA"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 2)
+			holder, other := w.connect(t, 0), w.connect(t, 1)
+			require.NoError(t, holder.Enroll(t.Context()))
+			holder.Status(t.Context())
+			other.Status(t.Context())
+			flushed := w.servers[0]
+			w.servers[2].links[0].hold(requests, +1) // they have this node in common
+			w.servers[1].links[1].hold(requests, +1)
+			seen := false
+			flushed.between(after, func() { seen = true; flushed.flush() })
+			got := make(chan *redlock.Lease, 2)
+			for _, name := range []string{"x", "y"} {
+				go func() {
+					got <- soonAcquired(t, holder.Mutex(name).WithoutRenewal())
+				}()
+			}
+			first, second := <-got, <-got
+			require.True(t, seen, "the acquires went out in their light form")
+			require.Nil(t, first)
+			require.Nil(t, second)
+		})
+	}
+}
+
+// A2: A script that follows its own light form, or that a renewal of its lease has overtaken, finds its own key with a
+// ballot that is too low. It leaves the key: the lease may rely on it, and only a release tells waiters that it is free.
+func TestAnAcquireDoesNotDeleteItsOwnKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 1, 1)
+		s := w.servers[0]
+		require.NoError(t, w.connect(t, 0).Enroll(t.Context()))
+		script, err := os.ReadFile("scripts/acquire.lua")
+		require.NoError(t, err)
+		marker, err := s.redis.Get("redlock:node")
+		require.NoError(t, err)
+		for range 2 {
+			s.tell("EVAL", string(script), 1, "x", marker, "0", "", "mine", 60_000, 1_000, "7")
+			owner, err := s.redis.Get("x")
+			require.NoError(t, err)
+			require.Equal(t, "mine", owner)
+		}
+	})
+}
