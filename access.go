@@ -60,17 +60,22 @@ func (a accessor) Get(node int, key string, done func(value string, err error)) 
 	a.c.nodes[node].command("GET", []any{key}, func(reply any, err error) { done(redis.String(reply, err)) })
 }
 
+func (a accessor) Load(node int, script *access.Script) {
+	a.c.nodes[node].command("SCRIPT", []any{"LOAD", script.Source}, ignoreReply)
+}
+
+func ignoreReply(any, error) {}
+
 func (a accessor) Run(node int, script *access.Script, keys, args []string) {
 	n := a.c.nodes[node]
 	all := []any{script.Hash, len(keys)}
 	for _, arg := range append(keys[:len(keys):len(keys)], args...) {
 		all = append(all, arg)
 	}
-	ignore := func(any, error) {}
 	n.command("EVALSHA", all, func(_ any, err error) {
 		if isRefusal(err) && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-			n.command("SCRIPT", []any{"LOAD", script.Source}, ignore)
-			n.command("EVALSHA", all, ignore)
+			a.Load(node, script)
+			n.command("EVALSHA", all, ignoreReply)
 		}
 	})
 }

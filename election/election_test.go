@@ -42,17 +42,17 @@ func (j *judge) began(t *testing.T, term *election.Term) {
 
 // Many processes campaign. Leaders resign, are cut off, or lose their client; nodes are paused and restarted.
 func TestOneProcessLeadsAtATime(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, nodes *redlocktest.Nodes) {
 				random := rand.New(rand.NewPCG(seed, 1))
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 				defer cancel()
 				var judge judge
 				var wg sync.WaitGroup
 				watcher := election.New(start(t, nodes).Client, "x", election.Options{})
 				wg.Go(func() { watch(t, watcher.Observe(ctx)) })
-				for i := range 8 {
+				for i := range 4 {
 					random := rand.New(rand.NewPCG(seed, uint64(10+i)))
 					wg.Go(func() {
 						for ctx.Err() == nil {
@@ -63,15 +63,15 @@ func TestOneProcessLeadsAtATime(t *testing.T) {
 				for ctx.Err() == nil {
 					node := random.IntN(2) // never more than two at a time
 					nodes.Pause(node)
-					time.Sleep(rand.N(20 * time.Second))
+					time.Sleep(time.Duration(random.IntN(20_000)) * time.Millisecond)
 					nodes.Resume(node)
 					if random.IntN(3) == 0 {
 						nodes.Restart(4)
 					}
-					time.Sleep(rand.N(10 * time.Second))
+					time.Sleep(time.Duration(random.IntN(10_000)) * time.Millisecond)
 				}
 				wg.Wait()
-				require.Greater(t, len(judge.terms), 10)
+				require.Greater(t, len(judge.terms), 5)
 			})
 		})
 	}
@@ -193,6 +193,7 @@ func TestALeaderThatIsCutOffLosesItsTermBeforeAnotherLeads(t *testing.T) {
 		require.ErrorIs(t, first.Resign(t.Context()), redlock.ErrLost)
 		time.Sleep(time.Minute)
 		requireQuiet(t, leaders)
+		require.True(t, second.Valid())
 	})
 }
 
@@ -271,7 +272,7 @@ func TestLeaderAsksAQuorum(t *testing.T) {
 func TestAnObserverKeepsTheLeaderWhileNodesAreAway(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, nodes *redlocktest.Nodes) {
 		term := campaign(t, election.New(start(t, nodes).Client, "x", election.Options{}))
-		leaders := election.New(start(t, nodes).Client, "x", election.Options{Poll: 10 * time.Millisecond}).Observe(t.Context())
+		leaders := election.New(start(t, nodes).Client, "x", election.Options{}).Observe(t.Context())
 		require.Equal(t, leaderOf(term), next(t, leaders))
 		for i := range 2 {
 			nodes.Kill(i)
@@ -558,5 +559,6 @@ func TestALateMessageDoesNotBringAnOldLeaderBack(t *testing.T) {
 		nodes.Resume(0)
 		time.Sleep(time.Minute)
 		requireQuiet(t, leaders)
+		require.True(t, second.Valid())
 	})
 }

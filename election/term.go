@@ -103,6 +103,10 @@ return 1`)
 // because nodes get the lock with a later renewal.
 func (a *announcer) run(ctx context.Context) {
 	defer a.end()
+	for node := range a.election.nodes.Nodes() {
+		a.election.nodes.Load(node, announceScript)
+		a.election.nodes.Load(node, retractScript)
+	}
 	tick := time.NewTicker(a.election.tick)
 	defer tick.Stop()
 	for a.announce() {

@@ -31,6 +31,8 @@ type Client interface {
 	// Get reads a key. done is called once, perhaps before Get returns, and must not block. A missing key is
 	// redis.ErrNil.
 	Get(node int, key string, done func(value string, err error))
+	// Load makes a script known to the node, so that Run need not do so.
+	Load(node int, script *Script)
 	// Run sends a script to the node, on the connection on which the lock commands go, and behind those that were sent
 	// before. Nobody learns whether the node executes it.
 	Run(node int, script *Script, keys, args []string)
