@@ -562,3 +562,22 @@ func TestALateMessageDoesNotBringAnOldLeaderBack(t *testing.T) {
 		require.True(t, second.Valid())
 	})
 }
+
+// The lock may be on a bare quorum. If one of its nodes dies before the next renewal, the leader still leads.
+func TestAnObserverKeepsTheLeaderOfABareQuorum(t *testing.T) {
+	for down := range 5 {
+		t.Run(fmt.Sprint(down), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, nodes *redlocktest.Nodes) {
+				observer := election.New(start(t, nodes).Client, "x", election.Options{Poll: 20 * time.Millisecond})
+				leaders := observer.Observe(t.Context())
+				require.True(t, next(t, leaders).None())
+				term := campaign(t, election.New(start(t, nodes).Client, "x", election.Options{}))
+				require.Equal(t, leaderOf(term), next(t, leaders))
+				nodes.Kill(down)
+				time.Sleep(time.Second)
+				requireQuiet(t, leaders)
+				require.True(t, term.Valid())
+			})
+		})
+	}
+}

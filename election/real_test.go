@@ -55,6 +55,7 @@ func TestThreeProcessesOneIsKilled(t *testing.T) {
 		beCandidate(t, strings.Fields(urls))
 		return
 	}
+	t.Parallel()
 	f := servers(t)
 	leaders := election.New(connect(t, f.URLs()), "x", election.Options{}).Observe(t.Context())
 	require.True(t, next(t, leaders).None())
@@ -152,6 +153,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 
 // Servers that forgot the scripts get them again.
 func TestServersThatForgotTheScripts(t *testing.T) {
+	t.Parallel()
 	f := servers(t)
 	e := election.New(connect(t, f.URLs()), "x", election.Options{Label: "a"})
 	leaders := e.Observe(t.Context())
@@ -170,6 +172,7 @@ func TestServersThatForgotTheScripts(t *testing.T) {
 
 // A garbage-collected Term is not renewed, as a garbage-collected Lease is not.
 func TestATermThatIsDroppedEnds(t *testing.T) {
+	t.Parallel()
 	f := servers(t)
 	e := election.New(connect(t, f.URLs()), "x", election.Options{})
 	number := campaign(t, e).Number()
