@@ -239,5 +239,6 @@ func isReservedKey(key string) bool {
 	case fenceKey, markerKey, quarantineKey, configKey:
 		return true
 	}
-	return strings.HasPrefix(key, waitPrefix) || strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")
+	return strings.HasPrefix(key, waitPrefix) || strings.HasPrefix(key, leaderPrefix) ||
+		strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")
 }

@@ -137,6 +137,7 @@ func TestInvalidLocksAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		"the quarantine":      c.Mutex("redlock:quarantine"),
 		"a fair queue":        c.Mutex("redlock:fair:x"),
 		"a read-write state":  c.Mutex("redlock:rw:x"),
+		"a leader":            c.Mutex("redlock:leader:x"),
 		"by way of Prefix":    prefixed.Mutex("fence"),
 		"a short TTL":         c.Mutex("a").WithTTL(time.Millisecond),
 		"a long TTL":          c.Mutex("a").WithTTL(time.Minute),

@@ -1,0 +1,142 @@
+package election
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/redlock"
+)
+
+// A Leader is what observers know of who leads. The zero Leader means that nobody does.
+type Leader struct {
+	Label  string // see [Options]; "" if the lock was not taken by an election
+	Number uint64 // see [Term.Number]; 0 if the lock was not taken by an election
+	Token  string // the owner token of its lease; see [redlock.Lease.Token]
+}
+
+// None reports whether nobody leads.
+func (l Leader) None() bool { return l.Token == "" }
+
+// record is how a Leader is stored and published: "<token> <number> <label>".
+func (l Leader) record() string {
+	return l.Token + " " + strconv.FormatUint(l.Number, 10) + " " + l.Label
+}
+
+func parseRecord(record string) (l Leader, ok bool) {
+	parts := strings.SplitN(record, " ", 3)
+	if len(parts) != 3 || parts[0] == "" {
+		return Leader{}, false
+	}
+	number, err := strconv.ParseUint(parts[1], 10, 64)
+	return Leader{parts[2], number, parts[0]}, err == nil
+}
+
+// Leader asks the nodes who leads. The zero Leader means that nobody does. A moment later this may have changed.
+//
+// If too few nodes vote, the error is a [*redlock.RoundError] that is [redlock.ErrNoQuorum]. While the leader changes, or
+// while nodes that are away leave it open, Leader asks again until ctx ends. Other errors are [redlock.ErrInvalid],
+// [redlock.ErrClosed] and ctx.Err().
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	if e.err != nil {
+		return Leader{}, e.err
+	}
+	nameless := 0
+	for pause := minPoll; ; pause = min(2*pause, e.poll) {
+		s, err := e.look(ctx, Leader{})
+		switch {
+		case err != nil:
+			return Leader{}, err
+		case s.found && !s.nameless():
+			return s.leader, nil
+		case s.found:
+			if nameless++; nameless == namelessLooks {
+				return s.leader, nil
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return Leader{}, ctx.Err()
+		}
+	}
+}
+
+// namelessLooks is after how many looks in a row an owner without a record counts as one that has none. A leader stores
+// its record just after it has acquired the lock.
+const namelessLooks = 3
+
+// A sighting is what one look found.
+type sighting struct {
+	found  bool   // else it is not known who leads
+	leader Leader // without label and number, if no record of this owner was found
+}
+
+// nameless reports whether there is an owner, but no record of it.
+func (s sighting) nameless() bool {
+	return !s.leader.None() && s.leader == Leader{Token: s.leader.Token}
+}
+
+// look asks the nodes who leads. If it is still known, its record is not read again.
+func (e *Election) look(ctx context.Context, known Leader) (sighting, error) {
+	state, err := e.client.Inspect(ctx, e.name)
+	if err != nil {
+		return sighting{}, err
+	}
+	token, found := ownerIn(state)
+	s := sighting{found, Leader{Token: token}}
+	switch {
+	case !found || token == "":
+	case token == known.Token && known.Label != "":
+		s.leader = known
+	default:
+		s.leader, err = e.readRecord(ctx, token)
+	}
+	return s, err
+}
+
+// ownerIn returns who has the lock on a quorum of the nodes; "": nobody has. It is not known (false) while the nodes that
+// did not answer could make a quorum with those that have an owner: a leader's lock may be on a bare quorum, and one of
+// these nodes away.
+func ownerIn(state *redlock.State) (token string, known bool) {
+	if state.Held {
+		return state.Token, true
+	}
+	unknown, most, count := 0, 0, map[string]int{}
+	for _, n := range state.Nodes {
+		switch {
+		case n.Err != nil:
+			unknown++
+		case n.Held:
+			count[n.Token]++
+			most = max(most, count[n.Token])
+		}
+	}
+	return "", most+unknown < state.Quorum
+}
+
+// readRecord returns what any node has stored of the leader with this token.
+func (e *Election) readRecord(ctx context.Context, token string) (Leader, error) {
+	records := make(chan string, e.nodes.Nodes())
+	for node := range e.nodes.Nodes() {
+		e.nodes.Get(node, e.leaderKey, func(record string, _ error) { records <- record })
+	}
+	timer := time.NewTimer(e.nodes.NodeTimeout())
+	defer timer.Stop()
+	for range e.nodes.Nodes() {
+		select {
+		case record := <-records:
+			if l, ok := parseRecord(record); ok && l.Token == token {
+				return l, nil
+			}
+		case <-timer.C:
+			return Leader{Token: token}, nil
+		case <-ctx.Done():
+			return Leader{}, ctx.Err()
+		}
+	}
+	return Leader{Token: token}, nil
+}
