@@ -126,8 +126,8 @@ func (a accessor) Keep(ctx context.Context, node int, serve func(redis.Conn) (wo
 
 // once calls serve with one connection.
 func (a accessor) once(ctx context.Context, n *node, serve func(redis.Conn) (bool, error)) (worked bool, err error) {
-	login := func(conn redis.Conn) error { return n.endpoint.start(conn) }
-	conn, _, err := n.endpoint.open(ctx, a.c.stallTimeout(), login)
+	handshake := func(conn redis.Conn, login login) error { return login.start(conn) }
+	conn, _, err := n.endpoint.open(ctx, a.c.stallTimeout(), handshake)
 	if err != nil {
 		return false, err
 	}
