@@ -211,12 +211,6 @@ func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
 	require.Less(t, time.Since(began), 5*time.Second)
 }
 
-func tokenOf(t *testing.T, n *fleet.Node, name string) string {
-	token, err := redis.String(tell(t, n, "GET", name), nil)
-	require.NoError(t, err)
-	return token
-}
-
 // N1: A vote counts only if INFO vouches for it (Q1). So a server that begins to refuse INFO has no vote, and Status
 // says so.
 func TestAServerThatComesToRefuseInfoHasNoVote(t *testing.T) {

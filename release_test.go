@@ -34,7 +34,7 @@ func away(t *testing.T, c *redlock.Client, f *fleet.Fleet, nodes ...int) {
 // ErrLost.
 func TestALeaseThatWasValidThroughoutIsNeverSaidToBeLost(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	c, ctx := open(t, f), soon(t)
+	c, ctx := open(t, f, redlock.AskAll), soon(t)
 	tell(t, f.Nodes()[2], "SET", "x", "somebody's leftover", "PX", 60_000)
 	l, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)

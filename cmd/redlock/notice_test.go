@@ -54,7 +54,8 @@ func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{})
 	lease, err := newClient(t, f).Mutex("held").Acquire(t.Context())
 	require.NoError(t, err)
-	for _, n := range f.Nodes()[1:] { // they answer, but do not vote
+	require.NoError(t, lease.Extend(t.Context())) // now every node has it
+	for _, n := range f.Nodes()[1:] {             // they answer, but do not vote
 		do(t, n, "FLUSHALL")
 	}
 	code, out, errs := run(t, "inspect", nodes(f), "other")
