@@ -22,7 +22,7 @@ type call struct {
 const (
 	// reservationPrefix begins the value of a key that is reserved for a client; see scripts/release.lua.
 	reservationPrefix = "next:"
-	// reservationTime is how long a node reserves a key: the waiter must get the message, and its acquire must arrive.
+	// reservationTime is how long a node reserves a key at least; see Client.reservation.
 	reservationTime = 100 * time.Millisecond
 )
 
@@ -170,14 +170,14 @@ func (p *protocol) releaseCall(keys []any, token any, reserve, rest time.Duratio
 	return call{p.release, keys, args}
 }
 
-// leaveCall takes this client out of the queues of these keys, and passes on what is reserved for it (W2).
-func (p *protocol) leaveCall(keys []any, client any) call {
+// leaveCall takes this client out of the queues of these keys, and passes on what is reserved for it, for that long (W2).
+func (p *protocol) leaveCall(keys []any, client any, reserve time.Duration) call {
 	all := make([]any, 0, 2*len(keys))
 	all = append(all, keys...)
 	for _, key := range keys {
 		all = append(all, waitPrefix+key.(string))
 	}
-	return call{p.leave, all, []any{client, millis(reservationTime)}}
+	return call{p.leave, all, []any{client, millis(reserve)}}
 }
 
 // inspectCall reads the first lock key of the resource.

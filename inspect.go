@@ -126,7 +126,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	}
 	s := c.Mutex(name).spec
 	for _, owner := range owners {
-		r := c.newRound(plan{call: c.protocol.releaseCall(s.res.keys, owner, reservationTime, 0)})
+		r := c.newRound(plan{call: c.protocol.releaseCall(s.res.keys, owner, c.reservation(), 0)})
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return err
 		}

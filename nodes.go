@@ -162,6 +162,10 @@ func (c *Client) roundTrip() time.Duration {
 	return max(trips[len(trips)/2], 100*time.Microsecond)
 }
 
+// reservation is how long a node reserves a key: the message must reach the waiter, and its acquire the node. That is a
+// round trip of the waiter's. This client knows only its own, so it allows for two.
+func (c *Client) reservation() time.Duration { return max(reservationTime, 2*c.roundTrip()) }
+
 // openGrace is how long the first round waits for the other nodes after a quorum has connected.
 const openGrace = 20 * time.Millisecond
 

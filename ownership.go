@@ -137,7 +137,8 @@ func (o *ownership) dueRelease() Instant {
 	return o.validUntil().Add(driftOf(o.lock.ttl, o.client.cfg.Drift))
 }
 
-// sendRelease sends the release to all nodes, once, and returns its round (L1). The lease has ended.
+// sendRelease sends the release once, to all nodes that may have the keys, and returns its round (L1). The lease has
+// ended.
 func (o *ownership) sendRelease() *round {
 	o.client.scheduler.drop(o)
 	o.mu.Lock()
@@ -150,7 +151,7 @@ func (o *ownership) sendRelease() *round {
 	rest := o.rest(now)
 	// W1: the lock may go to a waiter of this process, which needs no reservation. Once the client is closed, its own
 	// waiters have gone, so the nodes reserve the lock for a waiter elsewhere.
-	handsOver, reserve := rest == 0 && !c.isClosed() && c.waiters.handsOver(o.lock.res), reservationTime
+	handsOver, reserve := rest == 0 && !c.isClosed() && c.waiters.handsOver(o.lock.res), c.reservation()
 	if handsOver {
 		reserve = 0
 	}

@@ -49,7 +49,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		}
 	}
 
-	// A2, A3: to all nodes at once (W3: to one first), each on its one ordered connection. The verdict does not wait
+	// A2, A3: to a bare quorum (W3: to one node first), each on its one ordered connection. The verdict does not wait
 	// for slow nodes.
 	band := c.cfg.band(l.ttl)
 	r = newRound(plan{
@@ -102,7 +102,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.protocol.omits(hedgesReleased) && r.later:
 		unsure &= c.quorumFor(l.res, t0, how.include)
 	}
-	c.releaseAt(l.res.keys, tokenArg, unsure, reservationTime)
+	c.releaseAt(l.res.keys, tokenArg, unsure, c.reservation())
 
 	// A3: wait until it is clear why the round is lost. The releases go first, so that waiters do not wait for this.
 	if verdict == lost && err == nil && !r.alone() {

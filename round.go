@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A round is one operation that is sent to all nodes, and their answers. It goes on after its verdict, because what
+// A round is one operation that is sent to nodes, and their answers. It goes on after its verdict, because what
 // slow nodes answer later still matters (A3).
 type round struct {
 	plan

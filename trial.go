@@ -45,7 +45,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 		waits,
 		c.newRound(plan{call: c.protocol.extendCall(l.res, owner, l.millis, 0)}),
 		c.newRound(plan{call: c.protocol.inspectCall(l.res)}),
-		c.newRound(plan{call: c.protocol.releaseCall(l.res.keys, owner, reservationTime, 0)}),
+		c.newRound(plan{call: c.protocol.releaseCall(l.res.keys, owner, c.reservation(), 0)}),
 	} {
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return nil, err

@@ -43,12 +43,15 @@ func (s *server) slow(client int, roundTrip time.Duration) {
 }
 
 // connect makes the client with this number.
-func (w *world) connect(t *testing.T, id int) *redlock.Client {
+func (w *world) connect(t *testing.T, id int, change ...func(*redlock.Config)) *redlock.Client {
 	var cfg redlock.Config
 	for i, s := range w.servers {
 		cfg.Nodes = append(cfg.Nodes, redlock.Node{Name: fmt.Sprintf("node-%d", i+1), Dial: s.dialer(id)})
 	}
 	redlock.Seed(&cfg, uint64(id))
+	for _, f := range change {
+		f(&cfg)
+	}
 	c, err := redlock.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -166,6 +169,43 @@ func TestATryGetsALockThatAQuorumHasReleased(t *testing.T) {
 				w.servers[first].slow(0, 0)
 				time.Sleep(time.Second)
 			}
+		})
+	}
+}
+
+// W2: Two clients hand a lock to each other, however far away the servers are. From the call of Release to the return of
+// the other's Acquire, the release travels to a node, the message to the other client, and its acquire there and back.
+// (With a clock band, a winner whose round trip is above a quarter of the band also waits for what C2 says.)
+func TestAHandOverTakesTwoRoundTrips(t *testing.T) {
+	for _, roundTrip := range []time.Duration{time.Millisecond, 150 * time.Millisecond, 240 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 5, 2)
+			noBand := func(cfg *redlock.Config) { cfg.ClockBand = -1 }
+			quiet := redlock.LostPoll(time.Hour) // a waiter that asks again just then needs a round trip more
+			clients := []*redlock.Client{w.connect(t, 0, noBand, quiet), w.connect(t, 1, noBand, quiet)}
+			for _, s := range w.servers {
+				s.slow(0, roundTrip)
+				s.slow(1, roundTrip)
+			}
+			require.NoError(t, clients[0].Enroll(t.Context()))
+			clients[1].Status(t.Context())
+			time.Sleep(time.Minute) // long enough to have measured the round trips
+			held, err := clients[0].Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			for i := range 20 {
+				got := make(chan *redlock.Lease)
+				go func() {
+					l, err := clients[(i+1)%2].Mutex("x").Acquire(t.Context())
+					assert.NoError(t, err)
+					got <- l
+				}()
+				time.Sleep(3 * time.Second) // by then it waits, and its message would come
+				began := time.Now()
+				go func(l *redlock.Lease) { assert.NoError(t, l.Release(t.Context())) }(held)
+				held = <-got
+				require.LessOrEqual(t, time.Since(began), 2*roundTrip+time.Millisecond, "hand-over %d", i)
+			}
+			require.NoError(t, held.Release(t.Context()))
 		})
 	}
 }

@@ -112,12 +112,13 @@ func (w *waiter) know(r refusedRound, turn hints) known {
 		handedOver:   turn.localRelease && len(w.res.keys) > 1,
 		balked:       r.asked != nil && r.asked.balks.Load() != 0,
 
-		now:       c.cfg.Clock.Now(),
-		first:     c.probeFor(w.res),
-		queueNode: w.queueNode(o.unqueued(r.entered)),
-		roundTrip: c.roundTrip(),
-		lostPoll:  c.lostPoll(),
-		deafPoll:  c.deafPoll(),
+		now:         c.cfg.Clock.Now(),
+		first:       c.probeFor(w.res),
+		queueNode:   w.queueNode(o.unqueued(r.entered)),
+		roundTrip:   c.roundTrip(),
+		reservation: c.reservation(),
+		lostPoll:    c.lostPoll(),
+		deafPoll:    c.deafPoll(),
 	}
 }
 
@@ -189,7 +190,7 @@ func (w *waiter) pauseAfter(h hints, queued nodeSet) time.Duration {
 	if h.poll {
 		// The key is reserved for a client that polls. If it has died, no message follows: poll until it should have
 		// used its turn.
-		w.pollUntil = c.cfg.Clock.Now().Add(2*reservationTime + 2*c.deafPoll() + c.roundTrip())
+		w.pollUntil = c.cfg.Clock.Now().Add(2*c.reservation() + 2*c.deafPoll() + c.roundTrip())
 		pause = c.jitter(c.deafPoll())
 	}
 	if h.resubscribed&queued != 0 {

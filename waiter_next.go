@@ -17,12 +17,13 @@ type known struct {
 	handedOver bool     // the round followed a release, by this process, of one of several keys
 	balked     bool     // the node that was asked first has answered an acquire with an error
 
-	now       Instant
-	first     *node         // to be asked first (W3); nil: there is no such node
-	queueNode *node         // of the nodes that the owner has: the one that can queue us, if it is time to; or nil
-	roundTrip time.Duration // how long a round usually takes
-	lostPoll  time.Duration // how often to ask again, as in Client
-	deafPoll  time.Duration // how often to ask again, as in Client
+	now         Instant
+	first       *node         // to be asked first (W3); nil: there is no such node
+	queueNode   *node         // of the nodes that the owner has: the one that can queue us, if it is time to; or nil
+	roundTrip   time.Duration // how long a round usually takes
+	reservation time.Duration // how long a node reserves a key
+	lostPoll    time.Duration // how often to ask again, as in Client
+	deafPoll    time.Duration // how often to ask again, as in Client
 }
 
 // next is what a waiter does next.
@@ -110,7 +111,7 @@ func (k *known) untilFree() time.Duration {
 	case strings.HasPrefix(k.obstacle.owner, reservationPrefix):
 		// Reserved for another client, which should be the next owner. If that client has died, no message follows. So
 		// look again a little after the reservation's end. (free may be never: nothing may be added to it.)
-		late := k.jitter(reservationTime)
+		late := k.jitter(k.reservation)
 		return min(free, k.jitter(k.lostPoll)-late) + late
 	default:
 		return min(free, k.jitter(k.lostPoll)) // a message will come, unless it is lost

@@ -27,6 +27,7 @@ func knows(asked *node, entered nodeSet, answers ...answer) known {
 		now:          1000,
 		first:        nodeA,
 		roundTrip:    usualTrip,
+		reservation:  reservationTime,
 		lostPoll:     time.Second,
 		deafPoll:     deafPoll,
 	}

@@ -30,7 +30,7 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox) {
 		return
 	}
 	c := w.client
-	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.me)})
+	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.me, c.reservation())})
 	c.send(r, nodes, 0)
 }
 
@@ -49,7 +49,7 @@ func (w *waiters) passOn(keys []any, nodes nodeSet, except *inbox) {
 	defer w.mu.Unlock()
 	for _, key := range keys {
 		if nodes != 0 && !w.keys[key.(string)].wantedBeside(except) {
-			w.client.releaseAt([]any{key}, w.me, nodes, reservationTime)
+			w.client.releaseAt([]any{key}, w.me, nodes, w.client.reservation())
 		}
 	}
 }
