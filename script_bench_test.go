@@ -94,15 +94,69 @@ func measureScript(b *testing.B, conn redis.Conn, call func(i int) (*script, []a
 		}
 	}
 	b.StopTimer()
+	b.ReportMetric(serverMicros(b, conn), "server-µs")
+}
+
+// serverMicros is what the server says of the average EVALSHA since CONFIG RESETSTAT.
+func serverMicros(b *testing.B, conn redis.Conn) (micros float64) {
 	stats, err := redis.String(conn.Do("INFO", "commandstats"))
 	if err != nil {
 		b.Fatal(err)
 	}
 	_, stats, _ = strings.Cut(stats, "cmdstat_evalsha:")
 	_, stats, _ = strings.Cut(stats, "usec_per_call=")
-	var micros float64
 	if _, err := fmt.Sscanf(stats, "%f", &micros); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(micros, "server-µs")
+	return micros
+}
+
+// BenchmarkRenewals measures for how long one command with the most renewals keeps a server from everything else: the
+// leases have their keys, or take them.
+func BenchmarkRenewals(b *testing.B) {
+	f := fleettest.Start(b, fleet.Process, fleet.Options{Nodes: 1, Unix: true})
+	conn, err := f.Nodes()[0].Dial(b.Context(), 10*time.Second)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	const admitted = "run digest"
+	for _, c := range []struct{ name, ballot string }{{"extend", "-"}, {"take", "1700000000000001"}} {
+		b.Run(fmt.Sprintf("%s/leases=%d", c.name, maxRenewed), func(b *testing.B) {
+			args := []any{standard.extend.sha, maxRenewed + 2, markerKey, fenceKey}
+			rest := []any{admitted}
+			var keys []any
+			for i := range maxRenewed {
+				keys = append(keys, "k"+strconv.Itoa(i))
+				rest = append(rest, 1, "0123456789abcdef0123456789abcdef", 60_000+i, c.ballot)
+				if c.ballot != "-" {
+					rest = append(rest, strconv.Itoa(i))
+				}
+			}
+			args = append(append(args, keys...), rest...)
+			if _, err := conn.Do("SCRIPT", "LOAD", standard.extend.source); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := conn.Do("SET", markerKey, admitted); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := conn.Do("CONFIG", "RESETSTAT"); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if c.ballot == "-" {
+					for i, key := range keys { // with a time to live that has to be made longer
+						_ = conn.Send("SET", key, "0123456789abcdef0123456789abcdef", "PX", 30_000+i)
+					}
+				} else {
+					_ = conn.Send("DEL", keys...)
+				}
+				replies, err := redis.Values(conn.Do("EVALSHA", args...))
+				if err != nil || len(replies) != maxRenewed+1 {
+					b.Fatal(len(replies), err)
+				}
+			}
+			b.ReportMetric(serverMicros(b, conn), "server-µs")
+		})
+	}
 }
