@@ -15,6 +15,7 @@ const (
 	freshToken                             // A1: no two attempts have the same owner token
 	finalValidity                          // A4: the validity gives up the time that the round took, and more
 	takenOnce                              // R2: plant only after a quorum extended; never take an expired lease again
+	takenInTime                            // R2: a renewal that takes keys counts only while the lease is valid
 	serverBallots                          // F1: ballots come from the nodes' clocks, not from the client's
 	clocksOfOthers                         // Q1: a quarantine is measured by the other nodes' clocks too
 	dataSetVouched                         // Q1: a grant counts only if INFO still names the marked data set

@@ -132,6 +132,7 @@ func init() {
 		"fresh token":                      omit(freshToken),
 		"final validity check":             omit(finalValidity),
 		"an expired lease stays expired":   omit(takenOnce),
+		"keys taken in time":               omit(takenInTime),
 		"ballots of the servers":           omit(serverBallots),
 		"data set vouched for":             omit(dataSetVouched),
 		"quarantine by the others' clocks": omit(clocksOfOthers),

@@ -61,7 +61,7 @@ func (o *ownership) validUntil() Instant { return Instant(o.until.Load()) }
 
 // deadline is when the lease has expired, after which no renewal or plant may bring it back (R2).
 func (o *ownership) deadline() Instant {
-	if o.client.protocol.omits(takenOnce) {
+	if o.client.protocol.omits(takenOnce) || o.client.protocol.omits(takenInTime) {
 		return math.MaxInt64
 	}
 	return o.validUntil()
