@@ -81,6 +81,8 @@ func (r *round) refusal(names []string, nodes []*node) *RoundError {
 	switch {
 	case yielded:
 		return r.error(ErrHeld, names, nodes, "it is a waiter's turn")
+	case counted.len() >= t.need && t.denied > 0: // another has some of the nodes: it is contention that took the time
+		return r.error(ErrHeld, names, nodes, "granted too late to be of use")
 	case counted.len() >= t.need:
 		return r.error(ErrNoQuorum, names, nodes, "granted too late to be of use")
 	case t.loss() == lossHeld, t.denied > 0 && r.alone():
