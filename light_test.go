@@ -65,7 +65,7 @@ func TestFarNodesThatAreAskedLateCanStillDecideTheRound(t *testing.T) {
 	}
 }
 
-// soonAcquired waits for the lock for half a second. Two that do so at the same moment go out in their light form.
+// soonAcquired waits for the lock for half a second.
 func soonAcquired(t *testing.T, lock redlock.Lock) *redlock.Lease {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -80,7 +80,7 @@ func TestAClockThatIsSetRightWithinAFlushDoesNotMakeTwoHolders(t *testing.T) {
 		w := virtual(t, 3, 2)
 		wrong := w.servers[0]
 		wrong.step(-time.Second)
-		holder, other := w.connect(t, 0), w.connect(t, 1)
+		holder, other := w.connect(t, 0, redlock.AlwaysLight), w.connect(t, 1)
 		require.NoError(t, holder.Enroll(t.Context()))
 		holder.Status(t.Context())
 		other.Status(t.Context())
@@ -112,7 +112,7 @@ func TestANodeThatIsFlushedWithinAFlushHasNotGranted(t *testing.T) {
 	for _, after := range []string{"SET", "ZADD", "EVALSHA"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := virtual(t, 3, 2)
-			holder, other := w.connect(t, 0), w.connect(t, 1)
+			holder, other := w.connect(t, 0, redlock.AlwaysLight), w.connect(t, 1)
 			require.NoError(t, holder.Enroll(t.Context()))
 			holder.Status(t.Context())
 			other.Status(t.Context())
