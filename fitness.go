@@ -182,9 +182,11 @@ func (n *node) isResponsive(now Instant) bool {
 	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.cfg.NodeTimeout/4)
 }
 
-// mayVote reports whether the node is responsive, its server is fit, and may grant as far as is known.
-func (n *node) mayVote(now Instant) bool {
+// mayVote reports whether the node is responsive, its server is fit, and may grant as far as is known. It is prompt if it
+// owes no answer for so long that it is late.
+func (n *node) mayVote(now Instant) (may, prompt bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.isResponsive(now) && n.unfit == nil && (n.readiness.ready || !n.readiness.known)
+	may = n.isResponsive(now) && n.unfit == nil && (n.readiness.ready || !n.readiness.known)
+	return may, n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) <= time.Duration(n.late.Load())
 }

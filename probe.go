@@ -24,7 +24,8 @@ func (c *Client) probeFor(res *resource) *node { return c.probeAmong(res, c.allN
 
 // probeAmong is the same, chosen among some of the nodes.
 func (c *Client) probeAmong(res *resource, among nodeSet) *node {
-	set := c.highest(res, c.eligible(c.cfg.Clock.Now())&among, 1)
+	eligible, _ := c.eligible(c.cfg.Clock.Now())
+	set := c.highest(res, eligible&among, 1)
 	if i, ok := set.first(); ok {
 		return c.nodes[i]
 	}
@@ -37,8 +38,11 @@ func (c *Client) quorumFor(res *resource, now Instant, include nodeSet) nodeSet 
 	if c.protocol.asksAll {
 		return 0
 	}
-	eligible := c.eligible(now) | include
-	if eligible.len() < c.need {
+	eligible, prompt := c.eligible(now)
+	if prompt.len() >= c.need { // a node that has just stopped is left out at once
+		eligible = prompt
+	}
+	if eligible |= include; eligible.len() < c.need {
 		return 0
 	}
 	return c.highest(res, eligible, c.need) | include
@@ -64,8 +68,8 @@ func (c *Client) highest(res *resource, among nodeSet, count int) (set nodeSet) 
 }
 
 // eligible is the nodes that may be asked first. They answer, may vote, have clocks in step with the others, are not
-// slow, and have not answered an acquire with an error within balkTime.
-func (c *Client) eligible(now Instant) (set nodeSet) {
+// slow, and have not answered an acquire with an error within balkTime. Those of them are prompt that owe no late answer.
+func (c *Client) eligible(now Instant) (set, prompt nodeSet) {
 	median, known := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)
 	var trips, sorted [maxNodes]time.Duration
@@ -73,8 +77,15 @@ func (c *Client) eligible(now Instant) (set nodeSet) {
 	for i, n := range c.nodes {
 		o := n.clock.Load()
 		outOfStep := known && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
-		if o == nil || outOfStep || n.balks.Load() > int64(now) || !n.mayVote(now) {
+		if o == nil || outOfStep || n.balks.Load() > int64(now) {
 			continue
+		}
+		may, isPrompt := n.mayVote(now)
+		if !may {
+			continue
+		}
+		if isPrompt {
+			prompt.add(i)
 		}
 		trips[i] = time.Duration(n.trip.Load())
 		sorted[count] = trips[i]
@@ -82,7 +93,7 @@ func (c *Client) eligible(now Instant) (set nodeSet) {
 		set.add(i)
 	}
 	if count == 0 {
-		return 0
+		return 0, 0
 	}
 	slices.Sort(sorted[:count])
 	usual := sorted[(count-1)/2]
@@ -91,7 +102,7 @@ func (c *Client) eligible(now Instant) (set nodeSet) {
 			set &^= 1 << i
 		}
 	}
-	return set
+	return set, prompt & set
 }
 
 // weight ranks the node for this name: the node with the highest weight decides first between contenders.
