@@ -81,10 +81,10 @@ type Node struct {
 	// no user name or password, and Dial is nil.
 	//
 	// It is called on several goroutines, whenever a connection has opened: once or twice at the beginning, and again
-	// after each loss of a connection, at first some milliseconds apart, then about a second. So it should keep a token
-	// until the token is about to expire. ctx ends when the connection must be ready, after four NodeTimeouts or 1s,
-	// whichever is longer. If it ends first, or if there is an error, the node is not connected, and the next try follows.
-	// [NodeStatus] and [RoundError] then have the error's text, so do not put a secret into it.
+	// after each loss of a connection, at first some milliseconds apart, then about a second. So it should keep a
+	// token until the token is about to expire. ctx ends when the connection must be ready, after four NodeTimeouts
+	// or 1s, whichever is longer. If it ends first, or if there is an error, the node is not connected, and the next
+	// try follows. [NodeStatus] and [RoundError] then have the error's text, so do not put a secret into it.
 	//
 	// A connection that stays open keeps its login. A server may end it when the login expires (ElastiCache ends a
 	// connection by IAM after 12 hours; Azure ends one when its token expires). Then the client connects anew.

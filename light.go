@@ -12,10 +12,10 @@ import (
 //	SET key token NX PX ttl                     the key was free, and is now ours
 //	ZADD redlock:fence GT CH ballot slot        1: the ballot is above the highest, and is stored (F2)
 //
-// Once per flush, behind all of them on the same connection, vouch.lua reads the marker and the server's time. A grant counts
-// only if the marker is right when it is read, and so after the key was written: the node could grant then (Q1), and the
-// key was there. The server's clock must also be known from before the key was written, because the key expires by that
-// clock: if it was set in between, the two readings show it (C1).
+// Once per flush, behind all of them on the same connection, vouch.lua reads the marker and the server's time. A
+// grant counts only if the marker is right when it is read, and so after the key was written: the node could grant
+// then (Q1), and the key was there. The server's clock must also be known from before the key was written, because
+// the key expires by that clock: if it was set in between, the two readings show it (C1).
 //
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
 // ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
@@ -67,8 +67,8 @@ type lightVote struct {
 // maySendLight reports whether to send this request in its light form. n.mu is held.
 func (n *node) maySendLight(q *request) bool {
 	r := q.round
-	return r != nil && n.light && n.unfit == nil && !q.full && !r.full && r.script == n.protocol.acquire && len(r.keys) == 1 && !r.queueAt.has(n.index) &&
-		r.args[acquireReservation] == "" && n.readiness.ready
+	return r != nil && n.light && n.unfit == nil && n.readiness.ready && !q.full && !r.full &&
+		r.script == n.protocol.acquire && len(r.keys) == 1 && r.args[acquireReservation] == "" && !r.queueAt.has(n.index)
 }
 
 // lighten has the acquires of a flush sent in their light form, if there are enough of them, and adds what such a flush
@@ -76,15 +76,15 @@ func (n *node) maySendLight(q *request) bool {
 func (n *node) lighten(batch []request, now Instant) []request {
 	light := 0
 	for i := range batch {
-		if n.maySendLight(&batch[i]) {
+		if batch[i].light = n.maySendLight(&batch[i]); batch[i].light {
 			light++
 		}
 	}
 	if light < n.protocol.minLight {
+		for i := range batch {
+			batch[i].light = false
+		}
 		return batch
-	}
-	for i := range batch {
-		batch[i].light = n.maySendLight(&batch[i])
 	}
 	vouch := request{command: n.askMarker()}
 	if n.protocol.omits(markerReadLast) {
@@ -171,7 +171,7 @@ func (n *node) answerLights(q request, reply any, err error) {
 	a := n.protocol.vouch.parse(1, reply, err)
 	if a.micros != 0 {
 		q.sampled = true
-		n.observe(q, a.micros, q.heard)
+		n.observe(q, a.micros)
 	}
 	after := clockSpan(a.micros, q.sentAt, q.heard)
 	n.mu.Lock()
@@ -187,7 +187,8 @@ func (n *node) answerLights(q request, reply any, err error) {
 	}
 	n.countLights(func(v *lightVote) answer {
 		v.overdue = !v.vouched && q.heard.Sub(vouchedAt) > vouchReach
-		n.noteDelay(v.request, q.heard)
+		v.heard = q.heard // the vote came only now
+		n.noteDelay(v.request)
 		switch {
 		case v.err != nil:
 			return answer{vote: unknown, err: v.err}

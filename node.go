@@ -106,18 +106,9 @@ func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// send hands a round to the node and reports whether the node accepted it. If not, its vote is unknown at once. owed
-// says that the round is a release and the node may have the keys: if the node is not connected, it is then owed.
-func (n *node) send(r *round, owed bool) bool {
-	if err := n.enqueue(r, owed); err != nil {
-		r.record(n.index, answer{vote: unknown, err: err})
-		return false
-	}
-	return true
-}
-
-// enqueue is send without the vote: an error is why the node did not accept the round. The callback of a round takes
-// locks, so a caller that holds one of them counts the vote later.
+// enqueue hands a round to the node. An error is why the node did not accept it. The caller counts the vote, because the
+// callback of a round takes locks, and the caller may hold one of them. owed says that the round is a release and the
+// node may have the keys: if the node is not connected, it is then owed.
 func (n *node) enqueue(r *round, owed bool) error {
 	n.mu.Lock()
 	var err error

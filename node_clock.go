@@ -17,14 +17,14 @@ type observation struct {
 
 // observe keeps the observation with the shortest round trip of the last second: it is the most exact one. Only one
 // request of each batch is sampled.
-func (n *node) observe(q request, micros int64, now Instant) {
+func (n *node) observe(q request, micros int64) {
 	if !q.sampled {
 		return
 	}
-	o := observation{rtt: now.Sub(q.sentAt), at: now}
+	o := observation{rtt: q.heard.Sub(q.sentAt), at: q.heard}
 	n.trip.Store(int64(n.trips.add(o.rtt)))
-	o.offset = micros - (int64(now)-int64(o.rtt)/2)/1e3
-	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || now.Sub(old.at) > observationAge {
+	o.offset = micros - (int64(q.heard)-int64(o.rtt)/2)/1e3
+	if old := n.clock.Load(); old == nil || o.rtt < old.rtt || q.heard.Sub(old.at) > observationAge {
 		best := o
 		n.clock.Store(&best)
 	}
@@ -62,7 +62,7 @@ func (t *trips) add(trip time.Duration) time.Duration {
 func (n *node) learnTime(q request, reply any, err error) {
 	if micros, err := serverTime(reply, err); err == nil {
 		q.sampled = true
-		n.observe(q, micros, n.cfg.Clock.Now())
+		n.observe(q, micros)
 	}
 }
 

@@ -9,9 +9,9 @@ import "time"
 const hedgeMargin = 2 * time.Millisecond
 
 // noteDelay takes a sample from an acquire.
-func (n *node) noteDelay(q request, heard Instant) {
+func (n *node) noteDelay(q request) {
 	if q.sampled && !q.later {
-		n.late.Store(int64(n.delay.add(heard.Sub(q.round.t0))))
+		n.late.Store(int64(n.delay.add(q.heard.Sub(q.round.t0))))
 	}
 }
 

@@ -36,7 +36,7 @@ func (n *node) read(s *session) error {
 			}
 			continue
 		}
-		n.answer(q, reply, err, heard)
+		n.answer(q, reply, err)
 		if q.round == nil {
 			if err := n.impostorNoticed(); err != nil {
 				return err
@@ -56,7 +56,7 @@ func isRefusal(err error) bool {
 
 // answer hands one reply to its request. For a round it makes the node's vote of it. A grant that no INFO has vouched
 // for in time waits for one (Q1).
-func (n *node) answer(q request, reply any, err error, heard Instant) {
+func (n *node) answer(q request, reply any, err error) {
 	if q.round == nil {
 		q.command.done(n, q, reply, err)
 		return
@@ -66,16 +66,16 @@ func (n *node) answer(q request, reply any, err error, heard Instant) {
 		n.balk(q.round, err)
 	}
 	if q.round.script.own == ownLease {
-		n.answerRenewals(q, reply, err, heard)
+		n.answerRenewals(q, reply, err)
 		return
 	}
 	a := q.round.script.parse(len(q.round.keys), reply, err)
 	if a.micros != 0 {
-		a.clock = clockSpan(a.micros, q.sentAt, heard)
-		n.observe(q, a.micros, heard)
+		a.clock = clockSpan(a.micros, q.sentAt, q.heard)
+		n.observe(q, a.micros)
 	}
 	if q.round.script == n.protocol.acquire {
-		n.noteDelay(q, heard)
+		n.noteDelay(q)
 	}
 	switch said := a.err.(type) {
 	case otherConfig:

@@ -31,17 +31,17 @@ func mergeRenewals(batch []request) []request {
 
 // answerRenewals makes the node's vote for each lease of one extend.lua. A node that took keys has granted, and not only
 // extended. So its vote waits until an INFO has vouched for the data set (Q1).
-func (n *node) answerRenewals(q request, reply any, err error, heard Instant) {
+func (n *node) answerRenewals(q request, reply any, err error) {
 	answers := parseRenewals(1+len(q.more), reply, err)
 	if micros := answers[0].micros; micros != 0 {
-		n.observe(q, micros, heard)
+		n.observe(q, micros)
 	}
 	i := 0
 	for r := range q.rounds {
 		a := answers[i]
 		i++
 		if a.micros != 0 {
-			a.clock = clockSpan(a.micros, q.sentAt, heard)
+			a.clock = clockSpan(a.micros, q.sentAt, q.heard)
 		}
 		if a.taken && !n.protocol.omits(dataSetVouched) {
 			n.vouchLate(request{round: r, sentAt: q.sentAt}, a)

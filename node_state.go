@@ -38,7 +38,7 @@ func (n *node) comeUp(s *session) {
 	n.trips, n.delay = trips{}, delay{}
 	n.late.Store(int64(n.delay.add(now.Sub(s.askedAt))))
 	n.mark.Store(hashOf(s.info.runID))
-	n.observe(request{sentAt: s.askedAt, sampled: true}, s.micros, now)
+	n.observe(request{sentAt: s.askedAt, heard: now, sampled: true}, s.micros)
 	n.mu.Lock()
 	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
 	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.cfg.Durable), nil

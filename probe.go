@@ -12,8 +12,8 @@ import (
 // at once. But if eight clients ask all at once, one of them wins in only about one of eight rounds.
 
 const (
-	// A node is slow if its round trip is above slowFactor times the median of the nodes, plus 2 ms (protocol.slowMargin).
-	// It is then not asked first, until its round trip is below two thirds of that limit.
+	// A node is slow if its round trip is above slowFactor times the median of the nodes, plus 2 ms
+	// (protocol.slowMargin). It is then not asked first, until its round trip is below two thirds of that limit.
 	slowFactor = 3
 )
 

@@ -56,7 +56,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		call:    c.protocol.acquireCall(l.res, how.reservation, tokenArg, l.millis, ballot),
 		t0:      t0,
 		queueAt: how.queueAt, queueEntry: how.queueEntry,
-		probed: how.probe != nil, full: how.all,
+		full:   how.all,
 		ending: c.ending,
 	}, len(c.nodes), c.need, toleranceOf(band))
 	timeout := c.cfg.nodeTimeout(l.ttl)
@@ -92,7 +92,8 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	}
 
 	// A5: every node that granted or may still grant gets the release, also if ctx has ended. A node that denied needs
-	// none: its script wrote no lock, and the token is not used again.
+	// none, because it wrote no lock, and the token is not used again. The light form may write a lock and then refuse
+	// (light.go): leftNothing leaves that node out.
 	unsure := reached &^ r.leftNothing()
 	switch {
 	case c.protocol.omits(releaseLateGrants):
@@ -123,8 +124,8 @@ func (c *Client) unreached(l *spec, t0 Instant) *round {
 }
 
 // classify waits until it is clear whether a lost round means held or an outage (A3), for nodes that are up and still
-// owe an answer, no longer than NodeTimeout after the last ones were asked. A grant that came late in that time has as much
-// again to be vouched for.
+// owe an answer, no longer than NodeTimeout after the last ones were asked. A grant that came late in that time has
+// as much again to be vouched for.
 func (c *Client) classify(ctx context.Context, r *round) error {
 	if c.protocol.omits(lossClassified) {
 		return nil
@@ -206,11 +207,13 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 		}
 		now = c.cfg.Clock.Now()
 	}
-	if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 && !how.all {
-		r.later = how.probe != nil
-		reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
-		if r.suffices() || ctx.Err() != nil || c.isClosed() {
-			return reached
+	if !how.all {
+		if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 {
+			r.later = how.probe != nil
+			reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
+			if r.suffices() || ctx.Err() != nil || c.isClosed() {
+				return reached
+			}
 		}
 	}
 	r.later, r.lastAsked = true, c.cfg.Clock.Now()
@@ -236,8 +239,8 @@ func (c *Client) releaseAt(keys []any, tokenArg any, nodes nodeSet, reserve time
 	c.send(r, nodes, nodes)
 }
 
-// send sends the round to these nodes and returns those that accepted it. A release is owed to the nodes that may have the
-// keys (L3).
+// send sends the round to these nodes and returns those that accepted it. A release is owed to the nodes that may have
+// the keys (L3).
 func (c *Client) send(r *round, to, owed nodeSet) (reached nodeSet) {
 	reached, unsent := c.enqueue(r, to, owed)
 	r.recordUnsent(unsent)

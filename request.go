@@ -6,7 +6,7 @@ type request struct {
 	more    []*round // further leases that the same command renews (batchRenewals)
 	command *command
 	sentAt  Instant
-	heard   Instant // when its answer came; of commands only
+	heard   Instant // when its answer came, or a little later
 	light   bool    // an acquire in its light form; see light.go
 	full    bool    // an acquire whose light form was refused
 	raised  bool    // that light form had stored the ballot

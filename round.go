@@ -49,7 +49,6 @@ type plan struct {
 	queueAt    nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
-	probed     bool    // one node is asked first (W3)
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.

@@ -120,10 +120,10 @@ func (t *try) isOver() bool {
 	return t.rounds >= minTries && c.cfg.Clock.Now().Sub(t.begun) >= c.cfg.NodeTimeout
 }
 
-// refusedAlone is called after the node that was asked first denied, and the others were not asked. Its denial does not
-// tell a held lock from an outage (T1), or from one that was just released. So all nodes are asked with inspect.lua, which
-// takes nothing: the lock is held if a quorum answers and too many nodes have an owner. Otherwise the try asks all nodes
-// with an acquire, once.
+// refusedAlone is called after the node that was asked first denied, and the others were not asked. Its denial does
+// not tell a held lock from an outage (T1), or from one that was just released. So all nodes are asked with
+// inspect.lua, which takes nothing: the lock is held if a quorum answers and too many nodes have an owner. Otherwise
+// the try asks all nodes with an acquire, once.
 func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
@@ -135,13 +135,14 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	}
 	c.waiters.contend(s.res)
 	look := c.newRound(plan{call: c.protocol.inspectCall(s.res)})
+	to := c.allNodes()
 	for _, n := range c.nodes {
 		if why := n.absent(look.t0); why != nil { // it could answer inspect.lua, but not vote
 			look.record(n.index, answer{vote: unknown, err: why})
-			continue
+			to &^= 1 << n.index
 		}
-		n.send(look, false)
 	}
+	c.send(look, to, 0)
 	if err := c.awaitVotes(ctx, look, look.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.verdict() != undecided }); err != nil {
 		return nil, err
 	}

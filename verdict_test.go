@@ -43,8 +43,8 @@ func parallel(times, at int, do func(i int)) {
 	wg.Wait()
 }
 
-// slow is how slow a node is made. A patient client waits much longer, so that no answer is late because this machine is busy.
-// Tests in virtual time try answers close to NodeTimeout.
+// slow is how slow a node is made. A patient client waits much longer, so that no answer is late because this machine
+// is busy. Tests in virtual time try answers close to NodeTimeout.
 const slow = 300 * time.Millisecond
 
 // A crippled fleet is one on which names are held, and some nodes are then killed.
