@@ -215,12 +215,8 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// shownOwner is how many bytes of an owner token an error shows. Half a token is enough to recognise the owner. It is
-// not enough to release the owner's lock.
-const shownOwner = 16
-
 func (d *Denial) Error() string {
-	until := fmt.Sprintf("for %v more", d.Left)
+	until := fmt.Sprintf("for %v more", inBrief(d.Left))
 	if d.Left < 0 {
 		until = "without expiry"
 	}
@@ -229,11 +225,7 @@ func (d *Denial) Error() string {
 		if d.Owner == "" && d.Left == 0 {
 			return "held"
 		}
-		owner, more := d.Owner, ""
-		if len(owner) > shownOwner {
-			owner, more = owner[:shownOwner], "…"
-		}
-		return fmt.Sprintf("held by %q%s %s", owner, more, until)
+		return fmt.Sprintf("held by %s %s", holderIn(d.Owner, d.Left), until)
 	case ReasonReserved:
 		return "released, and reserved for a waiter " + until
 	case ReasonStale:

@@ -29,6 +29,16 @@ type State struct {
 	Nodes []NodeState
 }
 
+// Holder says who holds the name. ok is false if it is not Held.
+func (s *State) Holder() (h Holder, ok bool) {
+	return holderIn(s.Token, s.Remaining), s.Held
+}
+
+// Holder says who has the name on this node. ok is false if it is not Held there.
+func (n *NodeState) Holder() (h Holder, ok bool) {
+	return holderIn(n.Token, n.Remaining), n.Held
+}
+
 // A NodeState says what one node has for a name.
 type NodeState struct {
 	Node string // the node's name
@@ -173,18 +183,6 @@ func (r *round) hasGranted(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tally.votes[node] == granted
-}
-
-// longest sorts the longest time first. A negative time never ends.
-func longest(a, b time.Duration) int {
-	switch {
-	case a == b:
-		return 0
-	case b >= 0 && (a < 0 || a > b):
-		return -1
-	default:
-		return 1
-	}
 }
 
 // hearAll sends the round to every node and waits until each has answered, no longer than the timeout. It waits also

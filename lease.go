@@ -116,8 +116,9 @@ func (l *Lease) Remaining() time.Duration {
 // below 2^53, so it fits into an int64. It is 0 with [Config.NoFence].
 func (l *Lease) Fence() uint64 { return l.ownership.ballot }
 
-// Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt. Whoever
-// knows it and may write to the nodes can release the lock.
+// Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt, and then
+// who has it: a few digits that name the client, [Config.Owner], and the label of [Lock.WithOwner]. It has no spaces.
+// Whoever knows it and may write to the nodes can release the lock; see [Client.ReleaseToken].
 func (l *Lease) Token() string { return l.ownership.token }
 
 // Names returns a copy of the names that are locked, in the order in which they were given.
@@ -259,6 +260,15 @@ type carried struct {
 	lease *Lease
 	under context.Context // the context before the lease was put in; it does not end with the lease
 	outer *carried        // the next lease further out; nil: none
+}
+
+// LeaseFrom returns the innermost lease that ctx carries: the one that [Lock.Do], [Lock.TryDo], [Guard], [Lease.With] or
+// [Lease.Context] put there last. ok is false if there is none. The lease may have ended.
+func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
+	if c := carriedBy(ctx); c != nil {
+		return c.lease, true
+	}
+	return nil, false
 }
 
 type carriedKey struct{}

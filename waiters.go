@@ -13,6 +13,7 @@ import (
 type waiters struct {
 	client      *Client
 	me          string // the value of a key that is reserved for this client, and the end of its channel's name
+	owner       string // what follows the digits in its owner tokens
 	subscribers []*subscriber
 	listening   atomic.Int32  // the number of inboxes; without any, a release takes no mutex
 	mute        atomic.Uint64 // a nodeSet: where this client may not publish
@@ -63,7 +64,8 @@ const (
 func (w *waiters) init(c *Client) {
 	w.client = c
 	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
-	w.me = reservationPrefix + newToken()
+	id := newToken("")
+	w.me, w.owner = reservationPrefix+id, ownerSuffix(id[:clientDigits], c.cfg.Owner)
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
 	}
@@ -235,12 +237,12 @@ func (w *waiters) setMute(node int, mute bool) {
 	}
 }
 
-// ownerToken makes a new owner token. It is in capital letters if this client may not publish on some node: a waiter
-// that finds such an owner polls.
-func (w *waiters) ownerToken() string {
-	token := newToken()
+// ownerToken makes a new owner token. Its digits are in capital letters if this client may not publish on some node: a
+// waiter that finds such an owner polls.
+func (w *waiters) ownerToken(suffix string) string {
+	token := newToken(suffix)
 	if w.mute.Load() != 0 {
-		token = strings.ToUpper(token)
+		token = strings.ToUpper(token[:tokenDigits]) + suffix
 	}
 	return token
 }
