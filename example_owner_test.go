@@ -71,3 +71,22 @@ func ExampleLeaseFrom() {
 	// save "done" under ["report"]
 	// <nil>
 }
+
+func ExampleClient_ReleaseToken() {
+	client, end := exampleClient()
+	defer end()
+
+	ctx := context.Background()
+	lease, err := client.Mutex("import/7").WithoutRenewal().Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	token := lease.Token() // to be stored with the job: another process finishes it
+
+	fmt.Println(client.ReleaseToken(ctx, "import/7", token))
+	err = client.ReleaseToken(ctx, "import/7", token)
+	fmt.Println("once more:", errors.Is(err, redlock.ErrLost))
+	// Output:
+	// <nil>
+	// once more: true
+}
