@@ -90,3 +90,33 @@ func ExampleClient_ReleaseToken() {
 	// <nil>
 	// once more: true
 }
+
+func ExampleLease_Wanted() {
+	client, end := exampleClient()
+	defer end()
+
+	ctx := context.Background()
+	lease, err := client.Mutex("cache").Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	next := make(chan error)
+	go func() { // somebody else, in this process or another
+		next <- client.Mutex("cache").Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+	}()
+
+	for working := true; working; {
+		select {
+		case <-lease.Wanted(): // stop between two pieces of work
+			working = false
+		case <-lease.Context().Done():
+			working = false
+		default: // a piece of work
+		}
+	}
+	fmt.Println("let the next one in:", lease.Release(ctx))
+	fmt.Println(<-next)
+	// Output:
+	// let the next one in: <nil>
+	// <nil>
+}

@@ -171,3 +171,6 @@ func IsProbe(c *Client, node int) bool {
 	}
 	return false
 }
+
+// ShortID names the client in its owner tokens and in the names of channels.
+func ShortID(c *Client) string { return c.waiters.id }

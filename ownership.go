@@ -44,6 +44,8 @@ type ownership struct {
 	renewAt  Instant // when the next renewal begins
 	failures int     // how many renewals have failed since one succeeded
 	release  *round  // nil: not sent
+	checking *round  // the last one that asked whether the keys are still there (taken.go); nil: none
+	watch    *watch  // to know of waiters; nil: nobody has asked
 	// unreleased is why the release did not succeed; nil if it did, or while that is not known.
 	unreleased error
 }
@@ -84,10 +86,13 @@ func (o *ownership) end(cause error) bool {
 	}
 	o.ended = cause
 	o.over.Store(true)
-	cancel := o.cancel
+	cancel, watch := o.cancel, o.watch
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
+	}
+	if watch != nil {
+		o.client.waiters.unwatch(watch)
 	}
 	return true
 }

@@ -44,6 +44,7 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	if err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, decided); err != nil {
 		return err
 	}
+	c.sayTaken(token, s.res.keys[0])
 	_, votes := r.snapshot()
 	switch proof, _ := votes.released(false); proof {
 	case won:

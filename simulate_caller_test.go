@@ -220,6 +220,9 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 			w.oracle.report("no such error", "re-entry: %v", err)
 		}
 	}
+	if k.chance(0.2) {
+		l.Wanted()
+	}
 	k.hold(a, l, names, how)
 	valid := w.oracle.ends(l)
 	release, cancel := context.WithTimeout(context.Background(), w.ttl)

@@ -24,8 +24,8 @@ func newRelease() *cobra.Command {
 		Long: `Deletes KEY from every node, whoever holds it. Use it if you know that the holder is gone for good, and you do not
 want to wait until the lease expires.
 
-A holder that is still alive is not notified. It may believe that it holds the lock until its next renewal, and by then
-another client may hold it. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that
+A holder that is still alive may believe that it holds the lock until its next renewal, and by then another client may
+hold it. It is notified sooner only if it has waited for a lock lately, and users may use channels. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that
 compares fencing tokens is safe from both. Fencing tokens continue to grow.
 
 redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits, perhaps with an owner behind them, that
