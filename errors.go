@@ -38,7 +38,7 @@ var (
 //
 // Error returns one line. The verb %+v adds a line for each node that did not grant.
 type RoundError struct {
-	Op                             string            // acquire, extend, release, inspect or enroll
+	Op                             string            // acquire, extend, release, detach, adopt, inspect or enroll
 	Names                          []string          // the lock's names
 	Need, Granted, Denied, Unknown int               // votes: how many grants it takes, and how many of each came
 	Err                            *multierror.Error // a [*NodeError] for each node that did not grant; nil: none
@@ -153,7 +153,7 @@ func (e *RoundError) Format(s fmt.State, verb rune) {
 func (e *RoundError) Is(target error) bool {
 	switch target {
 	case ErrHeld, ErrNoQuorum, ErrLost:
-		return target == e.kind
+		return errors.Is(e.kind, target)
 	}
 	return e.Err != nil && errors.Is(e.Err, target)
 }
@@ -161,7 +161,7 @@ func (e *RoundError) Is(target error) bool {
 // As searches the nodes' errors.
 func (e *RoundError) As(target any) bool { return e.Err != nil && errors.As(e.Err, target) }
 
-// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost].
+// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost], or an error of tickets that matches one of them.
 func (e *RoundError) Unwrap() []error {
 	if e.kind == nil {
 		return nil

@@ -185,13 +185,12 @@ func (l *Lease) endedOr(err error) error {
 // be called any number of times. All calls that waited for the answers return the same.
 func (l *Lease) Release(ctx context.Context) error {
 	o := l.ownership
-	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if c.lease.ownership == o { // ctx ends with the lease, so this call would end its own wait
-			ctx = c.under
-		}
-	}
+	ctx = o.outside(ctx)
 	if last, lost := l.leave(); !last {
 		return lost
+	}
+	if handed, err := o.handedOver(ctx); handed {
+		return err
 	}
 	if o.client.begin() { // so that Close waits, and the hook is still called
 		defer o.client.finish()
@@ -205,6 +204,17 @@ func (l *Lease) Release(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// outside is the context that ctx was before it carried a lease of this ownership. It does not end with the lease, so a
+// call that ends the lease does not end its own wait.
+func (o *ownership) outside(ctx context.Context) context.Context {
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		if c.lease.ownership == o {
+			ctx = c.under
+		}
+	}
+	return ctx
 }
 
 func (o *ownership) awaitRelease(ctx context.Context, r *round) error {

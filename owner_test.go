@@ -221,3 +221,7 @@ func TestCapitalLettersInALabelAreNoSign(t *testing.T) {
 		require.NoError(t, <-got, "round %d: woken by the message alone", i)
 	}
 }
+
+func startNodes(t *testing.T, nodes int) *fleet.Fleet {
+	return fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
+}
