@@ -84,12 +84,12 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	r.askMore(c.allNodes())
 	reached := c.send(r, c.allNodes(), 0)
 	verdict := r.await(ctx, &c.timers, timeout)
-	_, slack := r.counted()
-	if wait := bandWait(band, slack); verdict == won && wait > 0 {
+	_, apart := r.counted()
+	if wait := bandWait(band, apart); verdict == won && wait > 0 {
 		c.pause(ctx, wait)
 	}
 	now := c.cfg.Clock.Now()
-	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
+	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
 	var err error
 	switch {
 	case ctx.Err() != nil:
@@ -99,6 +99,8 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	case verdict == won && validity > c.cfg.MinValidity:
 		lease := newLease(ctx, l, token, ballot, reached, r, now, now.Add(validity))
 		if !c.isClosed() {
+			// Where the ticket still has the keys, as on a node in quarantine, they would only keep this lease out.
+			c.releaseAt(l.res.keys, t.token, c.allNodes()&^r.grantedBy(), 0)
 			return lease, r, nil
 		}
 		lease.ownership.end(ErrClosed) // L2, as in attempt

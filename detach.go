@@ -102,18 +102,25 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 		o.mu.Unlock()
 		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
 	}
-	r := o.client.newRound(plan{call: o.client.protocol.swapCall(o.client.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis), only: o.reached})
+	c := o.client
+	r := c.newRound(plan{call: c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis), only: o.reached,
+		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
+			if a.vote == granted && c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout {
+				// The network held it up. The ticket may have been used by now, and nobody would release what this wrote.
+				c.releaseAt(o.lock.res.keys, token, 1<<node, 0)
+			}
+		}})
 	o.leases, o.release, o.handed = 0, r, &handover{done: make(chan struct{})}
 	l.last = true
 	l.released.Store(true)
 	l.cleanup.Stop()
-	if o.client.protocol.omits(giverStops) {
+	if c.protocol.omits(giverStops) {
 		l.released.Store(false)
 		o.mu.Unlock()
 		return r, nil
 	}
 	o.endLocked(ErrReleased)
-	o.client.scheduler.drop(o)
+	c.scheduler.drop(o)
 	return r, nil
 }
 

@@ -435,3 +435,83 @@ func TestATicketIsGivenUpByItsToken(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, next.Release(ctx))
 }
+
+// A ticket's keys are also on nodes that may not give them to anybody: one in quarantine, to which the giver's renewals had
+// put its keys back. They are released when the ticket is adopted. Otherwise they would keep the new lease out.
+func TestNothingOfATicketIsLeftWhenItIsAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		giver, taker := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, giver.Enroll(t.Context()))
+		taker.Status(t.Context())
+		l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		w.servers[2].stop()
+		w.servers[2].start(false)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.Equal(t, l.Token(), w.owners("x")[2], "it is in quarantine, and has the key again")
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Equal(t, ticket.Token(), w.owners("x")[2])
+		taken, err := taker.Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{taken.Token(), taken.Token(), ""}, w.owners("x"))
+		time.Sleep(time.Minute)
+		require.Equal(t, taken.Token(), w.owners("x")[2], "the quarantine is over")
+		require.NoError(t, taken.Release(t.Context()))
+	})
+}
+
+// Q1: A node in quarantine may have forgotten somebody's lease, so what it has for a ticket is no vote.
+func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		giver, taker := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, giver.Enroll(t.Context()))
+		taker.Status(t.Context())
+		l, err := giver.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		w.servers[2].stop()
+		w.servers[2].start(false)
+		time.Sleep(4 * time.Second)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		w.servers[0].stop()
+		require.Equal(t, ticket.Token(), w.owners("x")[2])
+		_, err = taker.Adopt(t.Context(), ticket)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		var quarantine *redlock.QuarantineError
+		require.ErrorAs(t, err, &quarantine)
+	})
+}
+
+// D3: A swap that the network held up arrives when the ticket has been used. What it writes is released.
+func TestASwapThatArrivesLateLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		giver, taker := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, giver.Enroll(t.Context()))
+		taker.Status(t.Context())
+		l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		w.servers[2].links[0].hold(requests, +1)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		taken, err := taker.Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		require.Equal(t, l.Token(), w.owners("x")[2], "it has not heard of all that")
+		require.NoError(t, taken.Release(t.Context()))
+		time.Sleep(500 * time.Millisecond)
+		w.servers[2].links[0].hold(requests, -1)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"", "", ""}, w.owners("x"))
+	})
+}

@@ -24,7 +24,7 @@ var (
 	ErrNoQuorum = errors.New("redlock: no quorum of nodes")
 	// ErrLost: stop the work. Another client may have the lock.
 	ErrLost = errors.New("redlock: lease lost")
-	// ErrReleased: the lease was released. It is the cause with which the lease's context ends.
+	// ErrReleased: the lease was released or detached. It is the cause with which the lease's context ends.
 	ErrReleased = errors.New("redlock: lease released")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client closed")
