@@ -482,6 +482,7 @@ func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		ticket, err := l.Detach(t.Context())
 		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
 		w.servers[0].stop()
 		require.Equal(t, ticket.Token(), w.owners("x")[2])
 		_, err = taker.Adopt(t.Context(), ticket)
