@@ -37,7 +37,7 @@ const (
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, vouch, extend, plant, release, leave, ready, enroll, inspect *script
+	acquire, vouch, extend, plant, release, leave, ready, enroll, inspect, share, unshare *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -58,6 +58,8 @@ var standard = newProtocol(func(_, source string) string { return source })
 // newProtocol makes the scripts from their sources. edit may change each source.
 func newProtocol(edit func(name, source string) string) *protocol {
 	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
+	entries := edit("entries", entriesSource)
+	loadWith := func(name, source string) *script { return newScript(name, entries+edit(name, source)) }
 	p := &protocol{
 		random:   rand.N[time.Duration],
 		lostPoll: time.Second,
@@ -67,23 +69,28 @@ func newProtocol(edit func(name, source string) string) *protocol {
 
 		acquire: load("acquire", acquireSource),
 		vouch:   load("vouch", vouchSource),
-		extend:  load("extend", extendSource),
-		plant:   load("plant", plantSource),
+		extend:  loadWith("extend", extendSource),
+		plant:   loadWith("plant", plantSource),
 		release: load("release", releaseSource),
-		leave:   load("leave", leaveSource),
+		leave:   loadWith("leave", leaveSource),
 		ready:   load("ready", readySource),
-		inspect: load("inspect", inspectSource),
+		inspect: loadWith("inspect", inspectSource),
+		share:   loadWith("share", shareSource),
+		unshare: loadWith("unshare", unshareSource),
 	}
-	p.release.cleansUp = true
-	p.acquire.grants = true
-	p.acquire.own, p.ready.own, p.extend.own = ownMarker, ownIdentity, ownLease
+	p.share.name, p.unshare.name = p.acquire.name, p.release.name // the operations, by which errors call them
+	p.release.cleansUp, p.unshare.cleansUp = true, true
+	for _, s := range []*script{p.acquire, p.share} {
+		s.grants, s.acquires, s.own = true, true, ownMarker
+	}
+	p.ready.own, p.extend.own = ownIdentity, ownLease
 	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect}
+	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect, p.share, p.unshare}
 }
 
 // omits reports whether the defence is off.

@@ -9,10 +9,11 @@ import (
 
 // A resource is what a lock locks: its names, and the script arguments for them. It does not change after it was made.
 type resource struct {
-	names    []string
-	keys     []any    // the lock keys
-	slots    []any    // the fence slot of each lock key
-	queueKey queueKey // its queue in this process (W1)
+	names     []string
+	keys      []any    // the lock keys
+	slots     []any    // the fence slot of each lock key
+	queueKey  queueKey // its queue in this process (W1)
+	shareKeys []any    // the keys of share.lua; nil: a mutex, for which acquire.lua is
 }
 
 // maxNames bounds the names of one lock, because a server does nothing else while it runs a script.
@@ -113,4 +114,5 @@ func mix(h uint64) uint64 {
 type queueKey struct {
 	names   string
 	several bool
+	permits bool // those who want permits do not queue behind those who want all of the lock
 }

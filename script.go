@@ -15,6 +15,7 @@ type script struct {
 	// cleansUp: it deletes what would otherwise stay behind, so it is owed until a server has answered it (L3).
 	cleansUp bool
 	grants   bool    // it may make a lease or a voter, so it is not sent to an unfit server (N2)
+	acquires bool    // it grants a lock, to which A2 applies
 	own      ownArgs // the arguments that differ from node to node
 }
 
@@ -35,6 +36,13 @@ var (
 	vouchSource string
 	//go:embed scripts/inspect.lua
 	inspectSource string
+	//go:embed scripts/share.lua
+	shareSource string
+	//go:embed scripts/unshare.lua
+	unshareSource string
+	// entriesSource is the functions that stand in front of the scripts for locks that several may share.
+	//go:embed scripts/entries.lua
+	entriesSource string
 )
 
 func newScript(name, source string) *script {

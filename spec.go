@@ -12,6 +12,7 @@ type spec struct {
 	minHold   time.Duration // 0: none
 	renew     bool
 	reentrant bool
+	share     *sharing // how several may have it; nil: a mutex
 	err       error // why it cannot be acquired
 }
 

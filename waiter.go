@@ -16,8 +16,10 @@ import (
 //	queueUp         has that attempt enter a queue
 type waiter struct {
 	client   *Client
+	spec     *spec
 	res      *resource
 	attempts int
+	asked    int      // how often in a row it asked at once for other permits of a semaphore
 	how      approach // of the next attempt
 	inbox    *inbox   // gets hints of releases; nil before the first refusal, unless the lock was contended
 	since    Instant  // when the inbox was made
@@ -65,6 +67,9 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	w.turn = hints{}
 	if r.onlyStale() {
 		return nil // only the ballot was too low: ask again at once, in the same way, with a higher one
+	}
+	if w.asksForOthers(r) {
+		return nil
 	}
 	if refused.votes.denied > 0 {
 		w.client.waiters.contend(w.res)
@@ -169,6 +174,9 @@ func (w *waiter) takeTurn(h hints) bool {
 		return false
 	}
 	w.turn, w.how.probe = h, nil
+	if h.permit != 0 && w.spec.share.isSemaphore() && w.spec.share.take == 1 {
+		w.how.slots = []int{h.permit - 1}
+	}
 	if h.localRelease { // this went ahead on the same connections, and sent no other waiter a message
 		w.unannounced = w.client.allNodes()
 	}

@@ -117,9 +117,12 @@ func (c *Client) deafPoll() time.Duration {
 }
 
 // isOurs reports whether a release of this owner may send a message: it is an owner token of this library, 32
-// hexadecimal digits, or a reservation. A token in capital letters counts as another library's: it is of a client that
+// hexadecimal digits, or a reservation; or several own the key, and the release of the last one does. A token in capital letters counts as another library's: it is of a client that
 // may not publish.
 func isOurs(owner string) bool {
+	if owner == ownedByReaders || owner == ownedByPermits {
+		return true
+	}
 	owner = strings.TrimPrefix(owner, reservationPrefix)
 	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
 }
@@ -133,7 +136,7 @@ func (r *round) onlyStale() bool {
 		if a.denial == nil {
 			continue
 		}
-		if a.denial.reason == held {
+		if a.denial.reason != stale {
 			return false
 		}
 		stales++

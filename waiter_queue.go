@@ -116,7 +116,7 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 // recordQueues notes what the round left behind on the nodes: where this client is queued, and where keys may be free.
 func (w *waiter) recordQueues(r *refusedRound) {
 	for i, a := range r.answers {
-		if r.entered.has(i) && a.denial != nil && a.denial.reason == held {
+		if r.entered.has(i) && a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken) {
 			w.queuedAt.add(i)
 			if w.arrival == 0 {
 				w.arrival = a.micros

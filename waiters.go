@@ -42,6 +42,7 @@ type inbox struct {
 // hints are what came into an inbox since it was last drained.
 type hints struct {
 	reserved     nodeSet // nodes that reserved a key for this client
+	permit       int     // of a semaphore, the slot that they reserved, plus one; 0: not said
 	localRelease bool    // this process has released a key
 	poll         bool    // a key is reserved for another client, which polls: if that one is dead, no message follows
 	resubscribed nodeSet // nodes whose subscription was made or has ended: messages may have been lost

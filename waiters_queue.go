@@ -62,9 +62,16 @@ func (w *waiters) received(message string, node int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	permit := 0
+	if w.keys[message] == nil {
+		if slot, key, ok := reservedPermit(message); ok {
+			permit, message = slot+1, key
+		}
+	}
 	if k := w.keys[message]; k != nil && len(k.inboxes) > 0 {
 		for _, box := range k.inboxes {
 			box.hints.reserved.add(node)
+			box.hints.permit = permit
 			box.wakeUp()
 		}
 		return
