@@ -156,7 +156,7 @@ func (n *node) isSlow(trip, usual time.Duration) bool {
 //     is a waiter itself. But a reader always yields to a writer that waits (S2).
 func (c *Client) yields(ctx context.Context, res *resource, r *round, how approach) bool {
 	waits := how.reservation != ""
-	if waits && res.shareKeys == nil || !how.try && r.deniedBy() == 0 {
+	if waits && !res.isShared() || !how.try && r.deniedBy() == 0 {
 		return false
 	}
 	first := c.probeFor(res)
@@ -169,7 +169,7 @@ func (c *Client) yields(ctx context.Context, res *resource, r *round, how approa
 			return false // ctx or the client ended, which ends the attempt
 		}
 	}
-	return r.yield(first.index, c.waiters.me, waits)
+	return r.yield(first.index, c.waiters.id(res.isShared()), waits)
 }
 
 // yield gives up the round if the node has reserved the key for a client other than me. A waiter yields only to a writer

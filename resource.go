@@ -54,6 +54,9 @@ func newResource(prefix, name string, more []string) *resource {
 	return res
 }
 
+// isShared reports whether several may have the lock at once.
+func (r *resource) isShared() bool { return r.shareKeys != nil }
+
 // first is the smallest lock key. It chooses the node to ask first, so it must be the same in every process (W3).
 func (r *resource) first() string {
 	first := r.keys[0].(string)

@@ -103,7 +103,7 @@ func (o *oracle) passes(a *call) {
 		if other.began.Before(a.began) {
 			other.overtaken++
 			if other.overtaken > maxOvertaken && other.quiet {
-				o.violate(outOfTurn, "client %d has waited for %s for %v, and %d that came later got it", other.worker.id+1, other.names,
+				o.violate(outOfTurn, "client %d (%d) has waited for %s for %v, and %d that came later got it", other.worker.id+1, other.role, other.names,
 					time.Since(other.began), other.overtaken)
 				other.overtaken = -1 << 30
 			}

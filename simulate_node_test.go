@@ -177,6 +177,16 @@ func (s *server) locks(old bool) map[string]string {
 			locks[name] = token
 		}
 	}
+	for _, name := range sharedNames {
+		if token, err := s.redis.Get(name); err == nil && (old || !s.revived[token]) && !strings.HasPrefix(token, "next:") {
+			locks[name] = token
+		}
+		for _, token := range s.sharers(name) {
+			if old || !s.revived[token] {
+				locks[name] = token
+			}
+		}
+	}
 	return locks
 }
 

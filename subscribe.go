@@ -212,7 +212,8 @@ func (s *subscriber) handshake(conn redis.Conn, login login) error {
 // broke.
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
-	if err := pubsub.Subscribe(channelPrefix + s.client.waiters.me); err != nil {
+	channels := []any{channelPrefix + s.client.waiters.me, channelPrefix + s.client.waiters.meShared}
+	if err := pubsub.Subscribe(channels...); err != nil {
 		return err
 	}
 	var why error // why the reader ended; to be read only once broken is closed
@@ -260,9 +261,11 @@ func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 			if m.Kind != "subscribe" {
 				return errors.New("it ended the subscription")
 			}
-			s.subscribed()
+			if m.Count == 2 { // both channels
+				s.subscribed()
+			}
 		case redis.Message:
-			s.client.waiters.received(string(m.Data), s.node.index)
+			s.client.waiters.received(string(m.Data), s.node.index, m.Channel == channelPrefix+s.client.waiters.meShared)
 		}
 		heard.Store(true)
 	}

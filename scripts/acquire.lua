@@ -68,7 +68,7 @@ if held then
     if string.find(last, '^permit [%d,]+/%d+ %S+$') then owner = 'permits' end
     if string.find(last, '^reader %S+$') then
       owner = 'readers'
-      if queues then -- a waiting writer keeps new readers out, for a short time (S2)
+      if me ~= '' then -- a waiting writer keeps new readers out, for a short time (S2)
         local intent = 'redlock:rw:' .. held
         local asked = string.match(redis.call('GET', intent) or '', '%d+$') or string.format('%.0f', now)
         redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)

@@ -18,11 +18,13 @@ for i = 1, count do
   local key, waiting = KEYS[i], KEYS[count + i]
   redis.pcall('ZREM', waiting, ARGV[1], ARGV[1] .. ':poll')
   redis.pcall('ZREM', KEYS[2 * count + i], ARGV[1], ARGV[1] .. ':poll')
+  local what = look(key, now)
   -- A writer that gives up no longer keeps readers out (S2).
-  if string.match(redis.pcall('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
-    begin(key, 1 / 0)
+  if string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
+    redis.call('DEL', KEYS[3 * count + i])
+    if what == 'reader' then begin(key, 1 / 0) end
   end
-  if look(key, now) == 'permit' then
+  if what == 'permit' then
     for _, entry in ipairs(redis.call('ZRANGE', key, 0, -1)) do
       if ownerOf(entry) == ARGV[1] then
         redis.call('ZREM', key, entry)

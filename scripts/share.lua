@@ -68,7 +68,7 @@ if kind == 'permit' then
   if busy or left < 0 then
     local free = {}
     for slot = 0, permits - 1 do
-      if left >= 0 and not owners[tostring(slot)] then free[#free + 1] = slot end
+      if left >= 0 and not owners[tostring(slot)] then free[#free + 1] = tostring(slot) end
     end
     if not busy then -- there are fewer permits than before: who has one is in the way
       for _, owner in pairs(owners) do
