@@ -177,14 +177,14 @@ func (w *world) crowd() {
 						case <-stop:
 							return
 						default:
-							k.visit(name, reading, 8*w.slow())
+							k.visit(name, reading, 5*w.slow())
 						}
 					}
 				})
 			}
 			k := &worker{caller: c, random: rand.New(rand.NewPCG(w.seed, uint64(6000+c.id)))}
 			others.Go(func() {
-				for range 2 {
+				for range 1 + c.id%2 {
 					k.visit(name, exclusive, w.slow())
 				}
 			})
@@ -219,9 +219,7 @@ func (k *worker) visit(name string, how role, stay time.Duration) {
 		return
 	}
 	w.oracle.grants(a, l, true)
-	w.trace("client %d visits %s as %d after %v", k.id+1, name, how, time.Since(a.began))
 	k.sleep(stay/2 + k.upTo(stay))
-	w.trace("client %d leaves %s as %d", k.id+1, name, how)
 	valid := w.oracle.ends(l)
 	w.oracle.released(a, valid, l.Release(ctx))
 }

@@ -25,6 +25,11 @@ var shownBy = map[string]string{
 	"hooks apart":                      blocking,
 	"leaving the queue":                impatience,
 	"marker read last":                 splitting,
+	"one slot on all nodes":            sharing,
+	"intent of a writer":               sharing,
+	"an entry for each":                sharing,
+
+	"a key lasts as long as its last entry": sharing,
 }
 
 // switchOff runs the world without one of the defences.
