@@ -72,7 +72,7 @@ const (
 // acquireCall asks for the lock. reservation is the value of a key that is reserved for this client, or "".
 func (p *protocol) acquireCall(res *resource, reservation, token, ttlMillis any, ballot uint64) call {
 	if res.isShared() {
-		return call{p.share, res.shareKeys, withFence(res, ballot, reservation, token, ttlMillis)}
+		return call{p.share, res.share.keys, withFence(res, ballot, reservation, token, ttlMillis)}
 	}
 	return call{p.acquire, res.keys, withFence(res, ballot, reservation, token, ttlMillis)}
 }

@@ -89,14 +89,14 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 	defer c.finish()
 	begun := c.cfg.Clock.Now()
-	if !s.share.isReader() { // readers are not in each other's way
+	if !s.res.share.isReader() { // readers are not in each other's way
 		if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 			return nil, s.failure(err, nil, nil, true, false)
 		}
 		defer c.localQueues.leave(s.res.queueKey)
 	}
 
-	w := waiter{client: c, spec: s, res: s.res}
+	w := waiter{client: c, res: s.res}
 	defer w.end()
 	w.begin()
 	var last *round // the last one that asked all nodes and was not cut short
@@ -150,10 +150,10 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 		if !both || held.cause() != nil {
 			continue
 		}
-		if try && l.spec.share != nil && l.spec.share.like(held.lock.share) && !l.spec.reentrant {
+		if try && l.spec.res.isShared() && l.spec.res.share.like(held.lock.res.share) && !l.spec.reentrant {
 			continue // they do not exclude each other, and a try does not wait
 		}
-		if !try && !l.spec.share.like(held.lock.share) {
+		if !try && !l.spec.res.share.like(held.lock.res.share) {
 			return nil, invalid("ctx", "it already holds %q as another kind of lock, so this would wait for itself for ever; "+
 				"release that first, or use Lease.Downgrade", name)
 		}

@@ -44,9 +44,9 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		token = c.oldToken
 	}
 	if how.slots == nil {
-		how.slots = l.share.anySlots(c.protocol.random)
+		how.slots = l.res.share.anySlots(c.protocol.random)
 	}
-	var tokenArg any = l.share.entry(token, how.slots)
+	var tokenArg any = l.res.share.entry(token, how.slots)
 	var ballot uint64
 	if !c.cfg.NoFence {
 		if ballot = c.ballot(t0); ballot == 0 {

@@ -11,7 +11,7 @@ import (
 
 // within reports whether the other lock has all names of this one, as the same kind of lock.
 func (s *spec) within(other *spec) bool {
-	if !s.share.like(other.share) {
+	if !s.res.share.like(other.res.share) {
 		return false
 	}
 	for _, name := range s.res.names {

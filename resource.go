@@ -9,11 +9,11 @@ import (
 
 // A resource is what a lock locks: its names, and the script arguments for them. It does not change after it was made.
 type resource struct {
-	names     []string
-	keys      []any    // the lock keys
-	slots     []any    // the fence slot of each lock key
-	queueKey  queueKey // its queue in this process (W1)
-	shareKeys []any    // the keys of share.lua; nil: a mutex, for which acquire.lua is
+	names    []string
+	keys     []any    // the lock keys
+	slots    []any    // the fence slot of each lock key
+	queueKey queueKey // its queue in this process (W1)
+	share    *sharing // how several may have the lock; nil: a mutex
 }
 
 // maxNames bounds the names of one lock, because a server does nothing else while it runs a script.
@@ -55,7 +55,15 @@ func newResource(prefix, name string, more []string) *resource {
 }
 
 // isShared reports whether several may have the lock at once.
-func (r *resource) isShared() bool { return r.shareKeys != nil }
+func (r *resource) isShared() bool { return r.share != nil }
+
+// shared returns the resource in a form that several may have.
+func (r *resource) shared(how *sharing) *resource {
+	s := *r
+	s.share = how
+	s.queueKey.permits = how.isSemaphore()
+	return &s
+}
 
 // first is the smallest lock key. It chooses the node to ask first, so it must be the same in every process (W3).
 func (r *resource) first() string {

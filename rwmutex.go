@@ -38,7 +38,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	o := l.ownership
 	c := o.client
 	switch {
-	case o.lock.share != nil:
+	case o.lock.res.isShared():
 		return nil, invalid("Downgrade", "the lease is no writer's")
 	case len(o.lock.res.names) > 1:
 		return nil, invalid("Downgrade", "the lease has several names; a reader has one")
@@ -89,7 +89,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	if o.acquire != nil {
 		o.had.Or(uint64(o.acquire.grantedBy()))
 	}
-	reader := &ownership{client: c, lock: lock, token: o.token, tokenArg: lock.share.entry(o.token, nil), ballot: o.ballot,
+	reader := &ownership{client: c, lock: lock, token: o.token, tokenArg: lock.res.share.entry(o.token, nil), ballot: o.ballot,
 		limit: o.limit, reached: o.reached, place: -1, leases: 1}
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())

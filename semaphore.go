@@ -24,14 +24,14 @@ func (l Lock) WithPermits(n int) Lock {
 	return l.with(func(s *spec) {
 		switch {
 		case s.err != nil:
-		case !s.share.isSemaphore():
+		case !s.res.share.isSemaphore():
 			s.err = invalid("WithPermits", "the lock is no semaphore; get one from Client.Semaphore")
-		case n < 1 || n > s.share.permits:
-			s.err = invalid("WithPermits", "%d is not from 1 to %d, which is all there are", n, s.share.permits)
+		case n < 1 || n > s.res.share.permits:
+			s.err = invalid("WithPermits", "%d is not from 1 to %d, which is all there are", n, s.res.share.permits)
 		default:
-			share := *s.share
+			share := *s.res.share
 			share.take = n
-			s.share = &share
+			s.res = s.res.shared(&share)
 		}
 	})
 }
@@ -39,11 +39,8 @@ func (l Lock) WithPermits(n int) Lock {
 // shared returns the lock in a form that several may have.
 func (l Lock) shared(how sharing) Lock {
 	return l.with(func(s *spec) {
-		s.share = &how
-		res := *s.res
-		res.shareKeys = shareKeys(res.keys[0].(string))
-		res.queueKey.permits = how.permits > 0
-		s.res = &res
+		how.keys = shareKeys(s.res.keys[0].(string))
+		s.res = s.res.shared(&how)
 		if !how.isReader() && (how.permits < 1 || how.permits > maxPermits) && s.err == nil {
 			s.err = invalid("permits", "%d is not from 1 to %d", how.permits, maxPermits)
 		}

@@ -15,8 +15,9 @@ import (
 
 // A sharing is how a lock that several may share is had. It does not change after it was made. A mutex has none: nil.
 type sharing struct {
-	permits int // of the semaphore; 0: the lock is for readers
-	take    int // how many of them a lease has
+	permits int   // of the semaphore; 0: the lock is for readers
+	take    int   // how many of them a lease has
+	keys    []any // of share.lua
 }
 
 const (
@@ -117,8 +118,8 @@ func (s *sharing) freeSlots(answers []answer, need int, alone bool, chance func(
 }
 
 // anotherSlot chooses what to ask for after the refused round, and reports whether to ask at once.
-func (r *round) anotherSlot(l *spec) (slots []int, ok bool) {
-	if !l.share.isSemaphore() {
+func (r *round) anotherSlot(res *resource, c *Client) (slots []int, ok bool) {
+	if !res.share.isSemaphore() {
 		return nil, false
 	}
 	alone := r.alone()
@@ -126,7 +127,7 @@ func (r *round) anotherSlot(l *spec) (slots []int, ok bool) {
 	if !alone && !votes.answered() {
 		return nil, false
 	}
-	return l.share.freeSlots(answers, votes.need, alone, l.client.protocol.random)
+	return res.share.freeSlots(answers, votes.need, alone, c.protocol.random)
 }
 
 // maxAsked is how often in a row a waiter asks at once for other permits: others may be as quick.
@@ -135,7 +136,7 @@ const maxAsked = 4
 // asksForOthers reports whether the waiter, refused because the permits that it asked for are taken, asks at once for
 // others. It asks the first node alone, which decides between those that want the same (W3).
 func (w *waiter) asksForOthers(r *round) bool {
-	slots, ok := r.anotherSlot(w.spec)
+	slots, ok := r.anotherSlot(w.res, w.client)
 	w.how.slots = nil
 	if !ok || w.asked >= maxAsked {
 		w.asked = 0

@@ -12,8 +12,7 @@ type spec struct {
 	minHold   time.Duration // 0: none
 	renew     bool
 	reentrant bool
-	share     *sharing // how several may have it; nil: a mutex
-	err       error    // why it cannot be acquired
+	err       error // why it cannot be acquired
 }
 
 // keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the

@@ -36,7 +36,7 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	}
 	defer c.finish()
 	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true,
-		slots: s.share.anySlots(c.protocol.random)}}
+		slots: s.res.share.anySlots(c.protocol.random)}}
 	if c.waiters.isContended(s.res) {
 		// Many may be trying. If all ask one node first, the other nodes are left to the client that it granted, or to
 		// the waiter that it reserved the key for.
@@ -83,11 +83,11 @@ type try struct {
 func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
-	if slots, ok := r.anotherSlot(s); ok && t.rounds < maxBallots {
+	if slots, ok := r.anotherSlot(s.res, c); ok && t.rounds < maxBallots {
 		t.how.slots = slots
 		return nil, nil
 	}
-	if r.alone() && s.share == nil {
+	if r.alone() && !s.res.isShared() {
 		return t.refusedAlone(ctx, r)
 	}
 	if r.alone() { // what keeps a mutex out may let this in: have them all vote

@@ -16,7 +16,6 @@ import (
 //	queueUp         has that attempt enter a queue
 type waiter struct {
 	client   *Client
-	spec     *spec
 	res      *resource
 	attempts int
 	asked    int      // how often in a row it asked at once for other permits of a semaphore
@@ -174,7 +173,7 @@ func (w *waiter) takeTurn(h hints) bool {
 		return false
 	}
 	w.turn, w.how.probe = h, nil
-	if h.permit != 0 && w.spec.share.isSemaphore() && w.spec.share.take == 1 {
+	if h.permit != 0 && w.res.share.isSemaphore() && w.res.share.take == 1 {
 		w.how.slots = []int{h.permit - 1}
 	}
 	if h.localRelease { // this went ahead on the same connections, and sent no other waiter a message

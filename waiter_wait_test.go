@@ -56,9 +56,8 @@ type scene struct {
 
 func newScene(t *testing.T, name string, more ...string) *scene {
 	c := offline(t)
-	spec := c.Mutex(name, more...).spec
-	res := spec.res
-	s := &scene{waiter: &waiter{client: c, spec: spec, res: res}, c: c, rank: c.ranking(res)}
+	res := c.Mutex(name, more...).spec.res
+	s := &scene{waiter: &waiter{client: c, res: res}, c: c, rank: c.ranking(res)}
 	s.begin()
 	s.listen()
 	return s

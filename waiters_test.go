@@ -49,7 +49,7 @@ func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 		waiters.Go(func() {
 			for range 1000 { // one pass of Acquire's loop, after a refusal
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
-				w := waiter{client: c, spec: lock, res: lock.res, inbox: c.waiters.listen(lock.res)}
+				w := waiter{client: c, res: lock.res, inbox: c.waiters.listen(lock.res)}
 				r := c.newRound(plan{call: call{script: c.protocol.acquire, keys: lock.res.keys}})
 				owner := newToken()
 				for i := range 3 {
