@@ -125,7 +125,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		call := standard.leaveCall(keys, pick("next:1", "next:2"), time.Minute)
 		return eval(standard.leave, call.keys, call.args...)
 	case 15, 16, 17, 18, 19:
-		entry := pick("reader t1", "reader t2", "reader T3", "permit 0/2 t1", "permit 1/2 t2", "permit 0,1/3 T3", "permit 2/3 t1")
+		entry := pick("reader t1", "reader t2", "reader T3", "permit 0/2 t1", "permit 1/2 t2", "permit 0,1/3 T3", "permit 2/3 t1", "permit 1/3 next:1", "permit 0/3 next:2")
 		ballot = ballot[:min(len(ballot), 2)]
 		switch r.IntN(8) {
 		case 0:

@@ -19,7 +19,7 @@ type RWMutex struct{ writer Lock }
 func (c *Client) RWMutex(name string) RWMutex { return RWMutex{c.Mutex(name)} }
 
 // Reader returns the lock of a reader. [Lock.WithMinHold] is [ErrInvalid] for it.
-func (m RWMutex) Reader() Lock { return m.writer.shared(sharing{}) }
+func (m RWMutex) Reader() Lock { return m.writer.shared(sharing{reader: true}) }
 
 // Writer returns the lock of a writer. It is the same as [Client.Mutex] of the name.
 func (m RWMutex) Writer() Lock { return m.writer }
@@ -71,7 +71,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 func (l *Lease) becomeReader() (*Lease, error) {
 	o := l.ownership
 	c := o.client
-	lock := Lock{o.lock}.shared(sharing{}).spec
+	lock := Lock{o.lock}.shared(sharing{reader: true}).spec
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.released.Load() {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,8 @@ import (
 
 // A sharing is how a lock that several may share is had. It does not change after it was made. A mutex has none: nil.
 type sharing struct {
-	permits int   // of the semaphore; 0: the lock is for readers
+	reader  bool  // any number of readers may have it; otherwise it is a semaphore
+	permits int   // of the semaphore
 	take    int   // how many of them a lease has
 	keys    []any // of share.lua
 }
@@ -31,8 +33,8 @@ const (
 	writerAhead = reservationPrefix + "00000000000000000000000000000000"
 )
 
-func (s *sharing) isReader() bool    { return s != nil && s.permits == 0 }
-func (s *sharing) isSemaphore() bool { return s != nil && s.permits > 0 }
+func (s *sharing) isReader() bool    { return s != nil && s.reader }
+func (s *sharing) isSemaphore() bool { return s != nil && !s.reader }
 
 // like reports whether both are of one kind: mutexes, readers, or permits.
 func (s *sharing) like(other *sharing) bool {
@@ -88,7 +90,7 @@ func (s *sharing) anySlots(chance func(time.Duration) time.Duration) []int {
 
 // freeSlots is what to ask for next, after a round was refused because the slots that it asked for are taken. It chooses
 // slots that may be free on a quorum: those that are taken on the fewest nodes, and among these by chance. ok is false
-// if there are not enough, or if no node said that others are free.
+// if there are not enough, if no node said that others are free, or if a node has reserved its last one for a waiter.
 func (s *sharing) freeSlots(answers []answer, need int, alone bool, chance func(time.Duration) time.Duration) (slots []int, ok bool) {
 	taken, mostly := make([]int, s.permits), len(answers)-need // taken on so many nodes, a slot is still free on a quorum
 	if alone {
@@ -97,6 +99,9 @@ func (s *sharing) freeSlots(answers []answer, need int, alone bool, chance func(
 	for _, a := range answers {
 		if a.denial == nil || a.denial.reason != held && a.denial.reason != slotTaken {
 			continue
+		}
+		if a.denial.isReservation() {
+			return nil, false // the last one is a waiter's
 		}
 		ok = ok || a.denial.reason == slotTaken
 		for slot := range taken {
@@ -145,6 +150,22 @@ func (w *waiter) asksForOthers(r *round) bool {
 	w.asked++
 	w.how.slots, w.how.probe = slots, w.client.probeFor(w.res)
 	return true
+}
+
+// otherSlots is anotherSlot for a try. Before it asks for a slot that it was not about to get, it hears the first node,
+// which may have reserved that for a waiter (T3).
+func (t *try) otherSlots(ctx context.Context, r *round) (slots []int, ok bool) {
+	c, res := t.spec.client, t.spec.res
+	if !res.share.isSemaphore() {
+		return nil, false
+	}
+	if first := c.probeFor(res); first != nil && r.askedNodes().has(first.index) {
+		hasVoted := func(t *tally) bool { return t.votes[first.index] != pending }
+		if c.awaitVotes(ctx, r, c.cfg.Clock.Now().Add(c.patience(first)), hasVoted) != nil {
+			return nil, false
+		}
+	}
+	return r.anotherSlot(res, c)
 }
 
 // parseFree reads which slots are free here, and of how many permits a holder knows (share.lua).

@@ -1,9 +1,7 @@
 package redlock_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,78 +66,3 @@ func TestTheKindsOfLockOnOneNameExcludeEachOther(t *testing.T) {
 		}
 	})
 }
-
-func TestReadersShareAndAWriterWaitsForTheLast(t *testing.T) {
-	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
-		a, b, ctx := open(t, f, unasked), open(t, f, unasked), soon(t)
-		first, err := a.RWMutex("x").Reader().Acquire(ctx)
-		require.NoError(t, err)
-		second, err := b.RWMutex("x").Reader().Acquire(ctx)
-		require.NoError(t, err)
-		require.Greater(t, second.Fence(), first.Fence())
-		done := make(chan *redlock.Lease, 1)
-		go func() {
-			l, err := b.RWMutex("x").Writer().Acquire(ctx)
-			if err == nil {
-				done <- l
-			}
-			close(done)
-		}()
-		require.Eventually(t, func() bool { return redlock.Waiters(b) == 1 }, 8*time.Second, time.Millisecond)
-		require.NoError(t, first.Extend(ctx))
-		require.NoError(t, first.Release(ctx))
-		require.Empty(t, done)
-		require.True(t, second.Valid())
-		require.NoError(t, second.Release(ctx))
-		writer := <-done
-		require.NotNil(t, writer, "the last reader wakes the writer")
-		require.Greater(t, writer.Fence(), second.Fence())
-		require.NoError(t, writer.Release(ctx))
-		clears(t, f, "x")
-	})
-}
-
-func TestNoMoreLeasesThanPermits(t *testing.T) {
-	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
-		a, b, ctx := open(t, f, unasked), open(t, f, unasked), soon(t)
-		var held []*redlock.Lease
-		for i := range 5 {
-			c := []*redlock.Client{a, b}[i%2]
-			l, err := c.Semaphore("x", 5).Acquire(ctx)
-			require.NoError(t, err)
-			held = append(held, l)
-		}
-		_, err := b.Semaphore("x", 5).TryAcquire(ctx)
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		state, err := a.Inspect(ctx, "x")
-		require.NoError(t, err)
-		require.True(t, state.Held)
-		require.Len(t, state.Sharers, 5)
-		slots := map[int]bool{}
-		for _, s := range state.Sharers {
-			require.Equal(t, 5, s.Permits)
-			slots[s.Slots[0]] = true
-		}
-		require.Len(t, slots, 5)
-		done := make(chan *redlock.Lease, 1)
-		go func() {
-			l, err := b.Semaphore("x", 5).Acquire(ctx)
-			if err == nil {
-				done <- l
-			}
-			close(done)
-		}()
-		require.Eventually(t, func() bool { return redlock.Waiters(b) == 1 }, 8*time.Second, time.Millisecond)
-		time.Sleep(50 * time.Millisecond)
-		require.NoError(t, held[2].Release(ctx))
-		l := <-done
-		require.NotNil(t, l)
-		held[2] = l
-		for _, l := range held {
-			require.NoError(t, l.Release(ctx))
-		}
-		clears(t, f, "x")
-	})
-}
-
-var _ = context.Background

@@ -87,6 +87,9 @@ func (s *server) startLocked(saved bool, as existence) {
 			k.restore(s.redis, age)
 			if !s.world.has.durable || as.Before != "" { // a promoted replica has old data, even if restarts forget nothing
 				s.revived[k.text] = true
+				for _, token := range k.tokens() {
+					s.revived[token] = true
+				}
 			}
 		}
 	}

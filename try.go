@@ -83,7 +83,7 @@ type try struct {
 func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
-	if slots, ok := r.anotherSlot(s.res, c); ok && t.rounds < maxBallots {
+	if slots, ok := t.otherSlots(ctx, r); ok && t.rounds < maxBallots {
 		t.how.slots = slots
 		return nil, nil
 	}

@@ -39,18 +39,20 @@ local function name(kind)
   return kind .. 's'
 end
 
--- taken has the owner of each slot that is taken, and how many these are; and when the first entry ends, and the largest
--- number of permits that an entry names.
-local function taken(key)
-  local entries, owners, count, ends, largest = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'), {}, 0, nil, 0
+-- taken has the owner of each slot that is taken, and how many these are, without those of this owner; and when the first
+-- entry ends, the largest number of permits that an entry names, and for whom a slot is reserved.
+local function taken(key, but)
+  local entries, owners, count, ends, largest, next = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'), {}, 0, nil, 0, nil
   for i = 1, #entries, 2 do
-    for slot in slotsOf(entries[i]) do
-      owners[slot], count = ownerOf(entries[i]), count + 1
+    local owner = ownerOf(entries[i])
+    if owner ~= but then
+      for slot in slotsOf(entries[i]) do owners[slot], count = owner, count + 1 end
+      if string.sub(owner, 1, 5) == 'next:' then next = owner end
     end
     largest = math.max(largest, permitsOf(entries[i]))
     ends = ends or tonumber(entries[i + 1])
   end
-  return owners, count, ends, largest
+  return owners, count, ends, largest, next
 end
 
 -- standing says how the key stands to the owner of an entry: 'ours' if it has the entry, 'free' if the entry may be

@@ -12,7 +12,7 @@
 -- Replies: as of acquire.lua. Of a semaphore,
 --   {"held", time, left, owner, highest ballot, free, largest P}
 -- left is when the first permit could be free, milliseconds. free is the slots that this client could have here, separated
--- by commas; "" if they are not enough. A reader that a writer's intent holds back is refused as by a reservation for
+-- by commas; "" if they are not enough. Then owner is whom a slot is reserved for, if there is one. A reader that a writer's intent holds back is refused as by a reservation for
 -- nobody: "next:" and 32 zeros.
 
 local key, waiting, shared, intent = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -56,11 +56,8 @@ end
 local left = 1 / 0 -- how many more permits there are
 if kind == 'permit' then
   local permits, wants, busy = permitsOf(entry), 0, nil
-  local owners, count, ends, largest = {}, 0, nil, 0
-  if what == 'permit' then owners, count, ends, largest = taken(key) end
-  for slot, owner in pairs(owners) do
-    if owner == me then owners[slot], count = nil, count - 1 end -- reserved for us
-  end
+  local owners, count, ends, largest, next = {}, 0, nil, 0, nil
+  if what == 'permit' then owners, count, ends, largest, next = taken(key, me) end
   for slot in slotsOf(entry) do
     busy, wants = busy or owners[slot], wants + 1
   end
@@ -70,6 +67,7 @@ if kind == 'permit' then
     for slot = 0, permits - 1 do
       if left >= 0 and not owners[tostring(slot)] then free[#free + 1] = tostring(slot) end
     end
+    if left < 0 and next then busy = next end
     if not busy then -- there are fewer permits than before: who has one is in the way
       for _, owner in pairs(owners) do
         if not busy or owner < busy then busy = owner end
@@ -87,7 +85,7 @@ if kind == 'permit' and what == 'permit' and me ~= '' then
   for _, other in ipairs(redis.call('ZRANGE', key, 0, -1)) do
     if ownerOf(other) == me then
       redis.call('ZREM', key, other)
-      unused = unused or slotsOf(other)() ~= slotsOf(entry)()
+      unused = unused or string.match(other, ' %S+ ') ~= string.match(entry, ' %S+ ')
     end
   end
 end
