@@ -11,7 +11,7 @@ type RWMutex struct{ writer Lock }
 //   - While there is a reader, no writer gets in, and while there is a writer, nobody else does.
 //   - Each reader has a lease of its own. A reader that dies keeps writers out until its lease is over, and no longer.
 //   - A writer that waits keeps new readers out. If it dies, they are kept out for three seconds at most.
-//   - After a writer, whoever waits longest has its turn. If that is a reader, the readers that wait get in with it.
+//   - After a writer, the first waiter has its turn. If that is a reader, the readers that wait get in with it.
 //
 // A context that carries a lease of the lock cannot acquire it again: a reader that waits for itself to write, or that
 // wants to read once more behind a writer that waits for it, would wait for ever. That is [ErrInvalid]; see

@@ -14,7 +14,7 @@ import (
 // renewed, lost and released as a mutex is. Only what a node has for each of them differs: an entry of the lock key, and
 // not all of it (scripts/entries.lua). The scripts are told the entry where that of a mutex is told the owner token.
 
-// A sharing is how a lock that several may share is had. It does not change after it was made. A mutex has none: nil.
+// A sharing is how a lock that several may share is held. It does not change after it was made. A mutex has none: nil.
 type sharing struct {
 	reader  bool  // any number of readers may have it; otherwise it is a semaphore
 	permits int   // of the semaphore

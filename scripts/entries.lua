@@ -55,9 +55,9 @@ local function taken(key, but)
   return owners, count, ends, largest, next
 end
 
--- standing says how the key stands to the owner of an entry: 'ours' if it has the entry, 'free' if the entry may be
+-- stateFor says what the key means to the owner of an entry: 'ours' if it has the entry, 'free' if the entry may be
 -- added, and otherwise 'held', for how many milliseconds, and by whom.
-local function standing(key, entry, now)
+local function stateFor(key, entry, now)
   local what, value = look(key, now)
   if what == 'free' then return 'free' end
   if what == 'string' then

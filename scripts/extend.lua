@@ -36,7 +36,7 @@ while arg <= #ARGV do
 
   local reply, missing, shares = 1, false, kindOf(token)
   if shares then
-    local state, left, owner = standing(KEYS[first], token, now)
+    local state, left, owner = stateFor(KEYS[first], token, now)
     missing = state == 'free'
     if state == 'held' then reply = {left, owner} end
   end

@@ -16,7 +16,7 @@ local now = time[1] * 1000000 + time[2]
 
 local shares = kindOf(ARGV[1])
 if shares then
-  local state, left, owner = standing(KEYS[1], ARGV[1], now)
+  local state, left, owner = stateFor(KEYS[1], ARGV[1], now)
   if state == 'held' then return {'held', now, left, owner, 0} end
   write(KEYS[1], ARGV[1], now + ARGV[2] * 1000)
 end

@@ -16,7 +16,7 @@ if what == 'string' and value == ownerOf(entry) then -- a writer that became a r
   redis.call('DEL', key)
 elseif what ~= kindOf(entry) or redis.call('ZREM', key, entry) == 0 then
   -- The lease was acquired without this node. But its waiters may be queued here, and what it had is free now.
-  local free = what == 'free' or what == 'permit' and kindOf(entry) == what and standing(key, entry, now) == 'free'
+  local free = what == 'free' or what == 'permit' and kindOf(entry) == what and stateFor(key, entry, now) == 'free'
   if free and keep > 0 then reserve(key, entry, keep, now) end
   return 0
 end
