@@ -69,6 +69,9 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 			continue
 		}
 		left := reportOn(state).remaining()
+		if n := len(state.Sharers); n > 0 {
+			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, left)
+		}
 		return fmt.Sprintf("%s is held by %s, for %s unless it is renewed", key, ownerShort(state.Token), left)
 	}
 	return ""
