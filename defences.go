@@ -33,11 +33,13 @@ const (
 	hedgesReleased                         // A5: the nodes that were asked late get the release too
 	lossClassified                         // A3: a lost round waits until it is clear whether it is held or an outage
 	triesDecided                           // T2: after a split vote, one of the tries goes on
+	adopterGivesBack                       // D5: an adopter that failed gives the keys back to the ticket
+	giverStops                             // D2: Detach ends the lease before the nodes swap its token
 )
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, vouch, extend, plant, release, leave, ready, enroll, inspect, share, unshare *script
+	acquire, vouch, extend, plant, release, leave, swap, undo, adopt, ready, enroll, inspect, share, unshare *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -73,6 +75,8 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		plant:   loadWith("plant", plantSource),
 		release: load("release", releaseSource),
 		leave:   loadWith("leave", leaveSource),
+		swap:    load("swap", swapSource),
+		adopt:   load("adopt", adoptSource),
 		ready:   load("ready", readySource),
 		inspect: loadWith("inspect", inspectSource),
 		share:   loadWith("share", shareSource),
@@ -80,17 +84,23 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	}
 	p.share.name, p.unshare.name = p.acquire.name, p.release.name // the operations, by which errors call them
 	p.release.cleansUp, p.unshare.cleansUp = true, true
-	for _, s := range []*script{p.acquire, p.share} {
-		s.grants, s.acquires, s.own = true, true, ownMarker
+	for _, s := range []*script{p.release, p.unshare, p.swap} {
+		s.counts = true
 	}
-	p.ready.own, p.extend.own = ownIdentity, ownLease
+	for _, s := range []*script{p.acquire, p.share, p.adopt} {
+		s.grants, s.takes, s.own = true, true, ownMarker
+	}
+	p.adopt.own, p.ready.own, p.extend.own = ownMarkerOnly, ownIdentity, ownLease
+	p.swap.name = "detach"
+	undo := *p.swap // the same script, but it is owed until a server has answered it (D5)
+	p.undo, undo.name, undo.cleansUp = &undo, "undo", true
 	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect, p.share, p.unshare}
+	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect, p.share, p.unshare}
 }
 
 // omits reports whether the defence is off.

@@ -169,7 +169,7 @@ func (c *Client) yields(ctx context.Context, res *resource, r *round, how approa
 			return false // ctx or the client ended, which ends the attempt
 		}
 	}
-	return r.yield(first.index, c.waiters.id(res.isShared()), waits)
+	return r.yield(first.index, c.waiters.idFor(res.isShared()), waits)
 }
 
 // yield gives up the round if the node has reserved the key for a client other than me. A waiter yields only to a writer

@@ -49,6 +49,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
+	ctx = o.outside(ctx) // it may end with the writer's lease
 	o.checkExpiry()
 	reader, err := l.becomeReader()
 	if err != nil {
@@ -94,15 +95,10 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
-	o.ended, o.leases = ErrReleased, 0
-	o.over.Store(true)
+	o.leases = 0
 	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})
-	cancel := o.cancel
-	o.mu.Unlock()
+	o.endLocked(ErrReleased)
 	c.scheduler.drop(o)
-	if cancel != nil {
-		cancel(ErrReleased)
-	}
 	l.released.Store(true)
 	l.cleanup.Stop()
 	return startLease(l.parent, reader, now), nil

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// waits acquires the lock on a goroutine, and returns once the client has so many waiters.
-func waits(t *testing.T, ctx context.Context, c *redlock.Client, l redlock.Lock, waiters int) <-chan *redlock.Lease {
+// waitsFor acquires the lock on a goroutine, and returns once the client has so many waiters.
+func waitsFor(t *testing.T, ctx context.Context, c *redlock.Client, l redlock.Lock, waiters int) <-chan *redlock.Lease {
 	t.Helper()
 	got := make(chan *redlock.Lease, 1)
 	go func() {
@@ -49,7 +49,7 @@ func TestReadersShareAndAWriterWaitsForTheLast(t *testing.T) {
 		require.Len(t, state.Sharers, 2)
 		require.Positive(t, state.Sharers[0].Remaining)
 
-		got := waits(t, ctx, b, b.RWMutex("x").Writer(), 1)
+		got := waitsFor(t, ctx, b, b.RWMutex("x").Writer(), 1)
 		queuedFirst(t, f, b, "x", 1)
 		require.NoError(t, first.Extend(ctx))
 		require.NoError(t, first.Release(ctx))
@@ -72,7 +72,7 @@ func TestAWaitingWriterKeepsNewReadersOut(t *testing.T) {
 			old, err := a.RWMutex("x").Reader().Acquire(ctx)
 			require.NoError(t, err)
 			patience, giveUp := context.WithCancel(ctx)
-			writer := waits(t, patience, b, b.RWMutex("x").Writer(), 1)
+			writer := waitsFor(t, patience, b, b.RWMutex("x").Writer(), 1)
 			for i, n := range f.Nodes() { // wherever there is a reader
 				require.Eventually(t, func() bool {
 					return owners(t, f, "x")[i] == "" || tell(t, n, "EXISTS", "redlock:rw:x") == int64(1)
@@ -83,7 +83,7 @@ func TestAWaitingWriterKeepsNewReadersOut(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrHeld)
 			_, err = b.RWMutex("x").Reader().TryAcquire(ctx)
 			require.ErrorIs(t, err, redlock.ErrHeld, "in the writer's own process too")
-			reader := waits(t, ctx, c, c.RWMutex("x").Reader(), 1)
+			reader := waitsFor(t, ctx, c, c.RWMutex("x").Reader(), 1)
 			queuedFirst(t, f, b, "x", 2)
 			if givesUp {
 				giveUp()
@@ -118,7 +118,7 @@ func TestReadersThatWaitGetInTogether(t *testing.T) {
 		var readers []<-chan *redlock.Lease
 		for i := range 4 {
 			c := open(t, f, unasked)
-			readers = append(readers, waits(t, ctx, c, c.RWMutex("x").Reader(), 1))
+			readers = append(readers, waitsFor(t, ctx, c, c.RWMutex("x").Reader(), 1))
 			queuedFirst(t, f, c, "x", i+1)
 		}
 		require.NoError(t, writer.Release(ctx))
@@ -233,7 +233,7 @@ func TestAWriterBecomesAReaderWithoutAGap(t *testing.T) {
 		writer, err := a.RWMutex("x").Writer().Acquire(ctx)
 		require.NoError(t, err)
 		own := writer.Context()
-		waiting := waits(t, ctx, b, b.RWMutex("x").Reader(), 1)
+		waiting := waitsFor(t, ctx, b, b.RWMutex("x").Reader(), 1)
 		queuedFirst(t, f, b, "x", 1)
 		reader, err := writer.Downgrade(ctx)
 		require.NoError(t, err)

@@ -6,7 +6,8 @@ const maxPermits = 1000
 // Semaphore returns a lock that so many leases at a time can hold: each takes one of the permits. Permits are slots with
 // numbers, and a lease has the same slot on a quorum of the nodes. So there are never more leases than permits.
 //
-// permits is from 1 to 1000, otherwise acquiring is [ErrInvalid]. All clients should give the same number. If they do
+// permits is from 1 to 1000, otherwise acquiring is [ErrInvalid]. An acquire looks at all of them on every node: while a
+// server does, for about 0.2ms with 100 permits and 2ms with 1000, it does nothing else. All clients should give the same number. If they do
 // not, the largest one bounds how many leases there are, and a refusal says what it is ([Denial.Permits]). A client with
 // a smaller number gets a permit only while fewer than that are taken.
 //

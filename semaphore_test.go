@@ -37,7 +37,7 @@ func TestNoMoreLeasesThanPermits(t *testing.T) {
 			slots[s.Slots[0]] = true
 		}
 		require.Len(t, slots, 5)
-		done := waits(t, ctx, b, b.Semaphore("x", 5), 1)
+		done := waitsFor(t, ctx, b, b.Semaphore("x", 5), 1)
 		queuedFirst(t, f, b, "x", 1)
 		require.NoError(t, held[2].Release(ctx))
 		l := <-done
@@ -64,7 +64,7 @@ func TestPermitsGoToWaitersInOrder(t *testing.T) {
 		var got []<-chan *redlock.Lease
 		for i := range 4 {
 			c := open(t, f, unasked)
-			got = append(got, waits(t, ctx, c, c.Semaphore("x", 2), 1))
+			got = append(got, waitsFor(t, ctx, c, c.Semaphore("x", 2), 1))
 			queuedFirst(t, f, c, "x", i+1)
 		}
 		for i := range got {
@@ -164,7 +164,7 @@ func TestSeveralPermitsAtOnceAllOrNone(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, state.Sharers, 2)
 		require.Len(t, append(state.Sharers[0].Slots, state.Sharers[1].Slots...), 5)
-		got := waits(t, ctx, b, b.Semaphore("x", 5).WithPermits(3), 1)
+		got := waitsFor(t, ctx, b, b.Semaphore("x", 5).WithPermits(3), 1)
 		require.NoError(t, three.Release(ctx))
 		l := <-got
 		require.NotNil(t, l)

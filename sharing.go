@@ -105,8 +105,11 @@ func (s *sharing) freeSlots(answers []answer, need int, alone bool, chance func(
 		}
 		ok = ok || a.denial.reason == slotTaken
 		for slot := range taken {
-			if !slices.Contains(a.denial.free, slot) {
-				taken[slot]++
+			taken[slot]++
+		}
+		for _, slot := range a.denial.free {
+			if slot < len(taken) {
+				taken[slot]--
 			}
 		}
 	}
@@ -210,6 +213,9 @@ type Sharer struct {
 
 	entry string
 }
+
+// Holder says who it is.
+func (s Sharer) Holder() Holder { return holderIn(s.Token, s.Remaining) }
 
 // parseSharers reads what inspect.lua found: each entry, and when it ends.
 func parseSharers(reply any, nowMicros int64) (all []Sharer, ok bool) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
@@ -65,13 +66,14 @@ func TestReadersWritersAndPermitsAllAtOnce(t *testing.T) {
 					}
 					time.Sleep(time.Duration(random.Int64N(int64(2 * time.Millisecond))))
 					count.Add(-1)
-					if err := l.Release(ctx); err != nil {
-						t.Error(err)
-					}
 					if done.Add(1) == 100 {
 						if err := f.Nodes()[2].Kill(); err != nil {
 							t.Error(err)
 						}
+					}
+					// A node that dies may leave it unknown whether a quorum deleted the entry (L1).
+					if err := l.Release(ctx); err != nil && !(done.Load() >= 100 && errors.Is(err, redlock.ErrNoQuorum)) {
+						t.Error(err)
 					}
 				}
 			})

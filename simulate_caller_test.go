@@ -235,7 +235,16 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 			w.oracle.report("no such error", "re-entry: %v", err)
 		}
 	}
-	if slices.Contains(sharedNames, names[0]) {
+	if k.chance(0.2) {
+		l.Wanted()
+	}
+	isShared := slices.Contains(sharedNames, names[0])
+	if how == asUsual && w.has.handsOver && !isShared && k.chance(0.5) {
+		if a, l = k.handOver(a, l); l == nil {
+			return nil
+		}
+	}
+	if isShared {
 		l = k.share(a, l, how)
 	} else {
 		k.hold(a, l, names, how)

@@ -32,6 +32,7 @@ const (
 	splitting      = "a flush between two commands"
 	impatience     = "callers who give up beside one who waits"
 	sharing        = "readers, writers and permits"
+	handingOver    = "leases that are handed over"
 )
 
 var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
@@ -57,6 +58,7 @@ type traits struct {
 	failsBack       bool
 	failsBackUnseen bool
 	light           bool // every acquire that may go out in its light form does
+	handsOver       bool // leases are detached, and adopted by other clients
 	splits          bool // servers are flushed between two commands of a light acquire
 	shares          bool // there are locks that several may have
 }
@@ -102,6 +104,7 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	t.light = r.IntN(2) == 0
 	t.splits = draw(8, splitting)
 	t.light = t.light || t.splits
+	t.handsOver = draw(15, handingOver)
 	return t
 }
 

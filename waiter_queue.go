@@ -9,7 +9,7 @@ package redlock
 // turn.
 func (w *waiter) queueUp() {
 	c := w.client
-	w.how.reservation, w.how.queueAt, w.polls = c.waiters.id(w.res.isShared()), 0, false
+	w.how.reservation, w.how.queueAt, w.polls = c.waiters.idFor(w.res.isShared()), 0, false
 	n := w.how.probe
 	if n == nil {
 		n = c.probeFor(w.res)

@@ -30,7 +30,7 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox, shared b
 		return
 	}
 	c := w.client
-	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.id(shared), c.reservation())})
+	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.idFor(shared), c.reservation())})
 	c.send(r, nodes, 0)
 }
 

@@ -44,12 +44,17 @@ end
 local function taken(key, but)
   local entries, owners, count, ends, largest, next = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'), {}, 0, nil, 0, nil
   for i = 1, #entries, 2 do
-    local owner = ownerOf(entries[i])
+    local slots, permits, owner = string.match(entries[i], '^permit (%S+)/(%d+) (%S+)$')
     if owner ~= but then
-      for slot in slotsOf(entries[i]) do owners[slot], count = owner, count + 1 end
+      if string.find(slots, ',', 1, true) then
+        for slot in slotsOf(entries[i]) do owners[slot], count = owner, count + 1 end
+      else
+        owners[slots], count = owner, count + 1
+      end
       if string.sub(owner, 1, 5) == 'next:' then next = owner end
     end
-    largest = math.max(largest, permitsOf(entries[i]))
+    permits = tonumber(permits)
+    if permits > largest then largest = permits end
     ends = ends or tonumber(entries[i + 1])
   end
   return owners, count, ends, largest, next

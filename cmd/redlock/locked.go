@@ -85,7 +85,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	defer client.Close()
 
-	lock := o.kind.lock(client, o.keys)
+	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
 	began := time.Now()
 	stopNotice := notice.start(ctx, client)
 	lease, err := o.acquireUnlessStopped(ctx, lock, signals)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -60,6 +61,7 @@ type runOptions struct {
 	wait      string
 	killAfter time.Duration
 	kind      kindOfLock
+	owner     string
 
 	wantsPermits func() bool // --semaphore is given
 
@@ -91,6 +93,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
 	flags.BoolVar(&o.kind.read, "read", false, "share the lock with others that read; without it, CMD is alone")
 	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: this many hold it at a time; give all the same number")
+	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
@@ -143,6 +146,9 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	}
 	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
 		return err
+	}
+	if o.owner == "" {
+		o.owner = filepath.Base(o.argv[0])
 	}
 	o.path, err = findCommand(o.argv[0])
 	return err
