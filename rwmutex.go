@@ -66,9 +66,10 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	return reader, nil
 }
 
-// becomeReader ends the writer's lease and begins the reader's, which no node knows yet. Each node where the writer has
-// the key takes it for the reader's: it keeps other writers out until it expires, and so for as long as the lease is
-// valid. A renewal of the reader puts its entry in the place of the key, and a release of the reader deletes either (S4).
+// becomeReader ends the writer's lease and begins the reader's, which no node knows yet. Each node where the writer
+// has the key takes it for the reader's: it keeps other writers out until it expires, and so for as long as the lease
+// is valid. A renewal of the reader puts its entry in the place of the key, and a release of the reader deletes
+// either (S4).
 func (l *Lease) becomeReader() (*Lease, error) {
 	o := l.ownership
 	c := o.client
@@ -90,8 +91,9 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	if o.acquire != nil {
 		o.had.Or(uint64(o.acquire.grantedBy()))
 	}
-	reader := &ownership{client: c, lock: lock, token: o.token, tokenArg: lock.res.share.entry(o.token, nil), ballot: o.ballot,
-		limit: o.limit, reached: o.reached, place: -1, leases: 1}
+	entry := lock.res.share.entry(o.token, nil)
+	reader := &ownership{client: c, lock: lock, token: o.token, tokenArg: entry, ballot: o.ballot, limit: o.limit,
+		reached: o.reached, place: -1, leases: 1}
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.

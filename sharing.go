@@ -10,9 +10,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Locks that several may have at once (S): readers (rwmutex.go) and holders of permits (semaphore.go). They are acquired,
-// renewed, lost and released as a mutex is. Only what a node has for each of them differs: an entry of the lock key, and
-// not all of it (scripts/entries.lua). The scripts are told the entry where that of a mutex is told the owner token.
+// Locks that several may have at once (S): readers (rwmutex.go) and holders of permits (semaphore.go). They are
+// acquired, renewed, lost and released as a mutex is. Only what a node has for each of them differs: an entry of the
+// lock key, and not all of it (scripts/entries.lua). The scripts are told the entry where that of a mutex is told the
+// owner token.
 
 // A sharing is how a lock that several may share is held. It does not change after it was made. A mutex has none: nil.
 type sharing struct {
@@ -88,10 +89,12 @@ func (s *sharing) anySlots(chance func(time.Duration) time.Duration) []int {
 	return slots
 }
 
-// freeSlots is what to ask for next, after a round was refused because the slots that it asked for are taken. It chooses
-// slots that may be free on a quorum: those that are taken on the fewest nodes, and among these by chance. ok is false
-// if there are not enough, if no node said that others are free, or if a node has reserved its last one for a waiter.
-func (s *sharing) freeSlots(answers []answer, need int, alone bool, chance func(time.Duration) time.Duration) (slots []int, ok bool) {
+// freeSlots is what to ask for next, after a round was refused because the slots that it asked for are taken. It
+// chooses slots that may be free on a quorum: those that are taken on the fewest nodes, and among these by chance. ok
+// is false if there are not enough, if no node said that others are free, or if a node has reserved its last one for
+// a waiter.
+func (s *sharing) freeSlots(answers []answer, need int, alone bool,
+	chance func(time.Duration) time.Duration) (slots []int, ok bool) {
 	taken, mostly := make([]int, s.permits), len(answers)-need // taken on so many nodes, a slot is still free on a quorum
 	if alone {
 		mostly = 0
