@@ -18,6 +18,8 @@ import (
 //   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
 //     earlier still get the release.
 //
+// It does not release a reader or permits of a lock that several share.
+//
 // ErrLost and ErrNoQuorum come in a [*RoundError]. Other errors are [ErrInvalid], [ErrClosed] and ctx.Err(). ctx bounds
 // only the wait. ReleaseToken waits for nodes that are up, no longer than NodeTimeout. The first use of a client also
 // waits for its nodes to connect.

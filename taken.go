@@ -8,7 +8,7 @@ import "slices"
 // sayTaken tells the client of this owner that the key was taken from it. It is called when the nodes have answered the
 // release, so what the holder asks them now comes after that. A user that may not publish tells nobody.
 func (c *Client) sayTaken(owner string, key any) {
-	id := ownersClient(owner)
+	id := ownersClient(tokenOf(owner))
 	if id == "" {
 		return
 	}
