@@ -55,7 +55,7 @@ type ownArgs uint8
 
 const (
 	ownNothing  ownArgs = iota
-	ownMarker           // acquire.lua: the marker that the node must have, and how to enter the client in the queue
+	ownMarker           // acquire.lua and fair.lua: the marker that the node must have, and how to enter the queue
 	ownIdentity         // ready.lua: the server's data set
 	ownLease            // extend.lua: one command has several leases; see encodeRenewals
 )
@@ -230,7 +230,7 @@ func parseArray(reply []any) (answer, bool) {
 	}
 	a := answer{vote: denied, micros: micros, denial: &denial{}}
 	switch kind {
-	case "held", "key":
+	case "held", "behind", "key":
 		left, errLeft := redis.Int64(at(reply, 2))
 		owner, errOwner := redis.String(at(reply, 3))
 		highest, errHighest := redis.Uint64(at(reply, 4))
@@ -238,6 +238,9 @@ func parseArray(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner, highest: highest}
+		if err := a.denial.parseQueue(kind, reply); err != nil {
+			return answer{}, false
+		}
 		if kind == "key" { // inspect.lua only looked: its answer is no denial
 			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey}
 		}

@@ -202,6 +202,10 @@ const (
 	quarantineKey = "redlock:quarantine"
 	configKey     = "redlock:config"
 	waitPrefix    = "redlock:wait:" // and the lock key: the queue of its waiters (W2)
+
+	// Of a fair lock (O1), and the lock key: its waiters by ticket, and until when their places last.
+	fairTicketPrefix = "redlock:fair:ticket:"
+	fairUntilPrefix  = "redlock:fair:until:"
 )
 
 // checkNames checks the names of one lock.

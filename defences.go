@@ -33,11 +33,13 @@ const (
 	hedgesReleased                         // A5: the nodes that were asked late get the release too
 	lossClassified                         // A3: a lost round waits until it is clear whether it is held or an outage
 	triesDecided                           // T2: after a split vote, one of the tries goes on
+	ticketsCompared                        // O2: a ticket is larger than those that a quorum of nodes has
+	placesLeft                             // O3: a waiter of a fair lock that gives up leaves its place
 )
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, vouch, extend, plant, release, leave, ready, enroll, inspect *script
+	acquire, fair, vouch, extend, plant, release, leave, ready, enroll, inspect *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -66,6 +68,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		minLight:   2,
 
 		acquire: load("acquire", acquireSource),
+		fair:    load("fair", fairSource),
 		vouch:   load("vouch", vouchSource),
 		extend:  load("extend", extendSource),
 		plant:   load("plant", plantSource),
@@ -75,15 +78,16 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		inspect: load("inspect", inspectSource),
 	}
 	p.release.cleansUp = true
-	p.acquire.grants = true
-	p.acquire.own, p.ready.own, p.extend.own = ownMarker, ownIdentity, ownLease
+	p.acquire.grants, p.acquire.acquires = true, true
+	p.fair.name, p.fair.grants, p.fair.acquires = p.acquire.name, true, true
+	p.acquire.own, p.fair.own, p.ready.own, p.extend.own = ownMarker, ownMarker, ownIdentity, ownLease
 	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect}
+	return []*script{p.ready, p.acquire, p.fair, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect}
 }
 
 // omits reports whether the defence is off.

@@ -89,6 +89,9 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 	defer c.finish()
 	begun := c.cfg.Clock.Now()
+	if s.fair {
+		return s.acquireFair(ctx, begun)
+	}
 	if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 		return nil, s.failure(err, nil, nil, true, false)
 	}

@@ -101,6 +101,8 @@ type denial struct {
 	left    time.Duration // how much longer the key in the way, or the quarantine, lasts; negative: for ever
 	owner   string        // the value of that key
 	highest uint64        // the highest ballot granted in the slots asked for; 0: none, or not said
+	ticket  int64         // fair.lua: the largest ticket in the queues; 0: none, or not said
+	ahead   int           // fair.lua: how many waiters are ahead
 }
 
 type reason uint8
@@ -111,6 +113,7 @@ const (
 	missing                    // extend.lua: a key of ours is missing, and was not taken
 	gone                       // release.lua: not all keys were ours
 	inQuarantine               // the node is in quarantine
+	behind                     // fair.lua: the keys are free, and waiters are ahead
 )
 
 var (

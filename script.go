@@ -15,12 +15,15 @@ type script struct {
 	// cleansUp: it deletes what would otherwise stay behind, so it is owed until a server has answered it (L3).
 	cleansUp bool
 	grants   bool    // it may make a lease or a voter, so it is not sent to an unfit server (N2)
+	acquires bool    // it grants lock keys to an owner
 	own      ownArgs // the arguments that differ from node to node
 }
 
 var (
 	//go:embed scripts/acquire.lua
 	acquireSource string
+	//go:embed scripts/fair.lua
+	fairSource string
 	//go:embed scripts/ready.lua
 	readySource string
 	//go:embed scripts/extend.lua

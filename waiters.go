@@ -19,6 +19,8 @@ type waiters struct {
 
 	mu         sync.Mutex // guards the rest and the inboxes' hints; no call-back under it
 	keys       map[string]*keyState
+	places     map[string]*inbox // of waiters of fair locks, by waiter (O3)
+	made       uint64            // how many of these there were
 	subscribed nodeSet // nodes whose subscription is confirmed
 	quietSince Instant // when the last inbox was removed
 	pruneAt    int     // at how many keys contend next drops the old ones
@@ -41,7 +43,7 @@ type inbox struct {
 
 // hints are what came into an inbox since it was last drained.
 type hints struct {
-	reserved     nodeSet // nodes that reserved a key for this client
+	reserved     nodeSet // nodes that reserved a key for this client; or where a key of a fair lock was released
 	localRelease bool    // this process has released a key
 	poll         bool    // a key is reserved for another client, which polls: if that one is dead, no message follows
 	resubscribed nodeSet // nodes whose subscription was made or has ended: messages may have been lost
@@ -63,6 +65,7 @@ const (
 func (w *waiters) init(c *Client) {
 	w.client = c
 	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
+	w.places = map[string]*inbox{}
 	w.me = reservationPrefix + newToken()
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
@@ -207,6 +210,10 @@ func (w *waiters) confirm(node int, subscribed bool) {
 	if !subscribed && w.subscribed == was {
 		return // there was no subscription
 	}
+	for _, box := range w.places {
+		box.hints.resubscribed.add(node)
+		box.wakeUp()
+	}
 	for _, k := range w.keys {
 		for _, box := range k.inboxes {
 			box.hints.resubscribed.add(node)
@@ -219,6 +226,9 @@ func (w *waiters) confirm(node int, subscribed bool) {
 func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, box := range w.places {
+		box.wakeUp()
+	}
 	for _, k := range w.keys {
 		for _, box := range k.inboxes {
 			box.wakeUp()

@@ -62,6 +62,10 @@ func (w *waiters) received(message string, node int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.isPlace(message) {
+		w.placeTold(message, node)
+		return
+	}
 	if k := w.keys[message]; k != nil && len(k.inboxes) > 0 {
 		for _, box := range k.inboxes {
 			box.hints.reserved.add(node)

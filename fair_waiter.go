@@ -1,0 +1,226 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A fairWaiter is one wait for a fair lock (O1 to O3). Its first attempt asks without a ticket. If that is refused, the
+// answers say which tickets there are. It then has the next larger one, and with each further attempt it enters the
+// queues on all nodes, or renews its place there.
+type fairWaiter struct {
+	client   *Client
+	res      *resource
+	place    place
+	begun    int64  // when the call began, µs of the servers' clocks; 0: it is not known
+	inbox    *inbox // gets hints of releases; nil: it has no ticket
+	expected bool   // the attempt that is being made should win
+	attempts int
+	won      *round // the round that acquired the lock; nil: none has
+	fairMemory
+}
+
+const (
+	// fairRefresh is how often a waiter of a fair lock asks again, at the least.
+	fairRefresh = time.Second
+	// minRefresh bounds that from below, for a small MaxTTL.
+	minRefresh = 50 * time.Millisecond
+	// maxPlaceLife bounds how long a place lasts. fair.lua takes a place that lasts longer than a minute for one that was
+	// made before the clock was set back.
+	maxPlaceLife = 30 * time.Second
+)
+
+// fairRefresh is how often a waiter asks again at the least, so that its place lasts. It does so twice within MaxTTL, so
+// that a node which has forgotten its queue knows it again when it leaves its quarantine (O2). With many waiters in this
+// client each asks less often.
+func (c *Client) fairRefresh() time.Duration {
+	waiters := time.Duration(c.waiters.listening.Load())
+	refresh := fairRefresh * max(manyWaiters, min(waiters, 5*manyWaiters)) / manyWaiters
+	return max(min(refresh, c.cfg.MaxTTL/2), minRefresh)
+}
+
+// placeLife is how long a place lasts: until the waiter has asked again twice, and both attempts took their time.
+func (c *Client) placeLife() time.Duration {
+	return min(2*c.fairRefresh()+3*c.cfg.NodeTimeout, maxPlaceLife)
+}
+
+// newPlace makes a place without a ticket.
+func newPlace(c *Client, res *resource) *place {
+	return &place{waiter: c.waiters.newWaiter(), life: millis(c.placeLife()), keys: fairKeys(res)}
+}
+
+func newFairWaiter(s *spec, begun Instant) *fairWaiter {
+	c := s.client
+	w := &fairWaiter{client: c, res: s.res, place: *newPlace(c, s.res)}
+	w.begun = c.serverMicros(begun)
+	return w
+}
+
+// serverMicros is the median of the nodes' clocks at that moment, in µs, as last observed; 0: it is not known.
+func (c *Client) serverMicros(at Instant) int64 {
+	median, known := c.medianClock()
+	if !known {
+		return 0
+	}
+	return max(0, int64(at)/1e3+median)
+}
+
+// how is how to make the next attempt.
+func (w *fairWaiter) how() approach {
+	a := approach{all: true, reservation: w.place.waiter, fair: &w.place}
+	if w.place.ticket != 0 {
+		w.place.life = millis(w.client.placeLife())
+		a.queueAt, a.queueEntry = w.client.allNodes(), w.place.ticket
+	}
+	return a
+}
+
+// wait is called after a refused round. It returns when the next attempt is worthwhile, or with an error when ctx or the
+// client has ended.
+func (w *fairWaiter) wait(ctx context.Context, r *round) error {
+	c := w.client
+	answers, votes := r.snapshot()
+	if r.onlyStale() {
+		return nil // only the ballot was too low: ask again at once, with a higher one
+	}
+	if w.place.ticket == 0 && votes.answered() {
+		w.arrive(answers)
+		return nil // the next attempt enters the queues
+	}
+	known := fairKnown{
+		settings:   c.settings,
+		fairMemory: w.fairMemory,
+		answers:    answers,
+		votes:      votes,
+		expected:   w.expected,
+		hears:      c.waiters.subscribedTo(c.allNodes()).len() >= c.need,
+		passed:     c.cfg.Clock.Now().Sub(r.t0),
+		roundTrip:  c.roundTrip(),
+		refresh:    c.fairRefresh(),
+		deafPoll:   c.deafPoll(),
+	}
+	n := known.decide()
+	w.fairMemory, w.expected = n.fairMemory, false
+	if w.inbox == nil { // an outage, without a ticket
+		c.pause(ctx, n.pause)
+		return nil
+	}
+	return w.sleep(ctx, n)
+}
+
+// arrive draws a ticket: larger than all that a quorum of nodes has, and no smaller than the time at which the call
+// began (O2).
+func (w *fairWaiter) arrive(answers []answer) {
+	c := w.client
+	largest := int64(0)
+	for _, a := range answers {
+		if a.denial != nil && !c.protocol.omits(ticketsCompared) {
+			largest = max(largest, a.denial.ticket)
+		}
+	}
+	if w.begun == 0 {
+		w.begun = c.serverMicros(c.cfg.Clock.Now())
+	}
+	w.place.ticket = max(largest+1, w.begun)
+	w.inbox = c.waiters.listenAt(&w.place)
+}
+
+// sleep waits until the pause is over, or until messages say that the lock may be free on enough nodes. One message
+// alone makes the pause short: the others may be lost.
+func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
+	c := w.client
+	if n.holdOff > 0 {
+		c.pause(ctx, n.holdOff)
+	}
+	end := c.cfg.Clock.Now().Add(n.pause - n.holdOff)
+	timer := c.timers.start(n.pause - n.holdOff)
+	defer c.timers.stop(timer)
+	free := n.free
+	for {
+		h := c.waiters.drain(w.inbox)
+		sooner := never
+		if told := h.reserved &^ free; told != 0 {
+			free |= told
+			sooner = 2 * c.roundTrip()
+			if free.len() >= c.need {
+				w.expected = true
+				return nil
+			}
+		}
+		if h.resubscribed != 0 {
+			sooner = min(sooner, c.jitter(c.lostPoll()/10)) // messages may have been lost while there was no subscription
+		}
+		if now := c.cfg.Clock.Now(); sooner < end.Sub(now) {
+			end = now.Add(sooner)
+			timer.Reset(sooner)
+		}
+		if timeUp, err := c.awaitHint(ctx, w.inbox, timer); timeUp || err != nil {
+			return err
+		}
+	}
+}
+
+// end leaves the queues when Acquire returns. A node that granted has taken the waiter out already. Nothing is owed to a
+// node that cannot be reached: the place there ends by itself.
+func (w *fairWaiter) end() {
+	if w.inbox == nil {
+		return
+	}
+	c := w.client
+	c.waiters.leavePlace(w.place.waiter)
+	nodes := c.allNodes()
+	if w.won != nil {
+		nodes &^= w.won.grantedBy()
+	}
+	if nodes == 0 || c.protocol.omits(placesLeft) {
+		return
+	}
+	c.send(c.newRound(plan{call: c.protocol.leavePlaceCall(w.res, w.place.waiter, millis(c.reservation()))}), nodes, 0)
+}
+
+// newWaiter names a waiter of a fair lock. Names of one client are in the order in which they were made.
+func (w *waiters) newWaiter() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.made++
+	return fmt.Sprintf("%s%s:%016x", fairPrefix, w.me[len(reservationPrefix):], w.made)
+}
+
+// listenAt makes an inbox for the waiter of a fair lock, and starts the subscribers. The inbox gets hints until
+// leavePlace.
+func (w *waiters) listenAt(at *place) *inbox {
+	box := &inbox{signal: make(chan struct{}, 1)}
+	w.listening.Add(1)
+	w.mu.Lock()
+	w.places[at.waiter] = box
+	w.mu.Unlock()
+	for _, s := range w.subscribers {
+		s.want()
+	}
+	return box
+}
+
+func (w *waiters) leavePlace(waiter string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.places, waiter)
+	if w.listening.Add(-1) == 0 {
+		w.quietSince = w.client.cfg.Clock.Now()
+	}
+}
+
+// isPlace reports whether the message names a waiter of this client for a fair lock. No lock key looks like that by
+// chance.
+func (w *waiters) isPlace(message string) bool {
+	return strings.HasPrefix(message, fairPrefix+w.me[len(reservationPrefix):]+":")
+}
+
+// placeTold handles a message: on that node, a key has become free for this waiter. w.mu is held.
+func (w *waiters) placeTold(waiter string, node int) {
+	if box := w.places[waiter]; box != nil {
+		box.hints.reserved.add(node)
+		box.wakeUp()
+	}
+}
