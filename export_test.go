@@ -154,10 +154,18 @@ func init() {
 			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),
 		"quarantine length": edit("ready", "local length = longest + margin", "local length = 1"),
 		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
+
+		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
+		"tickets above a quorum's": omit(ticketsCompared),
+		"places end":               edit("fair", "if #over == 0 then break end", "break"),
+		"places left":              omit(placesLeft),
 	} {
 		Switches[name] = Switch{name, apply}
 	}
 }
+
+// WaiterPrefix begins the names of this client's waiters in the queues of fair locks.
+func WaiterPrefix(c *Client) string { return fairPrefix + c.waiters.me[len(reservationPrefix):] + ":" }
 
 // Waiters is how many waiters of this client listen for a release.
 func Waiters(c *Client) int { return int(c.waiters.listening.Load()) }

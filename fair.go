@@ -36,7 +36,6 @@ func (s *spec) acquireFair(ctx context.Context, begun Instant) (*Lease, error) {
 		lease, r, err := c.attempt(ctx, s, w.how())
 		w.attempts++
 		if lease != nil {
-			w.won = r
 			c.acquired(lease, begun, w.attempts)
 			return lease, nil
 		}

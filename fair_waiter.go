@@ -18,7 +18,6 @@ type fairWaiter struct {
 	inbox    *inbox // gets hints of releases; nil: it has no ticket
 	expected bool   // the attempt that is being made should win
 	attempts int
-	won      *round // the round that acquired the lock; nil: none has
 	fairMemory
 }
 
@@ -162,22 +161,19 @@ func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 	}
 }
 
-// end leaves the queues when Acquire returns. A node that granted has taken the waiter out already. Nothing is owed to a
-// node that cannot be reached: the place there ends by itself.
+// end leaves the queues when Acquire returns, whether it has the lock or not: a grant takes nobody out of a queue.
+// Nothing is owed to a node that cannot be reached: the place there ends by itself.
 func (w *fairWaiter) end() {
 	if w.inbox == nil {
 		return
 	}
 	c := w.client
 	c.waiters.leavePlace(w.place.waiter)
-	nodes := c.allNodes()
-	if w.won != nil {
-		nodes &^= w.won.grantedBy()
-	}
-	if nodes == 0 || c.protocol.omits(placesLeft) {
+	if c.protocol.omits(placesLeft) {
 		return
 	}
-	c.send(c.newRound(plan{call: c.protocol.leavePlaceCall(w.res, w.place.waiter, millis(c.reservation()))}), nodes, 0)
+	leave := c.protocol.leavePlaceCall(w.res, w.place.waiter, millis(c.reservation()))
+	c.send(c.newRound(plan{call: leave}), c.allNodes(), 0)
 }
 
 // newWaiter names a waiter of a fair lock. Names of one client are in the order in which they were made.

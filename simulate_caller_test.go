@@ -169,6 +169,9 @@ func (k *worker) lock(client *redlock.Client, names []string, how manner) redloc
 		slices.Reverse(names)
 	}
 	l := client.Mutex(names[0], names[1:]...)
+	if k.world.has.fair > 0 && k.chance(float64(k.world.has.fair)/100) {
+		l = l.Fair()
+	}
 	if how == asPlain || how == asTry {
 		return l
 	}

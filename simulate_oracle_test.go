@@ -28,6 +28,7 @@ const (
 	leftFree     = "no lock stays free while somebody waits"
 	outOfTurn    = "nobody is overtaken without bound"
 	neverBack    = "every node votes again"
+	outOfOrder   = "a fair lock is granted in order of arrival"
 )
 
 // An oracle sees every answer that the clients get, and reports what breaks an invariant.

@@ -25,6 +25,10 @@ var shownBy = map[string]string{
 	"hooks apart":                      blocking,
 	"leaving the queue":                impatience,
 	"marker read last":                 splitting,
+	"order of arrival":                 arrivals,
+	"tickets above a quorum's":         arrivals,
+	"places end":                       arrivals,
+	"places left":                      arrivals,
 }
 
 // switchOff runs the world without one of the defences.

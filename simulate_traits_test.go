@@ -31,6 +31,8 @@ const (
 	forgetsScripts = "scripts flushed"
 	splitting      = "a flush between two commands"
 	impatience     = "callers who give up beside one who waits"
+	arrivals       = "fair locks alone, and clients that die"
+	fairness       = "fair locks among others"
 )
 
 var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
@@ -57,6 +59,8 @@ type traits struct {
 	failsBackUnseen bool
 	light           bool // every acquire that may go out in its light form does
 	splits          bool // servers are flushed between two commands of a light acquire
+	ordered         bool // all locks are fair: see fairWorld
+	fair            int  // the percentage of the locks that are fair
 }
 
 // drawTraits draws what a world is like. Most worlds have what the command line names, or what shows the purpose of a
@@ -100,6 +104,10 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	t.light = r.IntN(2) == 0
 	t.splits = draw(8, splitting)
 	t.light = t.light || t.splits
+	t.ordered = draw(5, arrivals)
+	if draw(12, fairness) {
+		t.fair = 50 * (1 + r.IntN(2))
+	}
 	return t
 }
 

@@ -21,10 +21,10 @@ type waiters struct {
 	keys       map[string]*keyState
 	places     map[string]*inbox // of waiters of fair locks, by waiter (O3)
 	made       uint64            // how many of these there were
-	subscribed nodeSet // nodes whose subscription is confirmed
-	quietSince Instant // when the last inbox was removed
-	pruneAt    int     // at how many keys contend next drops the old ones
-	prunedAt   Instant // when that was last done
+	subscribed nodeSet           // nodes whose subscription is confirmed
+	quietSince Instant           // when the last inbox was removed
+	pruneAt    int               // at how many keys contend next drops the old ones
+	prunedAt   Instant           // when that was last done
 }
 
 // A keyState is a key that somebody here waits for, or that was contended a short while ago.

@@ -99,14 +99,9 @@ end
 if ahead > 0 then return {'behind', now, left, '', highest, number(largest), ahead} end
 if ballot ~= '0' and tonumber(ballot) <= highest then return {'ballot', now, highest} end
 
-for i = 3, #KEYS, 4 do
-  redis.call('SET', KEYS[i], token, 'PX', ttl)
-  if ticket ~= '0' then
-    redis.call('ZREM', KEYS[i + 1], me)
-    redis.call('ZREM', KEYS[i + 2], me)
-    redis.pcall('ZREM', KEYS[i + 3], me)
-  end
-end
+-- The place stays. The attempt may be lost on the other nodes: then it releases these keys, and asks again. The winner
+-- leaves the queues (leave.lua).
+for i = 3, #KEYS, 4 do redis.call('SET', KEYS[i], token, 'PX', ttl) end
 if ballot ~= '0' then
   for i = 8, #ARGV do redis.call('ZADD', KEYS[2], ballot, ARGV[i]) end
 end
