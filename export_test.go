@@ -164,8 +164,14 @@ func init() {
 	}
 }
 
-// WaiterPrefix begins the names of this client's waiters in the queues of fair locks.
-func WaiterPrefix(c *Client) string { return fairPrefix + c.waiters.me[len(reservationPrefix):] + ":" }
+// NextWaiter is what the next waiter of this client for a fair lock is called in the queues.
+func NextWaiter(c *Client) string {
+	next := c.waiters.newWaiter()
+	c.waiters.mu.Lock()
+	defer c.waiters.mu.Unlock()
+	c.waiters.made--
+	return next
+}
 
 // Waiters is how many waiters of this client listen for a release.
 func Waiters(c *Client) int { return int(c.waiters.listening.Load()) }

@@ -82,7 +82,7 @@ func (k *fairKnown) decide() fairNext {
 		// several. A random pause of a few round trips, longer each time, separates the contenders.
 		n.outages, n.splits = 0, k.splits+1
 		if n.splits > 1 || !k.expected {
-			n.holdOff = k.protocol.random(k.roundTrip << min(n.splits, 5))
+			n.holdOff = k.protocol.random(min(k.roundTrip<<min(n.splits, 5), k.refresh/2) + 1)
 		}
 	default:
 		n.outages, n.splits = 0, 0

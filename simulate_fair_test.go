@@ -19,12 +19,14 @@ type fairWorld struct {
 
 	mu      sync.Mutex // guards the rest
 	waiting []*fairWait
+	ended   []*fairWait
 	hurts   []hurt
 }
 
 // A fairWait is one Acquire of a fair lock.
 type fairWait struct {
 	client int
+	waiter string // in the queues
 	names  []string
 	began  time.Time
 	before []earlier // those that had arrived when it began
@@ -69,15 +71,13 @@ func (w *fairWorld) isHurt(a *fairWait, server int) bool {
 // decisive reports whether every quorum has one of so many servers.
 func (w *fairWorld) decisive(servers int) bool { return servers > (len(w.servers)-1)/2 }
 
-// hasPlace reports whether the server has the client in the queues of all these names.
-func (s *server) hasPlace(c *caller, names []string) bool {
+// hasPlace reports whether the server has the waiter in the queues of all these names.
+func (s *server) hasPlace(waiter string, names []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !slices.ContainsFunc(names, func(name string) bool {
 		members, _ := s.redis.ZMembers("redlock:fair:ticket:" + name)
-		return !slices.ContainsFunc(members, func(waiter string) bool {
-			return strings.HasPrefix(waiter, redlock.WaiterPrefix(c.current()))
-		})
+		return !slices.Contains(members, waiter)
 	})
 }
 
@@ -85,14 +85,14 @@ func (s *server) hasPlace(c *caller, names []string) bool {
 func (w *fairWorld) begins(client int, names []string) *fairWait {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := &fairWait{client: client, names: names, began: time.Now()}
+	b := &fairWait{client: client, waiter: redlock.NextWaiter(w.clients[client].client), names: names, began: time.Now()}
 	for _, a := range w.waiting {
 		if !shareNames(a.names, names) {
 			continue
 		}
 		var at []int
 		for i, s := range w.servers {
-			if !w.isHurt(a, i) && s.hasPlace(w.clients[a.client], a.names) {
+			if !w.isHurt(a, i) && s.hasPlace(a.waiter, a.names) {
 				at = append(at, i)
 			}
 		}
@@ -109,6 +109,7 @@ func (w *fairWorld) ends(b *fairWait, granted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = slices.DeleteFunc(w.waiting, func(a *fairWait) bool { return a == b })
+	w.ended = append(w.ended, b)
 	if !granted {
 		return
 	}
@@ -306,6 +307,7 @@ func (w *fairWorld) judge(workers []*worker) {
 		s.step(-s.stepped)
 	}
 	time.Sleep(2*w.lasting() + w.ttl) // the dead have lost their places, and every node votes
+	w.healed = time.Now()
 	w.oracle.calms()
 	w.trace("quiet")
 	var done sync.WaitGroup
@@ -335,9 +337,9 @@ func (w *fairWorld) judge(workers []*worker) {
 // lookForPlaces reports what waiters have left in the queues.
 func (w *fairWorld) lookForPlaces() {
 	for _, s := range w.servers {
-		for _, c := range w.clients {
-			if !w.dead[c.id] && s.hasPlace(c, w.names[:1]) {
-				w.oracle.report(orphaned, "node-%d still has client %d in the queue", s.index+1, c.id+1)
+		for _, a := range w.ended {
+			if a.began.After(w.healed) && s.hasPlace(a.waiter, w.names[:1]) {
+				w.oracle.report(orphaned, "node-%d still has client %d in the queue", s.index+1, a.client+1)
 			}
 		}
 	}
