@@ -103,8 +103,7 @@ func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 	n := known.decide()
 	w.fairMemory, w.expected = n.fairMemory, false
 	if w.inbox == nil { // an outage, without a ticket
-		c.pause(ctx, n.pause)
-		return nil
+		return w.rest(ctx, n.pause)
 	}
 	return w.sleep(ctx, n)
 }
@@ -130,8 +129,8 @@ func (w *fairWaiter) arrive(answers []answer) {
 // alone makes the pause short: the others may be lost.
 func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 	c := w.client
-	if n.holdOff > 0 {
-		c.pause(ctx, n.holdOff)
+	if err := w.rest(ctx, n.holdOff); err != nil {
+		return err
 	}
 	end := c.cfg.Clock.Now().Add(n.pause - n.holdOff)
 	timer := c.timers.start(n.pause - n.holdOff)
@@ -159,6 +158,21 @@ func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 			return err
 		}
 	}
+}
+
+// rest waits for d. It returns an error if ctx or the client has ended.
+func (w *fairWaiter) rest(ctx context.Context, d time.Duration) error {
+	c := w.client
+	if d > 0 {
+		c.pause(ctx, d)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case c.isClosed():
+		return ErrClosed
+	}
+	return nil
 }
 
 // end leaves the queues when Acquire returns, whether it has the lock or not: a grant takes nobody out of a queue.
