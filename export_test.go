@@ -157,7 +157,7 @@ func init() {
 
 		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
 		"tickets above a quorum's": omit(ticketsCompared),
-		"places end":               edit("fair", "if #over == 0 then break end", "break"),
+		"places end":               edit("fair", "if #over == 0 then break end", "do break end"),
 		"places left":              omit(placesLeft),
 	} {
 		Switches[name] = Switch{name, apply}

@@ -261,7 +261,9 @@ func (w *fairWorld) fault() (heal func()) {
 	case n < 75:
 		w.trace("node-%d loses those who subscribe", at+1)
 		s.deafen()
-	case n < 90: // a pause
+	case n < 80: // order must not depend on clocks
+		w.setBack(time.Duration(w.random.Int64N(int64(w.ttl))))
+	case n < 92: // a pause
 		over := w.hurt(-1, id)
 		w.trace("client %d is suspended", id+1)
 		c.suspend()
@@ -273,6 +275,17 @@ func (w *fairWorld) fault() (heal func()) {
 		c.reach(+1)
 	}
 	return nil
+}
+
+// setBack sets all clocks back. Keys and places last longer by that, and who asks now seems to have come earlier.
+func (w *fairWorld) setBack(by time.Duration) {
+	w.trace("all clocks are set back by %v", by)
+	for _, s := range w.servers {
+		s.step(-by)
+		s.mu.Lock()
+		s.stepped += by
+		s.mu.Unlock()
+	}
 }
 
 func (w *fairWorld) living() (count int) {
