@@ -55,7 +55,7 @@ type roll struct {
 }
 
 func (r *roll) join(number int, lock redlock.Lock) arrival {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	r.t.Cleanup(cancel)
 	a := arrival{cancel, make(chan error, 1)}
 	go func() {

@@ -124,8 +124,8 @@ func isOurs(owner string) bool {
 	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
 }
 
-// onlyStale reports whether nothing but the ballot was in the way: a quorum answered, no key was held, and some node
-// refused the ballot as too low.
+// onlyStale reports whether nothing but the ballot was in the way: a quorum answered, and those that denied refused the
+// ballot as too low.
 func (r *round) onlyStale() bool {
 	answers, t := r.snapshot()
 	stales := 0
@@ -133,7 +133,7 @@ func (r *round) onlyStale() bool {
 		if a.denial == nil {
 			continue
 		}
-		if a.denial.reason == held {
+		if a.denial.reason != stale {
 			return false
 		}
 		stales++
