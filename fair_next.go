@@ -19,7 +19,7 @@ type fairKnown struct {
 	passed    time.Duration // since the round began
 	roundTrip time.Duration // how long a round usually takes
 	refresh   time.Duration // how often to ask again, so that its place lasts
-	deafPoll  time.Duration // how often to ask again at the head of the queue, as in Client
+	deafPoll  time.Duration // how often to ask again at the head of the queue without messages, as in Client
 }
 
 // fairMemory is what it knows from one refused round to the next.
@@ -39,12 +39,15 @@ type fairNext struct {
 // decide makes of what is known what to do next.
 func (k *fairKnown) decide() fairNext {
 	n := fairNext{fairMemory: k.fairMemory}
-	queued := 0 // nodes that have waiters ahead
+	queued, ahead := 0, 0 // nodes that have waiters ahead, and how many at the most
 	at := map[string]int{}
 	times := make([]time.Duration, 0, maxNodes) // when the nodes would grant, after the round began
 	foreign := false
 	for i, a := range k.answers {
 		when := never
+		if d := a.denial; d != nil && d.reason == held {
+			foreign = foreign || !isOurs(d.owner)
+		}
 		switch d := a.denial; {
 		case a.vote == granted || d != nil && d.reason == stale:
 			n.free.add(i)
@@ -53,12 +56,12 @@ func (k *fairKnown) decide() fairNext {
 			continue
 		case d.ahead > 0:
 			queued++
+			ahead = max(ahead, d.ahead)
 			if d.reason == behind && d.left >= 0 {
 				when = d.left
 			}
 		case d.reason == held:
 			at[d.owner]++
-			foreign = foreign || !isOurs(d.owner)
 			if d.left >= 0 {
 				when = d.left
 			}
@@ -93,11 +96,13 @@ func (k *fairKnown) decide() fairNext {
 	if free := quorumOf(times, k.votes.need); free != never {
 		n.pause = min(n.pause, max(free-k.passed, 0))
 	}
-	if turn && foreign {
-		n.pause = min(n.pause, k.jitter(foreignPoll)) // another library, or a client that may not publish
+	// No message comes from another library, or from a client that may not publish; or this client gets none. The further
+	// back a waiter is, the less often it asks.
+	if foreign {
+		n.pause = min(n.pause, k.jitter(foreignPoll)*time.Duration(1+ahead))
 	}
-	if turn && !k.hears {
-		n.pause = min(n.pause, k.jitter(k.deafPoll))
+	if !k.hears {
+		n.pause = min(n.pause, k.jitter(k.deafPoll)*time.Duration(1+ahead))
 	}
 	n.pause = max(n.pause, n.holdOff) + time.Millisecond/4
 	return n

@@ -86,6 +86,9 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	defer client.Close()
 
 	lock := withMinHold(client.Mutex(o.keys[0], o.keys[1:]...), o.atLeast)
+	if o.fair {
+		lock = lock.Fair()
+	}
 	began := time.Now()
 	stopNotice := notice.start(ctx, client)
 	lease, err := o.acquireUnlessStopped(ctx, lock, signals)

@@ -46,6 +46,9 @@ CMD can then run for longer than the lease. Pass the fencing token to the resour
 than the hosts' clocks differ and jobs start late, and shorter than the interval. Otherwise a short job could run twice:
 a host whose clock is late, or that restarts, finds the lock free.
 
+--fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock counts
+as held while somebody waits for it. A run without --fair may overtake.
+
 Exit code: the exit code of CMD (128+n if a signal ended it), or
    64  usage                                 75  held by another within --wait
    69  no quorum of nodes within --wait      76  lease lost, CMD killed
@@ -57,6 +60,7 @@ type runOptions struct {
 	wait      string
 	killAfter time.Duration
 	atLeast   time.Duration
+	fair      bool
 
 	patience waiting
 	keys     []string
@@ -83,6 +87,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
 	flags.DurationVar(&o.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
+	flags.BoolVar(&o.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
