@@ -85,13 +85,13 @@ func operation(r *rand.Rand) (command string, args []any) {
 		}
 		return how, append(append([]any{text, len(keys)}, keys...), args...)
 	}
-	switch r.IntN(18) {
-	case 15, 16:
+	switch r.IntN(21) {
+	case 18, 19:
 		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("0", "1700000000000001", "1700000000000002"),
 			pick("fair:1", "fair:2", "fair:3"), token, ttl, "60000"}, ballot...)
 		res := newResource("", names[0], names[1:])
 		return eval(standard.fair, fairKeys(res), args...)
-	case 17:
+	case 20:
 		c := standard.leavePlaceCall(newResource("", names[0], names[1:]), pick("fair:1", "fair:2", "fair:3"), 60000)
 		return eval(standard.leave, c.keys, c.args...)
 	case 0, 1, 2, 3:
@@ -130,6 +130,11 @@ func operation(r *rand.Rand) (command string, args []any) {
 			pick("", "", "enroll", "enroll", "durable", "look", "new", "change"), "0", "500000", pick("0", "1"))
 	case 10:
 		return eval(standard.inspect, keys[:1], fmt.Sprint(names[0][0]%2))
+	case 15:
+		return eval(standard.swap, keys, pick("t1", "t2"), pick("t1", "t2", "T3"), pick("0", "60000", "90000"))
+	case 16, 17:
+		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("t1", "t2"), pick("t1", "t2", "T3"), ttl}, ballot...)
+		return eval(standard.adopt, append([]any{markerKey, fenceKey}, keys...), args...)
 	case 13, 14:
 		all := slices.Clone(keys)
 		for _, key := range keys {

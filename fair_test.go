@@ -326,3 +326,21 @@ func TestAFairWaiterWithoutMessagesHasItsTurn(t *testing.T) {
 		require.Equal(t, []int{0, 1}, r.order())
 	}
 }
+
+// A holder that wants to know of waiters hears of those of a fair lock too.
+func TestAHolderHearsThatSomebodyWaitsForItsFairLock(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f), open(t, f)
+	held, err := a.Mutex("x").Fair().Acquire(soon(t))
+	require.NoError(t, err)
+	wanted := held.Wanted()
+	r := &roll{t: t}
+	waiter := r.join(0, b.Mutex("x").Fair())
+	select {
+	case <-wanted:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "it was not told")
+	}
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, <-waiter.ended)
+}

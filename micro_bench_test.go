@@ -17,7 +17,7 @@ func BenchmarkTally(b *testing.B) {
 	for b.Loop() {
 		t := newTally(5, 3, 50*time.Millisecond)
 		for node := range 5 {
-			t.cast(node, granted, span{int64(node), int64(node) + 200})
+			t.cast(node, granted, span{low: int64(node), high: int64(node) + 200})
 			if t.verdict() == won {
 				break
 			}
@@ -26,7 +26,7 @@ func BenchmarkTally(b *testing.B) {
 }
 
 func BenchmarkRound(b *testing.B) {
-	a := answer{vote: granted, micros: 1, clock: span{0, 200}}
+	a := answer{vote: granted, micros: 1, clock: span{high: 200}}
 	b.ReportAllocs()
 	for b.Loop() {
 		r := newRound(plan{call: call{script: standard.acquire}}, 5, 3, 50*time.Millisecond)
@@ -51,7 +51,7 @@ func BenchmarkEncodeAcquire(b *testing.B) {
 	var args []any
 	b.ReportAllocs()
 	for b.Loop() {
-		var token any = newToken()
+		var token any = newToken("")
 		r := newRound(plan{call: standard.acquireCall(res, "", token, millis(10*time.Second), 1_700_000_000_000_000)}, 5, 3, 0)
 		q := request{round: r}
 		args = q.arguments(args[:0], &stands, 0)

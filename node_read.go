@@ -74,7 +74,7 @@ func (n *node) answer(q request, reply any, err error) {
 		a.clock = clockSpan(a.micros, q.sentAt, q.heard)
 		n.observe(q, a.micros)
 	}
-	if q.round.script.acquires {
+	if q.round.script.takes {
 		n.noteDelay(q)
 	}
 	switch said := a.err.(type) {
@@ -86,7 +86,7 @@ func (n *node) answer(q request, reply any, err error) {
 		}
 	}
 	switch {
-	case a.vote == granted && q.vouched, a.vote == granted && q.overdue && q.round.script.acquires:
+	case a.vote == granted && q.vouched, a.vote == granted && q.overdue && q.round.script.takes:
 		n.countVouched(q, a)
 		return
 	case a.vote != unknown && q.round.script.grants:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
@@ -39,7 +40,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// A1: a token that was never used before, so that nothing that was sent for an older attempt and arrives late can
 	// touch this one (etcd#22082); and a ballot.
 	t0 := c.cfg.Clock.Now()
-	var tokenArg any = c.waiters.ownerToken()
+	var tokenArg any = c.waiters.ownerToken(l.owner)
 	if c.protocol.omits(freshToken) {
 		tokenArg = c.oldToken
 	}
@@ -64,14 +65,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	reached := c.ask(ctx, r, l.res, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
-	_, slack := r.counted()
-	if wait := bandWait(band, slack); verdict == won && wait > 0 {
+	_, apart := r.counted()
+	if wait := bandWait(band, apart); verdict == won && wait > 0 {
 		c.pause(ctx, wait)
 	}
 
 	// A4: now is read last. If ctx has ended, the lock that was won is released.
 	now := c.cfg.Clock.Now()
-	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
+	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
 	if c.protocol.omits(finalValidity) {
 		validity = l.ttl
 	}
@@ -219,7 +220,7 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 	if !how.all {
 		if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 {
 			r.later = how.probe != nil
-			reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
+			reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout))
 			if r.suffices() || ctx.Err() != nil || c.isClosed() {
 				return reached
 			}
@@ -272,12 +273,16 @@ func (c *Client) enqueue(r *round, to, owed nodeSet) (reached nodeSet, unsent []
 	return reached, unsent
 }
 
-// newToken is 128 random bits in hexadecimal. They come from the kernel each time, because a generator in this process
-// would repeat itself in a restored snapshot of the machine.
-func newToken() string {
-	var b [16]byte
-	rand.Read(b[:])
-	var text [32]byte
-	hex.Encode(text[:], b[:])
-	return string(text[:])
+// newToken is 128 random bits in hexadecimal, and the suffix. The bits come from the kernel each time, because a
+// generator in this process would repeat itself in a restored snapshot of the machine.
+func newToken(suffix string) string {
+	var bits [tokenDigits / 2]byte
+	rand.Read(bits[:])
+	var digits [tokenDigits]byte
+	hex.Encode(digits[:], bits[:])
+	var b strings.Builder // one allocation; the allocations of BenchmarkCycle show it
+	b.Grow(len(digits) + len(suffix))
+	b.Write(digits[:])
+	b.WriteString(suffix)
+	return b.String()
 }

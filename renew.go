@@ -168,8 +168,8 @@ func (o *ownership) prolong(r *round) {
 	now := o.client.cfg.Clock.Now()
 	ttl := o.lock.ttl
 	cfg := &o.client.cfg
-	_, slack := r.counted()
-	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), slack)))
+	_, apart := r.counted()
+	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), apart)))
 	o.mu.Lock()
 	if o.renewal == r {
 		o.renewal = nil
@@ -194,8 +194,12 @@ func (o *ownership) prolong(r *round) {
 		// It is queued under mu, so that it comes before whatever happens after this renewal.
 		hook(o.info(), until.Sub(now), now.Sub(r.t0))
 	}
+	watches := o.watch != nil
 	o.mu.Unlock()
 	o.client.scheduler.set(o, due)
+	if watches {
+		o.lookForWaiters()
+	}
 }
 
 // renewalFailed tries again with backoff. If so many nodes say that the lease is not ours that no quorum is left, it

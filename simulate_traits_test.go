@@ -31,6 +31,7 @@ const (
 	forgetsScripts = "scripts flushed"
 	splitting      = "a flush between two commands"
 	impatience     = "callers who give up beside one who waits"
+	handingOver    = "leases that are handed over"
 	arrivals       = "fair locks alone, and clients that die"
 	fairness       = "fair locks among others"
 )
@@ -58,6 +59,7 @@ type traits struct {
 	failsBack       bool
 	failsBackUnseen bool
 	light           bool // every acquire that may go out in its light form does
+	handsOver       bool // leases are detached, and adopted by other clients
 	splits          bool // servers are flushed between two commands of a light acquire
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
@@ -104,6 +106,7 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	t.light = r.IntN(2) == 0
 	t.splits = draw(8, splitting)
 	t.light = t.light || t.splits
+	t.handsOver = draw(15, handingOver)
 	t.ordered = draw(5, arrivals)
 	if draw(12, fairness) {
 		t.fair = 50 * (1 + r.IntN(2))

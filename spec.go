@@ -13,7 +13,8 @@ type spec struct {
 	renew     bool
 	reentrant bool
 	fair      bool
-	err       error // why it cannot be acquired
+	owner     string // what follows the digits in its owner tokens
+	err       error  // why it cannot be acquired
 }
 
 // keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the
@@ -27,7 +28,7 @@ func (s *spec) keptFor() time.Duration {
 }
 
 // acquisitionTime is how long an acquisition of a lock with a minimum hold may take: longer than one mostly takes that
-// asks one node first (W3), then a quorum, and then all, and which waits for its clocks' slack (C2).
+// asks one node first (W3), then a quorum, and then all, and which waits because of its clocks (C2).
 func (s *spec) acquisitionTime() time.Duration { return 5 * s.client.cfg.NodeTimeout }
 
 // keepsLongEnough reports whether the nodes keep the keys for the minimum hold, after an acquisition that took so long.

@@ -101,13 +101,18 @@ const (
 	manyWaiters = 1000
 	// manyDeaf is the same for waiters that get no messages.
 	manyDeaf = 50
+	// farPoll is how many round trips a waiter waits at least for a message that may be lost. A hand-over takes two or
+	// three, and who asks all nodes while they travel may be ahead of the waiter whose turn it is.
+	farPoll = 20
 )
 
 // lostPoll is how often a waiter asks again although it should get a message: the message may be lost. It stays below
 // ten seconds, because a node drops a queue ten seconds after the last refusal.
 func (c *Client) lostPoll() time.Duration {
+	often := c.protocol.lostPoll
+	often = max(often, min(farPoll*c.roundTrip(), 5*often))
 	waiters := time.Duration(c.waiters.listening.Load())
-	return c.protocol.lostPoll * max(manyWaiters, min(waiters, 5*manyWaiters)) / manyWaiters
+	return min(often*max(manyWaiters, waiters)/manyWaiters, max(often, 5*c.protocol.lostPoll))
 }
 
 // deafPoll is how often a waiter that gets no messages asks again.
@@ -116,12 +121,10 @@ func (c *Client) deafPoll() time.Duration {
 	return min(c.protocol.lostPoll, deafPoll*max(manyDeaf, waiters)/manyDeaf)
 }
 
-// isOurs reports whether a release of this owner may send a message: it is an owner token of this library, 32
-// hexadecimal digits, or a reservation. A token in capital letters counts as another library's: it is of a client that
-// may not publish.
+// isOurs reports whether a release of this owner may send a message: it is an owner token of this library, or a
+// reservation. A token in capital letters counts as another library's: it is of a client that may not publish.
 func isOurs(owner string) bool {
-	owner = strings.TrimPrefix(owner, reservationPrefix)
-	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
+	return digitsOf(strings.TrimPrefix(owner, reservationPrefix), "0123456789abcdef")
 }
 
 // onlyStale reports whether nothing but the ballot was in the way: a quorum answered, and those that denied refused the

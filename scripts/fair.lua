@@ -33,7 +33,7 @@ local function number(n) return string.format('%.0f', n) end
 
 local ready = redis.call('GET', KEYS[1]) == ARGV[1]
 local ahead, largest, left = 0, 0, 0
-local ended = {}
+local ended, entered = {}, {} -- by lock key: places were over; the waiter is new here
 
 for i = 3, #KEYS, 4 do
   local tickets, lives, waiting = KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
@@ -55,7 +55,7 @@ for i = 3, #KEYS, 4 do
   if ticket ~= '0' then
     redis.call('ZADD', tickets, ticket, me)
     redis.call('ZADD', lives, number(now + life * 1000), me)
-    redis.pcall('ZADD', waiting, ticket, me)
+    entered[i] = redis.pcall('ZADD', waiting, ticket, me) == 1
     redis.call('PEXPIRE', tickets, 60000)
     redis.call('PEXPIRE', lives, 60000)
     redis.call('PEXPIRE', waiting, 10000)
@@ -90,6 +90,9 @@ for i = 3, #KEYS, 4 do
   if owner then
     -- A key that is no string is no lock of this kind: something else is there.
     if type(owner) ~= 'string' then owner = '' end
+    -- The holder may want to know of a new waiter (Lease.Wanted). Its client is named in its owner token.
+    local holder = entered[i] and string.match(owner, '^%x+:(%x+):')
+    if holder then redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i]) end
     return {'held', now, redis.call('PTTL', KEYS[i]), owner, highest, number(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.

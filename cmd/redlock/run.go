@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -61,6 +62,7 @@ type runOptions struct {
 	killAfter time.Duration
 	atLeast   time.Duration
 	fair      bool
+	owner     string
 
 	patience waiting
 	keys     []string
@@ -88,6 +90,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
 	flags.DurationVar(&o.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
 	flags.BoolVar(&o.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
+	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
@@ -140,6 +143,9 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	}
 	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
 		return err
+	}
+	if o.owner == "" {
+		o.owner = filepath.Base(o.argv[0])
 	}
 	o.path, err = findCommand(o.argv[0])
 	return err
