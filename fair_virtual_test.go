@@ -240,3 +240,53 @@ func TestAFairHandOverTakesTwoRoundTrips(t *testing.T) {
 		})
 	}
 }
+
+// O3: A waiter that reaches fewer nodes than a quorum cannot use its turn. It keeps nobody from theirs who reaches others.
+func TestAWaiterWithoutAQuorumKeepsNobodyFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		held, err := c[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		first := arrives(r, 0, c[1].Mutex("x").Fair())
+		second := arrives(r, 1, c[2].Mutex("x").Fair())
+		w.servers[2].end()
+		w.servers[1].links[1].hold(requests, +1)
+		w.servers[1].links[1].hold(replies, +1)
+		require.NoError(t, held.Release(t.Context()))
+		began := time.Now()
+		require.NoError(t, <-second.ended)
+		require.Less(t, time.Since(began), placeLasts+2*time.Second)
+		w.servers[1].links[1].hold(requests, -1)
+		w.servers[1].links[1].hold(replies, -1)
+		require.NoError(t, <-first.ended)
+	})
+}
+
+// O3: A waiter whose acquisitions all come too late for it lets others have their turn.
+func TestAWaiterThatIsAlwaysTooLateKeepsNobodyFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 3)
+		good := w.connect(t, 0)
+		late := w.connect(t, 1, func(cfg *redlock.Config) { cfg.MinValidity = 9 * time.Second })
+		next := w.connect(t, 2)
+		require.NoError(t, good.Enroll(t.Context()))
+		late.Status(t.Context())
+		next.Status(t.Context())
+		held, err := good.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		first := arrives(r, 0, late.Mutex("x").Fair())
+		second := arrives(r, 1, next.Mutex("x").Fair())
+		for _, s := range w.servers {
+			s.slow(1, 200*time.Millisecond)
+		}
+		time.Sleep(20 * time.Second)
+		require.NoError(t, held.Release(t.Context()))
+		began := time.Now()
+		require.NoError(t, <-second.ended)
+		require.Less(t, time.Since(began), 5*time.Second)
+		first.cancel()
+		<-first.ended
+	})
+}

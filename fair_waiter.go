@@ -17,6 +17,8 @@ type fairWaiter struct {
 	begun    int64  // when the call began, µs of the servers' clocks; 0: it is not known
 	inbox    *inbox // gets hints of releases; nil: it has no ticket
 	expected bool   // the attempt that is being made should win
+	cutOff   bool   // fewer nodes than a quorum answered when they were last asked
+	wasted   int    // rounds that were won too late to be of use, one after another
 	attempts int
 	fairMemory
 }
@@ -29,6 +31,8 @@ const (
 	// maxPlaceLife bounds how long a place lasts. fair.lua takes a place that lasts longer than a minute for one that was
 	// made before the clock was set back.
 	maxPlaceLife = 30 * time.Second
+	// maxWasted is how many rounds in a row a waiter may win too late to be of use before it loses its turn.
+	maxWasted = 3
 )
 
 // fairRefresh is how often a waiter asks again at the least, so that its place lasts. It does so twice within MaxTTL, so
@@ -66,10 +70,11 @@ func (c *Client) serverMicros(at Instant) int64 {
 	return max(0, int64(at)/1e3+median)
 }
 
-// how is how to make the next attempt.
+// how is how to make the next attempt. While fewer nodes than a quorum answer, it does not renew the place: this waiter
+// could not use its turn, and would keep those from theirs that reach other nodes.
 func (w *fairWaiter) how() approach {
 	a := approach{all: true, reservation: w.place.waiter, fair: &w.place}
-	if w.place.ticket != 0 {
+	if w.place.ticket != 0 && !w.cutOff {
 		w.place.life = millis(w.client.placeLife())
 		a.queueAt, a.queueEntry = w.client.allNodes(), w.place.ticket
 	}
@@ -84,9 +89,21 @@ func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 	if r.onlyStale() {
 		return nil // only the ballot was too low: ask again at once, with a higher one
 	}
-	if w.place.ticket == 0 && votes.answered() {
+	wasCutOff := w.cutOff
+	w.cutOff = w.reached(answers) < c.need
+	switch {
+	case r.result() == won:
+		if w.wasted++; w.wasted == maxWasted {
+			w.loseTurn()
+		}
+	case w.place.ticket == 0 && votes.answered():
+		w.wasted = 0
 		w.arrive(answers)
 		return nil // the next attempt enters the queues
+	case wasCutOff && !w.cutOff && w.place.ticket != 0:
+		return nil // likewise
+	default:
+		w.wasted = 0
 	}
 	known := fairKnown{
 		settings:   c.settings,
@@ -122,7 +139,26 @@ func (w *fairWaiter) arrive(answers []answer) {
 		w.begun = c.serverMicros(c.cfg.Clock.Now())
 	}
 	w.place.ticket = max(largest+1, w.begun)
-	w.inbox = c.waiters.listenAt(&w.place)
+	if w.inbox == nil {
+		w.inbox = c.waiters.listenAt(&w.place)
+	}
+}
+
+// reached is how many nodes have answered, whether they may grant or not.
+func (w *fairWaiter) reached(answers []answer) (count int) {
+	for _, a := range answers {
+		if a.micros != 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// loseTurn leaves the queues. The waiter then arrives anew: it was granted the lock several times and could not use it,
+// so others have their turn.
+func (w *fairWaiter) loseTurn() {
+	w.leave()
+	w.place.ticket, w.begun, w.wasted = 0, 0, 0
 }
 
 // sleep waits until the pause is over, or until messages say that the lock may be free on enough nodes. One message
@@ -181,8 +217,12 @@ func (w *fairWaiter) end() {
 	if w.inbox == nil {
 		return
 	}
+	w.client.waiters.leavePlace(w.place.waiter)
+	w.leave()
+}
+
+func (w *fairWaiter) leave() {
 	c := w.client
-	c.waiters.leavePlace(w.place.waiter)
 	if c.protocol.omits(placesLeft) {
 		return
 	}

@@ -68,8 +68,9 @@ func (w *fairWorld) isHurt(a *fairWait, server int) bool {
 	})
 }
 
-// decisive reports whether every quorum has one of so many servers.
-func (w *fairWorld) decisive(servers int) bool { return servers > (len(w.servers)-1)/2 }
+// decisive reports whether a place on so many servers keeps others from the lock: every quorum has one of them, and they
+// are a quorum themselves, without which the waiter would not renew its place.
+func (w *fairWorld) decisive(servers int) bool { return servers > len(w.servers)/2 }
 
 // hasPlace reports whether the server has the waiter in the queues of all these names.
 func (s *server) hasPlace(waiter string, names []string) bool {
@@ -263,7 +264,7 @@ func (w *fairWorld) fault() (heal func()) {
 		s.deafen()
 	case n < 80: // order must not depend on clocks
 		w.setBack(time.Duration(w.random.Int64N(int64(w.ttl))))
-	case n < 92: // a pause
+	case n < 88: // a pause
 		over := w.hurt(-1, id)
 		w.trace("client %d is suspended", id+1)
 		c.suspend()
