@@ -103,6 +103,9 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	}
 	defer c.finish()
 	begun := c.cfg.Clock.Now()
+	if s.fair {
+		return s.acquireFair(ctx, begun)
+	}
 	if !s.res.share.isReader() { // readers are not in each other's way
 		if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 			return nil, s.failure(err, nil, nil, true, false)
