@@ -37,8 +37,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	}
 	defer c.finish()
 
-	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid, a
-	// failure costs nothing.
+	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid,
+	// a failure costs nothing.
 	if err := l.Extend(ctx); err != nil {
 		return Ticket{}, err
 	}
@@ -86,8 +86,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
 }
 
-// leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for this
-// one. That round takes the place of the release: nothing else releases the keys.
+// leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for
+// this one. That round takes the place of the release: nothing else releases the keys.
 func (l *Lease) leaveTo(token any) (*round, error) {
 	o := l.ownership
 	o.checkExpiry()
@@ -106,10 +106,12 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
 	}
 	c := o.client
-	r := c.newRound(plan{call: c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis), only: o.reached,
+	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis)
+	r := c.newRound(plan{call: swap, only: o.reached,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			if a.vote == granted && c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout {
-				// The network held it up. The ticket may have been used by now, and nobody would release what this wrote.
+				// The network held it up. The ticket may have been used by now, and nobody would release what this
+				// wrote.
 				c.releaseAt(o.lock.res.keys, token, 1<<node, 0)
 			}
 		}})

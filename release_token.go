@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ReleaseToken releases the lease of name that has this owner token ([Lease.Token]), from whatever process: one that was
-// given the token, because the process that acquired the lock has handed on the work, or has crashed. It takes the lock
-// from nobody else, however late it comes. Of a lock with several names it releases this one. A minimum hold
+// ReleaseToken releases the lease of name that has this owner token ([Lease.Token]), from whatever process: one that
+// was given the token, because the process that acquired the lock has handed on the work, or has crashed. It takes the
+// lock from nobody else, however late it comes. Of a lock with several names it releases this one. A minimum hold
 // ([Lock.WithMinHold]) ends with it.
 //
 // The process that acquired the lock, if it is alive, learns of it as after [Client.ForceRelease], and relies on the
