@@ -62,8 +62,14 @@ type process struct {
 // start runs the binary for a bounded time. It has no terminal, even if the test has one.
 func start(t *testing.T, stdin io.Reader, env []string, args ...string) *process {
 	t.Helper()
+	return startProgram(t, stdin, env, binary, args...)
+}
+
+// startProgram does the same with another program.
+func startProgram(t *testing.T, stdin io.Reader, env []string, program string, args ...string) *process {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	p := &process{t: t, cmd: exec.CommandContext(ctx, binary, args...), cancel: cancel}
+	p := &process{t: t, cmd: exec.CommandContext(ctx, program, args...), cancel: cancel}
 	var err error
 	if p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr")); err != nil {
 		t.Fatal(err)

@@ -136,21 +136,12 @@ Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 }
 
 func (o *operator) doctor(ctx context.Context, out io.Writer) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	nodes, closeNodes, err := o.openNodes(ctx)
+	client, done, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer closeNodes()
-	client, err := o.connect(ctx, nodes, redlock.Hooks{})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+	defer done()
 	status := client.Status(ctx)
-	reach(ctx, nodes, status)
 	if err := try(ctx, client, status); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ CMD uses redlock's standard input, output and error. Its environment contains
   REDLOCK_KEY    the key; if there are several, one per line
   REDLOCK_FENCE  the fencing token, larger than that of every earlier holder, for a resource that can refuse smaller ones
   REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock
+REDLOCK_NODES, which may have passwords, is taken out of it, unless --pass-nodes is given.
 
 Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
   In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT or
@@ -57,6 +58,7 @@ type runOptions struct {
 	wait      string
 	killAfter time.Duration
 	atLeast   time.Duration
+	passNodes bool
 
 	patience waiting
 	keys     []string
@@ -83,6 +85,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
 	flags.DurationVar(&o.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
+	flags.BoolVar(&o.passNodes, "pass-nodes", false, "leave "+nodesEnv+", which may have passwords, in CMD's environment")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
