@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -201,8 +202,8 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 				s.Latency.Round(time.Millisecond)))
 		}
 		if s.Err != nil {
-			n.Problem = oneLine(s.Err.Error())
-			n.Problem += remedy(n.Problem)
+			n.Problem = strings.TrimSuffix(oneLine(s.Err.Error()), ".")
+			n.Problem += remedyFor(n.Problem)
 		} else {
 			d.Votes++
 		}
