@@ -36,11 +36,11 @@ func (f *clientFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	// The environment variable is not the default of the flag, because --help would print its passwords.
 	flags.StringVar(&f.nodes, "nodes", "",
-		"URLs of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
+		"`URLS` of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
 	flags.StringVar(&f.nodesFile, "nodes-file", "",
-		"read the URLs from this file, from /dev/fd/3, or - for standard input; ps shows no passwords then (default $"+nodesFileEnv+")")
+		"read the URLs from this `FILE`, from /dev/fd/3, or - for standard input; ps shows no passwords then (default $"+nodesFileEnv+")")
 	f.loginFlags.flags(cmd)
-	flags.StringVar(&f.prefix, "prefix", "", "prefix of every lock key; Config.Prefix")
+	flags.StringVar(&f.prefix, "prefix", "", "`TEXT` before every lock key; Config.Prefix")
 	flags.DurationVar(&f.ttl, "ttl", 0,
 		"length of a lease, renewed after a third of it; at most --max-ttl (default 10s, or --max-ttl if that is less)")
 	flags.DurationVar(&f.maxTTL, "max-ttl", 0,

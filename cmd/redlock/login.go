@@ -31,14 +31,14 @@ const (
 func (l *loginFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&l.ca, "ca", "",
-		"file with the certificate authorities of rediss:// nodes, instead of those of this host (default $"+caEnv+")")
-	flags.StringVar(&l.cert, "cert", "", "file with the client certificate for rediss:// nodes (default $"+certEnv+")")
+		"`FILE` with the certificate authorities of rediss:// nodes, instead of those of this host (default $"+caEnv+")")
+	flags.StringVar(&l.cert, "cert", "", "`FILE` with the client certificate for rediss:// nodes (default $"+certEnv+")")
 	flags.StringVar(&l.certKey, "key", "",
-		"file with the private key of --cert (default $"+certKeyEnv+", or the file of --cert)")
+		"`FILE` with the private key of --cert (default $"+certKeyEnv+", or the file of --cert)")
 	flags.StringVar(&l.user, "user", "",
-		"Redis user for nodes whose URL has no login; needs --password-file (default $"+userEnv+", or the server's default user)")
+		"`NAME` of the Redis user for nodes whose URL has no login; needs --password-file (default $"+userEnv+", or the server's default user)")
 	flags.StringVar(&l.passwordFile, "password-file", "",
-		"file with the password for these nodes; each new connection reads it again (default $"+passwordFileEnv+")")
+		"`FILE` with the password for these nodes; each new connection reads it again (default $"+passwordFileEnv+")")
 }
 
 // A given is what the user gave, and where.

@@ -40,6 +40,7 @@ Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the ke
 			}
 			return someKeys(cmd, keys)
 		},
+		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			if !o.force {
 				return usage("this would take the lock away from its holder; add --force to do it")

@@ -19,14 +19,14 @@ const runHelp = `Acquires the lock on KEY, or on all KEYs at once, runs CMD, and
 
 CMD uses redlock's standard input, output and error. Its environment contains
   REDLOCK_KEY    the key; if there are several, one per line
-  REDLOCK_FENCE  the fencing token, larger than that of every earlier holder, for a resource that can refuse smaller ones
+  REDLOCK_FENCE  the fencing token, larger than those of all earlier holders; a resource can refuse smaller ones
   REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock
 REDLOCK_NODES, which may have passwords, is taken out of it, unless --pass-nodes is given.
 
 Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
-  In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT or
-  QUIT reaches it directly and is not passed on again.
-  Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
+  - In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT
+    or QUIT reaches it directly and is not passed on again.
+  - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
 
 If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
 lease ends and another client can get the lock. At a terminal only CMD gets them: processes that it started must end
@@ -48,9 +48,12 @@ than the hosts' clocks differ and jobs start late, and shorter than the interval
 a host whose clock is late, or that restarts, finds the lock free.
 
 Exit code: the exit code of CMD (128+n if a signal ended it), or
-   64  usage                                 75  held by another within --wait
-   69  no quorum of nodes within --wait      76  lease lost, CMD killed
-  126  CMD cannot be executed               127  CMD was not found
+  64   usage
+  69   no quorum of nodes within --wait
+  75   held by another within --wait
+  76   lease lost, CMD killed
+  126  CMD cannot be executed
+  127  CMD was not found
   130  interrupted (143: terminated) before the lock was acquired`
 
 type runOptions struct {
