@@ -14,6 +14,14 @@ func newHelp() *cobra.Command {
 		Short:   "Explain a command",
 		Long:    "Prints what redlock COMMAND --help prints.",
 		Example: "  redlock help run\n  redlock help chaos run",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			if topic, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, below := range documented(topic) {
+					names = append(names, cobra.CompletionWithDesc(below.Name(), below.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
