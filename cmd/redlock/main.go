@@ -162,7 +162,7 @@ enrolled once: redlock enroll --only-new.`,
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Use a lock:", []*cobra.Command{newRun(), newInspect(), newRelease()}},
+		{"Use a lock:", []*cobra.Command{newRun(), newInspect(), newTop(), newRelease()}},
 		{"Look after the servers:", []*cobra.Command{newEnroll(), newDoctor(), newBench()}},
 		{"See and test how locks behave:", []*cobra.Command{newDemo(), newChaos()}},
 		{"About this program:", []*cobra.Command{newVersion(), newCompletion(), newMan()}},

@@ -119,7 +119,8 @@ func (o *releaser) isLock(s *redlock.State) error {
 	return nil
 }
 
-// isToken reports whether s has the form of an owner token of this library; see redlock.Lease.Token.
+// isToken reports whether s has the form of an owner token of this library; see redlock.Lease.Token. Those of clients
+// that may not publish are in capital letters.
 func isToken(s string) bool {
-	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }

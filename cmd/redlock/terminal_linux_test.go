@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -112,4 +113,36 @@ func TestEnrollAsksAtATerminal(t *testing.T) {
 	}
 	p = startAtTerminal(t, 80, 24, nil, "doctor", nodes(f))
 	require.Equal(t, 0, p.wait(), p.said())
+}
+
+var escape = regexp.MustCompile("\x1b\\[[?0-9]*[A-Za-z]")
+
+// At 80 by 24, each frame is drawn in place, and the screen is as before at the end.
+func TestTopRedrawsATerminal(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	lease := hold(t, newClient(t, f), "nightly")
+	for name, env := range map[string][]string{"colour": nil, "no colour": {"NO_COLOR=1"}} {
+		p := startAtTerminal(t, 80, 24, env, "top", "--interval=100ms", nodes(f))
+		frames := func() []string { return strings.Split(p.said(), "\x1b[H") }
+		eventually(t, "three frames", func() bool { return len(frames()) > 4 })
+		frame := frames()[3]
+		rows := strings.Split(frame, "\r\n")
+		require.Len(t, rows, 24, name)
+		for _, row := range rows {
+			require.LessOrEqual(t, len([]rune(escape.ReplaceAllString(row, ""))), 80, "%q", row)
+			require.Contains(t, row, "\x1b[K", "what was there before is erased")
+		}
+		require.Regexp(t, `^redlock top - 3 of 3 nodes vote, 1 lock held, 0 waiters +\d\d:\d\d:\d\d$`, escape.ReplaceAllString(rows[0], ""))
+		require.Regexp(t, `^nightly +`+lease.Token()[:8]+` +[0-9.]+m?s\+ +[0-9.]+s +0 +- +0% +1$`, escape.ReplaceAllString(rows[3], ""))
+		p.typed("\x03")
+		require.Equal(t, 0, p.wait(), p.said())
+		said := p.said()
+		require.Equal(t, 1, strings.Count(said, "\x1b[?1049h"))
+		_, rest, _ := strings.Cut(said, "\x1b[?25h\x1b[?1049l")
+		require.Contains(t, rest, "nightly", "the last frame stays")
+		require.NotContains(t, rest, "\x1b")
+	}
+	p := startAtTerminal(t, 80, 24, []string{"TERM=dumb"}, "top", "--count=1", nodes(f))
+	require.Equal(t, 0, p.wait())
+	require.NotContains(t, p.said(), "\x1b")
 }
