@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/redlock/internal/access"
 )
 
-const topHelp = `Shows who holds which lock, for how long, and who waits, again and again. In a pipe it prints lines instead.
+const topHelp = `Shows holders and waiters of locks again and again. In a pipe it prints lines instead.
 
 Give the names of the locks. Without names, top looks for them with SCAN on every node, which its Redis user must be
 allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin with it.
