@@ -5,7 +5,6 @@ package main_test
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,14 +56,11 @@ func startAsDeployed(t *testing.T, count int) (urls []string) {
 	text := strings.Replace(textOf(t, deploy+"redis/redlock.conf"), "/etc/redlock/users.acl", acl, 1)
 	require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
 	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		port := listener.Addr().(*net.TCPAddr).Port
-		require.NoError(t, listener.Close())
-		cmd := exec.Command("redis-server", conf, "--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--dir", dir)
+		port := freePort(t)
+		cmd := exec.Command("redis-server", conf, "--bind", "127.0.0.1", "--port", port, "--dir", dir)
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		urls = append(urls, fmt.Sprintf("redis://locker:%s@127.0.0.1:%d", password, port))
+		urls = append(urls, fmt.Sprintf("redis://locker:%s@127.0.0.1:%s", password, port))
 	}
 	for _, url := range urls {
 		eventually(t, url, func() bool {

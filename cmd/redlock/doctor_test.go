@@ -5,7 +5,6 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,16 +181,13 @@ func (c fault) check(t *testing.T) {
 
 // startSentinel starts a Sentinel, until the test ends, and returns its URL.
 func startSentinel(t *testing.T) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := listener.Addr().(*net.TCPAddr).Port
-	require.NoError(t, listener.Close())
+	port := freePort(t)
 	config := filepath.Join(t.TempDir(), "sentinel.conf") // a Sentinel writes it
-	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("port %d\nbind 127.0.0.1\n", port)), 0o600))
+	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("port %s\nbind 127.0.0.1\n", port)), 0o600))
 	cmd := exec.Command("redis-server", config, "--sentinel")
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	address := fmt.Sprintf("127.0.0.1:%d", port)
+	address := "127.0.0.1:" + port
 	eventually(t, "the Sentinel", func() bool {
 		conn, err := redis.Dial("tcp", address, redis.DialConnectTimeout(time.Second), redis.DialReadTimeout(time.Second))
 		if err != nil {

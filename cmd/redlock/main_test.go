@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -116,6 +118,17 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 func nodes(f *fleet.Fleet) string { return "--nodes=" + strings.Join(f.URLs(), ",") }
+
+// freePort is a port that nothing listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+}
 
 // eventually waits until a condition is true.
 func eventually(t *testing.T, what string, ok func() bool) {
