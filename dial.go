@@ -61,7 +61,7 @@ func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake fu
 		broke := opened.Err() != nil
 		opened.Close()
 		if broke {
-			err = e.explain(ctx, err)
+			err = e.explain(ctx, timeout, err)
 		}
 		return nil, nil, err
 	}

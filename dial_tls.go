@@ -36,7 +36,7 @@ func (e *endpoint) secure(ctx context.Context, opened net.Conn, timeout time.Dur
 	ctx, stop := context.WithCancelCause(ctx)
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		if sleep.For(ctx, timeout/4) == nil && e.speaksPlain(ctx) {
+		if sleep.For(ctx, timeout/2) == nil && e.speaksPlain(ctx) {
 			stop(errSpeaksPlain)
 		}
 	})
@@ -53,13 +53,17 @@ func (e *endpoint) secure(ctx context.Context, opened net.Conn, timeout time.Dur
 	return nil, e.explainTLS(err)
 }
 
-// explain adds to why a new connection failed what TLS, or the lack of it, has to do with that.
-func (e *endpoint) explain(ctx context.Context, err error) error {
-	var timeout net.Error
+// explain adds to why a new connection failed what TLS, or the lack of it, has to do with that. It asks for no longer
+// than half the timeout, because a server that has come back is to be connected to soon.
+func (e *endpoint) explain(ctx context.Context, timeout time.Duration, err error) error {
+	var network net.Error
 	switch {
-	case e.network != "tcp" || isRefusal(err) || ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout():
+	case e.network != "tcp" || isRefusal(err) || ctx.Err() != nil || errors.As(err, &network) && network.Timeout():
 		return err
-	case e.tls == nil:
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout/2)
+	defer cancel()
+	if e.tls == nil {
 		if e.speaksTLS(ctx) {
 			return errSpeaksTLS
 		}

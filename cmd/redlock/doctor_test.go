@@ -104,7 +104,7 @@ var faults = map[string]fault{
 
 	"another configuration": {plant: func(t *testing.T, p *planted) {
 		do(t, p.sick, "FLUSHALL")
-		other := append([]string{"enroll", "--nodes=" + p.urls[2] + ",127.0.0.1:1,127.0.0.1:2"}, "--max-ttl=20s")
+		other := append([]string{"enroll", "--nodes=" + p.urls[2] + ",127.0.0.1:1,127.0.0.1:2"}, "--max-ttl=20s", "--yes")
 		code, _, errs := run(t, other...)
 		require.Equal(t, 69, code, "only the one node is there to be enrolled")
 		require.Contains(t, errs, "1 of 3 nodes enrolled")
@@ -137,7 +137,7 @@ func (c fault) check(t *testing.T) {
 	with := func(command ...string) []string {
 		return append(append(command, "--nodes="+strings.Join(p.urls, ",")), p.flags...)
 	}
-	code, _, errs := run(t, with("enroll")...)
+	code, _, errs := run(t, with("enroll", "--yes")...)
 	require.Contains(t, []int{0, 69}, code, errs)
 	if c.plant != nil {
 		c.plant(t, p)

@@ -22,15 +22,16 @@ quarantine at once, on every node that it can reach.
 Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
 forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have ever been used.
 
-enroll asks before it changes nodes that are in use: some of them grant locks already, or hold keys, or --change-config
-is given. Where it cannot ask, because standard input is no terminal, it changes nothing and exits with 64, unless you
-have given --yes. New servers need neither.
+enroll asks before it changes nodes that are in use: some of them grant locks already, or have keys, or cannot be
+reached, or --change-config is given. Where it cannot ask, because standard input is no terminal, it changes nothing,
+unless you have given --yes. New servers need neither.
 
 Nodes store the configuration of their clients (MaxTTL, Prefix and others). If a node has another configuration, enroll
 fails and names each field with both values. --change-config replaces it. Before you use it, stop all clients and wait
 for their MaxTTL.
 
-Exit code: 0 every node was enrolled, 69 not all were reached (the others are enrolled), 64 usage, or not confirmed.`
+Exit code: 0 every node was enrolled, 69 not all were reached (with --yes, the others are enrolled), 64 usage, or not
+confirmed.`
 
 type enroller struct {
 	operator
@@ -84,7 +85,7 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	if known := status[0].MaxTTL; known != 0 {
 		longest = known
 	}
-	if len(inQuarantine(before)) == 0 && !o.changeConfig {
+	if len(notEnrolled(before)) == 0 && !o.changeConfig {
 		_, err = fmt.Fprintf(out, "%s enrolled already; nothing was changed\n", plural(len(status), "node"))
 		return err
 	}
@@ -94,17 +95,24 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 
 // declare enrolls the nodes as the flags say. It asks first, if the nodes are in use.
 func (o *enroller) declare(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
-	waiting, using := inQuarantine(status), inUse(status)
+	waiting, using := notEnrolled(status), inUse(status)
 	if o.changeConfig {
-		if err := o.confirm("this replaces the configuration on the nodes and ends every quarantine; " + whatDiffers(status)); err != nil {
+		if err := o.confirm(exitUsage, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status)); err != nil {
 			return err
 		}
 		return client.Enroll(ctx, redlock.ChangeConfig())
 	}
-	if len(waiting) > 0 && len(using) > 0 {
+	switch away := unreached(status); {
+	case len(waiting) == 0: // there is nothing to change
+	case len(using) > 0:
 		// A node that is new among others that are in use has taken the place of one that may have granted locks.
-		err := o.confirm(fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; it votes by itself after its quarantine",
+		err := o.confirm(exitUsage, fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; it votes by itself after its quarantine",
 			are(using), strings.Join(waiting, ", ")))
+		if err != nil {
+			return err
+		}
+	case len(away) > 0:
+		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached, so it is not known whether these nodes are in use; start all of them first", are(away)))
 		if err != nil {
 			return err
 		}
@@ -115,10 +123,10 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 	if len(using) == 0 {
 		// New servers need no question. What this leaves in quarantine was used, or may not say whether it was.
 		err := client.Enroll(ctx, redlock.OnlyNew())
-		if waiting = inQuarantine(client.Status(ctx)); err == nil || len(waiting) == 0 {
+		if waiting = notEnrolled(client.Status(ctx)); err == nil || len(waiting) == 0 {
 			return err
 		}
-		if err := o.confirm(fmt.Sprintf("%s not new, or may not say so (the rights to DBSIZE and EXISTS); it may have forgotten locks", are(waiting))); err != nil {
+		if err := o.confirm(exitUsage, fmt.Sprintf("%s not new, or may not say so (the rights to DBSIZE and EXISTS); it may have forgotten locks", are(waiting))); err != nil {
 			return err
 		}
 	}
@@ -134,10 +142,20 @@ func are(nodes []string) string {
 	return strings.Join(nodes, ", ") + verb
 }
 
-// inQuarantine names the nodes that are in quarantine.
-func inQuarantine(status []redlock.NodeStatus) (names []string) {
+// notEnrolled names the nodes that are reached, and grant to nobody: in quarantine, or not judged so far.
+func notEnrolled(status []redlock.NodeStatus) (names []string) {
 	for _, s := range status {
-		if quarantine := (*redlock.QuarantineError)(nil); errors.As(s.Err, &quarantine) {
+		if s.Connected && s.MaxTTL == 0 {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// unreached names the nodes that are not connected.
+func unreached(status []redlock.NodeStatus) (names []string) {
+	for _, s := range status {
+		if !s.Connected {
 			names = append(names, s.Name)
 		}
 	}
@@ -147,7 +165,7 @@ func inQuarantine(status []redlock.NodeStatus) (names []string) {
 // inUse names the nodes that grant locks, to us or to clients of another configuration.
 func inUse(status []redlock.NodeStatus) (names []string) {
 	for _, s := range status {
-		if differs := (*redlock.ConfigError)(nil); s.Err == nil || errors.As(s.Err, &differs) {
+		if s.MaxTTL != 0 {
 			names = append(names, s.Name)
 		}
 	}
@@ -174,13 +192,13 @@ func whatDiffers(status []redlock.NodeStatus) string {
 	return "it changes on " + why.String()
 }
 
-// confirm returns nil if the user knows that no lease is out.
-func (o *enroller) confirm(what string) error {
+// confirm returns nil if the user knows that no lease is out. code is the exit code if nobody can be asked.
+func (o *enroller) confirm(code int, what string) error {
 	switch {
 	case o.yes:
 		return nil
 	case o.readStdin || !term.IsTerminal(int(o.stdin.Fd())):
-		return usage("%s; if you know that no client holds a lock on these nodes, add --yes; nothing was changed", what)
+		return &exitError{code, fmt.Errorf("%s; if you know that no client holds a lock on these nodes, add --yes; nothing was changed", what)}
 	}
 	fmt.Fprintf(o.stderr, "redlock: %s.\nIf a client still holds a lock, two clients may hold it.\nDo you know that no client holds a lock on these nodes? [y/N] ", oneLine(what))
 	answer, err := bufio.NewReader(o.stdin).ReadString('\n')

@@ -53,6 +53,26 @@ func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 	require.Contains(t, errs, "not both")
 }
 
+// A node that this host does not reach may be in use, and the one that it reaches may have taken the place of another.
+func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	replaced := f.Nodes()[2]
+	do(t, replaced, "FLUSHALL")
+	list := "--nodes=127.0.0.1:1,127.0.0.1:2," + strings.TrimPrefix(replaced.URL(), "redis://")
+	for _, flag := range []string{"--only-new", "--prefix="} {
+		code, _, errs := run(t, "enroll", flag, list)
+		require.Equal(t, 69, code)
+		require.Contains(t, errs, "127.0.0.1:1, 127.0.0.1:2 are not reached")
+		require.Contains(t, errs, "nothing was changed")
+		code, out, _ := run(t, "doctor", nodes(f))
+		require.Equal(t, 1, code)
+		require.Contains(t, out, "✓ 2 of 3 nodes vote", "the third is in quarantine")
+	}
+	code, _, errs := run(t, "enroll", "--yes", list)
+	require.Equal(t, 69, code)
+	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1: dial tcp")
+}
+
 // After a power cut the servers may still have keys, and nobody votes.
 func TestEnrollOfServersThatWereUsedNeedsAWord(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
