@@ -9,7 +9,7 @@ import "time"
 // when the state has already changed. Up to 4096 calls and log lines queue behind a slow one. Further ones are dropped,
 // counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than NodeTimeout.
 type Hooks struct {
-	// Acquired: Acquire or TryAcquire got a lease. waited is the time since the call, attempts how many rounds it took.
+	// Acquired: Acquire, TryAcquire or Adopt got a lease. waited is the time since the call, attempts how many rounds it took.
 	Acquired func(l LeaseInfo, waited time.Duration, attempts int)
 	// Refused: a round of Acquire failed, or a TryAcquire. err is a [*RoundError] that is [ErrHeld] or [ErrNoQuorum].
 	Refused func(names []string, err error)
@@ -17,7 +17,7 @@ type Hooks struct {
 	Extended func(l LeaseInfo, left, took time.Duration)
 	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends, unless err is [ErrLost].
 	ExtendFailed func(l LeaseInfo, err error)
-	// Released: the owner released the lease. err is what Release returned.
+	// Released: the owner released or detached the lease. err is what Release or Detach returned.
 	Released func(l LeaseInfo, err error)
 	// Lost: the lease was lost before it was released. err is [ErrLost]. Not called for leases that Close ended.
 	Lost func(l LeaseInfo, err error)

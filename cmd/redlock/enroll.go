@@ -97,7 +97,8 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 func (o *enroller) declare(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
 	waiting, using := notEnrolled(status), inUse(status)
 	if o.changeConfig {
-		if err := o.confirm(exitUsage, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status)); err != nil {
+		err := o.confirm(exitUsage, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status))
+		if err != nil {
 			return err
 		}
 		return client.Enroll(ctx, redlock.ChangeConfig())
@@ -106,13 +107,14 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 	case len(waiting) == 0: // there is nothing to change
 	case len(using) > 0:
 		// A node that is new among others that are in use has taken the place of one that may have granted locks.
-		err := o.confirm(exitUsage, fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; it votes by itself after its quarantine",
-			are(using), strings.Join(waiting, ", ")))
+		err := o.confirm(exitUsage, fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its "+
+			"predecessor granted; it votes by itself after its quarantine", are(using), strings.Join(waiting, ", ")))
 		if err != nil {
 			return err
 		}
 	case len(away) > 0:
-		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached, so it is not known whether these nodes are in use; start all of them first", are(away)))
+		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached, so it is not known whether these nodes are in use; "+
+			"start all of them first", are(away)))
 		if err != nil {
 			return err
 		}
@@ -126,7 +128,9 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		if waiting = notEnrolled(client.Status(ctx)); err == nil || len(waiting) == 0 {
 			return err
 		}
-		if err := o.confirm(exitUsage, fmt.Sprintf("%s not new, or may not say so (the rights to DBSIZE and EXISTS); it may have forgotten locks", are(waiting))); err != nil {
+		err = o.confirm(exitUsage, fmt.Sprintf("%s not new, or may not say so (the rights to DBSIZE and EXISTS); "+
+			"it may have forgotten locks", are(waiting)))
+		if err != nil {
 			return err
 		}
 	}
@@ -198,9 +202,11 @@ func (o *enroller) confirm(code int, what string) error {
 	case o.yes:
 		return nil
 	case o.readStdin || !term.IsTerminal(int(o.stdin.Fd())):
-		return &exitError{code, fmt.Errorf("%s; if you know that no client holds a lock on these nodes, add --yes; nothing was changed", what)}
+		return &exitError{code, fmt.Errorf("%s; if you know that no client holds a lock on these nodes, add --yes; "+
+			"nothing was changed", what)}
 	}
-	fmt.Fprintf(o.stderr, "redlock: %s.\nIf a client still holds a lock, two clients may hold it.\nDo you know that no client holds a lock on these nodes? [y/N] ", oneLine(what))
+	fmt.Fprintf(o.stderr, "redlock: %s.\nIf a client still holds a lock, two clients may hold it.\n"+
+		"Do you know that no client holds a lock on these nodes? [y/N] ", oneLine(what))
 	answer, err := bufio.NewReader(o.stdin).ReadString('\n')
 	if err != nil {
 		fmt.Fprintln(o.stderr)

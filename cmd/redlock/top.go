@@ -24,7 +24,8 @@ Give the names of the locks. Without names, top looks for them with SCAN on ever
 allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin with it.
 
   LOCK     the name
-  HOLDER   the first eight digits of the owner token; "partial": somebody is acquiring or releasing it, or failed to
+  HOLDER   its host and process, and what --owner added; else the first digits of the owner token
+           "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else
   HELD     for how long top has seen this holder; + means that it was there before
   LEFT     when the lock expires if the holder does not renew it
   WAITERS  how many processes wait (those that wait within one process count as one)
@@ -47,10 +48,11 @@ type topper struct {
 func newTop() *cobra.Command {
 	o := &topper{}
 	cmd := &cobra.Command{
-		Use:               "top [flags] [KEY...]",
-		Short:             "Watch holders, waiters and contention, live",
-		Long:              topHelp,
-		Example:           "  redlock top\n  redlock top nightly hourly\n  redlock top --count 1 | sort\n  redlock top --json --interval 10s >> locks.json",
+		Use:   "top [flags] [KEY...]",
+		Short: "Watch holders, waiters and contention, live",
+		Long:  topHelp,
+		Example: "  redlock top\n  redlock top nightly hourly\n  redlock top --count 1 | sort\n" +
+			"  redlock top --json --interval 10s >> locks.json",
 		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			switch {
@@ -167,7 +169,8 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 	if s.scanning {
 		keys, err := w.nodes.find(ctx, w.prefix)
 		if err != nil {
-			return nil, &exitError{exitFailed, fmt.Errorf("without names, top looks for locks with SCAN: %w; allow +scan, or give the names", err)}
+			return nil, &exitError{exitFailed,
+				fmt.Errorf("without names, top looks for locks with SCAN: %w; allow +scan, or give the names", err)}
 		}
 		for i, key := range keys {
 			keys[i] = strings.TrimPrefix(key, w.prefix)
@@ -221,7 +224,8 @@ func (s *screen) show(sample *topSample) error {
 		width, height = 80, 24
 	}
 	s.last = sample.frame(width, height)
-	_, err = io.WriteString(s.out, "\x1b[H"+strings.Join(s.last, "\x1b[K\n")+"\x1b[K\x1b[J") // in one write, so that it does not flicker
+	// In one write, so that it does not flicker.
+	_, err = io.WriteString(s.out, "\x1b[H"+strings.Join(s.last, "\x1b[K\n")+"\x1b[K\x1b[J")
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	tokenA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	tokenA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:01234567:web-3/4711:night%20job%1b[2J"
 	tokenB = "BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB" // of a client that may not publish
 )
 
@@ -94,7 +94,7 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 				require.Len(t, lines, 24)
 				text := strings.Join(lines, "\n")
 				require.Equal(t, locks > 19, strings.Contains(text, "more\n"), text)
-				require.Contains(t, text, map[bool]string{true: "no lock is held", false: "aaaaaaaa     41d+  30.0s     100  99h59m  100% 12345"}[locks == 0])
+				require.Contains(t, text, map[bool]string{true: "no lock is held", false: "web-3/4711 (\"night…    41d+  30.0s     100  99h59m 100% 12345"}[locks == 0])
 			}
 		}
 	}

@@ -5,8 +5,10 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,13 +26,13 @@ type topLine struct {
 	More                        bool
 	Kind                        string
 	Locks                       []struct {
-		Lock, State, Holder string
-		Held                int64 `json:"held_millis"`
-		Left                int64 `json:"left_millis"`
-		Waiting             int64 `json:"waiting_millis"`
-		Busy                int   `json:"busy_percent"`
-		Waiters, Turns      int
-		Longer              bool
+		Lock, State, Token, Owner string
+		Held                      int64 `json:"held_millis"`
+		Left                      int64 `json:"left_millis"`
+		Waiting                   int64 `json:"waiting_millis"`
+		Busy                      int   `json:"busy_percent"`
+		Waiters, Turns            int
+		Longer                    bool
 	}
 }
 
@@ -41,6 +43,12 @@ func topLines(t *testing.T, out string) (lines []topLine) {
 		lines = append(lines, l)
 	}
 	return lines
+}
+
+// thisProcess is the owner that this test's clients name.
+func thisProcess() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
 // hold acquires a lock on every node until the test ends.
@@ -101,12 +109,13 @@ func TestTopShowsHoldersAndWaiters(t *testing.T) {
 		byName[l.Lock] = i
 	}
 	n, h := last.Locks[byName["nightly"]], last.Locks[byName["hourly"]]
-	require.Equal(t, second.Token()[:8], n.Holder, out)
+	require.Equal(t, second.Token()[:8], n.Token, out)
 	require.Equal(t, 2, n.Turns)
 	require.False(t, n.Longer)
-	require.Equal(t, []any{"held", hourly.Token()[:8], 1, true, 0}, []any{h.State, h.Holder, h.Turns, h.Longer, h.Busy})
+	require.Equal(t, []any{"held", hourly.Token()[:8], 1, true, 0}, []any{h.State, h.Token, h.Turns, h.Longer, h.Busy})
 	require.Positive(t, h.Held)
 	require.Positive(t, h.Left)
+	require.Equal(t, thisProcess(), h.Owner)
 	require.NotContains(t, out, nightly.Token(), "whoever has a token can release the lock")
 	require.NoError(t, second.Release(t.Context()))
 
@@ -114,7 +123,7 @@ func TestTopShowsHoldersAndWaiters(t *testing.T) {
 	code, out, errs = run(t, "top", "--count=2", "--interval=100ms", nodes(f), "hourly", "nobody has it", "hash", "cache")
 	require.Equal(t, 0, code, errs)
 	require.Regexp(t, `(?m)^\S+Z votes=3/3 held=1 waiters=0$`, out)
-	require.Regexp(t, `(?m)^\S+Z lock=hourly holder=`+hourly.Token()[:8]+` held=\d+ms\+ left=\d\.\ds waiters=0 waiting=- busy=0% turns=1$`, out)
+	require.Regexp(t, `(?m)^\S+Z lock=hourly holder=`+regexp.QuoteMeta(thisProcess())+` held=\d+ms\+ left=\d\.\ds waiters=0 waiting=- busy=0% turns=1$`, out)
 	require.Regexp(t, `(?m)^\S+Z lock="nobody has it" holder=- held=- left=- waiters=0`, out)
 	require.Regexp(t, `(?m)^\S+Z lock=cache holder=no-lock`, out)
 	require.Len(t, strings.Split(strings.TrimSpace(out), "\n"), 2*5)
@@ -155,7 +164,7 @@ func TestTopFindsTheLocksOfAPrefix(t *testing.T) {
 
 	code, out, errs := run(t, "top", "--count=1", nodes(f))
 	require.Equal(t, 0, code, errs)
-	require.Regexp(t, `(?m) lock=x holder=[0-9a-f]{8} `, out)
+	require.Regexp(t, `(?m) lock=x holder=`+regexp.QuoteMeta(thisProcess())+` `, out)
 	require.Equal(t, 1, strings.Count(out, "lock="), out)
 	asLocker := strings.ReplaceAll(nodes(f), "redis://", "redis://locker:SECRET@")
 	code, out, errs = run(t, "top", "--count=1", asLocker)
@@ -236,7 +245,7 @@ func TestTopOfEmbeddedNodesReadsTheSame(t *testing.T) {
 	eventually(t, "the waiter", func() bool {
 		_, out, _ := run(t, "top", "--json", "--count=1", nodes(f))
 		l := topLines(t, out)[0]
-		return l.Held == 1 && l.Waiters == 1 && l.Locks[0].Holder == lease.Token()[:8]
+		return l.Held == 1 && l.Waiters == 1 && l.Locks[0].Token == lease.Token()[:8]
 	})
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, (<-got).Release(t.Context()))

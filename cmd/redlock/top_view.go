@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quorumlock/redlock"
 )
 
 // What redlock top shows: frames of a terminal, or lines.
@@ -22,11 +24,11 @@ type topSample struct {
 	scanning      bool // the locks were found by SCAN
 }
 
-// topWidths are the columns after the name. With a space before each they take 54 columns, so a name has 26 of 80.
+// topColumns are the columns after the name. The name and the holder share what is left: 18 and 19 of 80 columns.
 var topColumns = []struct {
 	title string
 	width int
-}{{"HOLDER", 9}, {"HELD", 8}, {"LEFT", 6}, {"WAITERS", 7}, {"WAITING", 7}, {"BUSY", 5}, {"TURNS", 5}}
+}{{"HOLDER", 0}, {"HELD", 7}, {"LEFT", 6}, {"WAITERS", 7}, {"WAITING", 7}, {"BUSY", 4}, {"TURNS", 5}}
 
 const (
 	leastName   = 12
@@ -37,11 +39,11 @@ const (
 // frame is the lines of a screen: no more than height, none wider than width.
 func (s *topSample) frame(width, height int) []string {
 	width, height = max(width, 20), max(height, leastHeight)
-	name := width
+	left := width
 	for _, c := range topColumns {
-		name -= c.width + 1
+		left -= c.width + 1
 	}
-	name = max(name, leastName)
+	name, holder := max(left/2, leastName), max(left-left/2, leastName)
 	says := fmt.Sprintf("%d of %s %s", s.votes, plural(s.nodes, "node"), votes(s.votes))
 	head := fmt.Sprintf("redlock top - %s, %s held, %s", says, plural(s.held, "lock"), plural(s.waiters, "waiter"))
 	if s.votes < s.quorum {
@@ -49,8 +51,8 @@ func (s *topSample) frame(width, height int) []string {
 	}
 	lines := []string{beside(head, s.at.Format("15:04:05"), width), ""}
 	row := pad("LOCK", name)
-	for _, c := range topColumns {
-		row += " " + padLeft(c.title, c.width)
+	for i, c := range topColumns {
+		row += " " + inColumn(i, c.title, holder)
 	}
 	lines = append(lines, cut(row, width))
 	room := height - len(lines) - 2
@@ -61,7 +63,7 @@ func (s *topSample) frame(width, height int) []string {
 		}
 		row := pad(cut(oneLine(t.name), name), name)
 		for j, cell := range t.cells(s.at, s.votes >= s.quorum) {
-			row += " " + padLeft(cell, topColumns[j].width)
+			row += " " + inColumn(j, cell, holder)
 		}
 		lines = append(lines, cut(row, width))
 	}
@@ -72,6 +74,14 @@ func (s *topSample) frame(width, height int) []string {
 		lines = append(lines, "")
 	}
 	return append(lines, cut(s.hint(), width), cut("BUSY: time with a waiter  TURNS: holders seen  +: or longer    Ctrl-C ends it", width))
+}
+
+// inColumn pads a cell. The first column is the holder.
+func inColumn(column int, cell string, holder int) string {
+	if column == 0 {
+		return pad(cut(cell, holder), holder)
+	}
+	return padLeft(cell, topColumns[column].width)
 }
 
 // hint is about the whole, if there is anything to say.
@@ -94,12 +104,12 @@ func (t *track) cells(now time.Time, known bool) []string {
 	case !known:
 		holder = "?"
 	case t.owner != "":
-		holder, held, left = shortToken(t.owner), duration(t.held(now)), duration(t.left)
+		holder, held, left = t.holder(), duration(t.held(now)), duration(t.left)
 		if t.before {
 			held += "+"
 		}
 	case t.foreign:
-		holder = "no lock"
+		holder = "no-lock"
 	case t.partial:
 		holder = "partial"
 	}
@@ -108,6 +118,20 @@ func (t *track) cells(now time.Time, known bool) []string {
 		waiting = duration(t.waits)
 	}
 	return []string{holder, held, left, strconv.Itoa(t.waiters), waiting, strconv.Itoa(t.contention()) + "%", strconv.Itoa(t.owners)}
+}
+
+// holder is who holds the lock: host, process and label, or the beginning of the token.
+func (t *track) holder() string {
+	if h := holderOf(t.owner); h.Owner != "" {
+		return h.String()
+	}
+	return shortToken(t.owner)
+}
+
+// holderOf reads an owner token.
+func holderOf(token string) redlock.Holder {
+	h, _ := (&redlock.NodeState{Held: true, Token: token}).Holder()
+	return h
 }
 
 // shortToken shortens an owner token, so that it cannot be used to release the lock.
@@ -120,7 +144,7 @@ func (s *topSample) lines() (lines []string) {
 	for _, t := range s.tracks {
 		line := at + " lock=" + quoted(t.name)
 		for i, cell := range t.cells(s.at, s.votes >= s.quorum) {
-			line += " " + strings.ToLower(topColumns[i].title) + "=" + strings.ReplaceAll(cell, " ", "-")
+			line += " " + strings.ToLower(topColumns[i].title) + "=" + quoted(cell)
 		}
 		lines = append(lines, line)
 	}
@@ -150,8 +174,10 @@ type topReport struct {
 
 type topLock struct {
 	Lock          string `json:"lock"`
-	State         string `json:"state"`            // held, free, partial, foreign or unknown
-	Holder        string `json:"holder,omitempty"` // the beginning of the owner token
+	State         string `json:"state"`           // held, free, partial, foreign or unknown
+	Token         string `json:"token,omitempty"` // the beginning of the owner token
+	Owner         string `json:"owner,omitempty"` // Config.Owner
+	Label         string `json:"label,omitempty"` // Lock.WithOwner
 	HeldMillis    int64  `json:"held_millis"`
 	Longer        bool   `json:"longer,omitempty"` // it was held before top began
 	LeftMillis    int64  `json:"left_millis"`
@@ -167,7 +193,10 @@ func (s *topSample) report() topReport {
 	for _, t := range s.tracks {
 		l := topLock{Lock: t.name, State: t.state(s.votes >= s.quorum), LeftMillis: t.left.Milliseconds(), HeldMillis: t.held(s.at).Milliseconds(),
 			Longer: t.before && t.owner != "", Waiters: t.waiters, WaitingMillis: t.waits.Milliseconds(),
-			BusyPercent: t.contention(), Turns: t.owners, Holder: shortToken(t.owner)}
+			BusyPercent: t.contention(), Turns: t.owners, Token: shortToken(t.owner)}
+		if h := holderOf(t.owner); t.owner != "" {
+			l.Owner, l.Label = h.Owner, h.Label
+		}
 		r.Locks = append(r.Locks, l)
 	}
 	return r
