@@ -63,7 +63,7 @@ func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
 		}
 		return true
 	})
-	for _, n := range f.Nodes()[1:] {             // they answer, but do not vote
+	for _, n := range f.Nodes()[1:] { // they answer, but do not vote
 		do(t, n, "FLUSHALL")
 	}
 	code, out, errs := run(t, "inspect", nodes(f), "other")
