@@ -29,7 +29,8 @@ const keepFor = 10 * time.Second
 type track struct {
 	name string
 
-	owner     string    // of the last sample; "": nobody has it on a quorum
+	owner     string    // of the last sample; "": nobody has it on a quorum. Of a shared lock it is the kind
+	sharers   int       // how many share it, of a shared lock
 	last      string    // the last owner that was seen
 	since     time.Time // when that one was first seen
 	before    bool      // it had the lock when the first sample was taken, so it may have had it for longer
@@ -106,11 +107,15 @@ func (b *board) update(now time.Time, names []string, seen map[int][]sighting) {
 }
 
 func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) {
-	owner, left := "", []time.Duration{}
+	owner, shared, left := "", "", []time.Duration{}
 	on := map[string][]time.Duration{}
-	t.partial, t.foreign, t.waiters, t.waits = false, false, 0, 0
+	t.partial, t.foreign, t.waiters, t.waits, t.sharers = false, false, 0, 0, 0
 	for _, n := range nodes {
 		t.waiters, t.waits = max(t.waiters, n.waiters), max(t.waits, n.waits)
+		for _, sharer := range n.sharers {
+			shared, t.partial = n.kind, true
+			on[sharer] = append(on[sharer], n.left)
+		}
 		switch {
 		case n.owner == "" || strings.HasPrefix(n.owner, "next:"): // free, or reserved for a waiter
 		case !isToken(n.owner) || n.left < 0:
@@ -121,9 +126,14 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 		}
 	}
 	for o, l := range on {
-		if len(l) >= quorum {
-			owner, left = o, l
-			t.partial = false
+		if len(l) < quorum {
+			continue
+		}
+		owner, left = o, l
+		t.partial = false
+		if shared != "" {
+			owner = shared
+			t.sharers++
 		}
 	}
 	t.left = 0

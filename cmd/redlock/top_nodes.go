@@ -34,7 +34,9 @@ var topScript = access.NewScript(topSource)
 
 // A sighting is what one node has for one lock.
 type sighting struct {
-	owner   string // "": nobody; "?": no string
+	owner   string // "": nobody; "?": no string, and not shared
+	kind    string // of those that share it: readers or permits
+	sharers []string
 	left    time.Duration
 	waiters int
 	waits   time.Duration // of the waiter that has waited for longest
@@ -255,6 +257,9 @@ func readSightings(reply []any, count int) ([]sighting, error) {
 			return nil, err
 		}
 		s.left = time.Duration(left) * time.Millisecond
+		if fields := strings.Fields(s.owner); len(fields) > 0 && (fields[0] == "readers" || fields[0] == "permits") {
+			s.owner, s.kind, s.sharers = "", fields[0], fields[1:]
+		}
 		if s.waiters > 0 && since > 0 {
 			s.waits = max(0, time.Duration(now-int64(since))*time.Microsecond)
 		}

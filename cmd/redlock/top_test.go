@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -128,6 +129,30 @@ func TestTopShowsHoldersAndWaiters(t *testing.T) {
 	require.Regexp(t, `(?m)^\S+Z lock=cache holder=no-lock`, out)
 	require.Len(t, strings.Split(strings.TrimSpace(out), "\n"), 2*5)
 	require.NotContains(t, out, "\x1b")
+}
+
+func TestTopCountsThoseThatShareALock(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	client := newClient(t, f)
+	for range 2 {
+		for _, lock := range []redlock.Lock{client.RWMutex("table").Reader(), client.Semaphore("pool", 5)} {
+			lease, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, lease.Extend(t.Context()))
+			defer func() { _ = lease.Release(context.Background()) }()
+		}
+	}
+	next := make(chan *redlock.Lease, 1)
+	wait(t, f, "table", next)
+	eventually(t, "both, and the writer that waits", func() bool {
+		_, out, _ := run(t, "top", "--count=1", nodes(f))
+		return strings.Contains(out, `lock=table holder="2 readers" `) && strings.Contains(out, `lock=pool holder="permits of 2" `) &&
+			strings.Contains(out, "held=2 waiters=1")
+	})
+	code, out, errs := run(t, "top", "--json", "--count=1", nodes(f), "table")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, `"state":"held","sharers":2,`)
+	require.Greater(t, topLines(t, out)[0].Locks[0].Left, int64(3000))
 }
 
 func TestTopCountsWaitersAndHowLongTheyWait(t *testing.T) {

@@ -122,6 +122,12 @@ func (t *track) cells(now time.Time, known bool) []string {
 
 // holder is who holds the lock: host, process and label, or the beginning of the token.
 func (t *track) holder() string {
+	switch {
+	case t.sharers > 0 && t.owner == "readers":
+		return plural(t.sharers, "reader")
+	case t.sharers > 0:
+		return "permits of " + strconv.Itoa(t.sharers)
+	}
 	if h := holderOf(t.owner); h.Owner != "" {
 		return h.String()
 	}
@@ -174,10 +180,11 @@ type topReport struct {
 
 type topLock struct {
 	Lock          string `json:"lock"`
-	State         string `json:"state"`           // held, free, partial, foreign or unknown
-	Token         string `json:"token,omitempty"` // the beginning of the owner token
-	Owner         string `json:"owner,omitempty"` // Config.Owner
-	Label         string `json:"label,omitempty"` // Lock.WithOwner
+	State         string `json:"state"`             // held, free, partial, foreign or unknown
+	Token         string `json:"token,omitempty"`   // the beginning of the owner token
+	Sharers       int    `json:"sharers,omitempty"` // how many share it: readers, or holders of permits
+	Owner         string `json:"owner,omitempty"`   // Config.Owner
+	Label         string `json:"label,omitempty"`   // Lock.WithOwner
 	HeldMillis    int64  `json:"held_millis"`
 	Longer        bool   `json:"longer,omitempty"` // it was held before top began
 	LeftMillis    int64  `json:"left_millis"`
@@ -193,9 +200,9 @@ func (s *topSample) report() topReport {
 	for _, t := range s.tracks {
 		l := topLock{Lock: t.name, State: t.state(s.votes >= s.quorum), LeftMillis: t.left.Milliseconds(), HeldMillis: t.held(s.at).Milliseconds(),
 			Longer: t.before && t.owner != "", Waiters: t.waiters, WaitingMillis: t.waits.Milliseconds(),
-			BusyPercent: t.contention(), Turns: t.owners, Token: shortToken(t.owner)}
-		if h := holderOf(t.owner); t.owner != "" {
-			l.Owner, l.Label = h.Owner, h.Label
+			BusyPercent: t.contention(), Turns: t.owners, Sharers: t.sharers}
+		if h := holderOf(t.owner); t.owner != "" && t.sharers == 0 {
+			l.Token, l.Owner, l.Label = shortToken(t.owner), h.Owner, h.Label
 		}
 		r.Locks = append(r.Locks, l)
 	}
