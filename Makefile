@@ -11,7 +11,7 @@ BENCH ?= .
 COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare man
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -58,6 +58,9 @@ bench: ## the benchmarks, on five servers of this machine, beside the last recor
 
 bench-record: bench ## and make this run the recorded one
 	mv bench.txt docs/benchmarks.txt
+
+man: ## the manual pages of the command, in man/
+	go run ./cmd/redlock man man
 
 chaos: ## every scenario on real servers and in containers, with reports in reports/ (some 15 minutes)
 	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet process --seconds 5 --out reports/process

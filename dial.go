@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -59,7 +58,11 @@ func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake fu
 		err = fmt.Errorf("it did not answer within %v", timeout)
 	}
 	if err != nil {
+		broke := opened.Err() != nil
 		opened.Close()
+		if broke {
+			err = e.explain(ctx, timeout, err)
+		}
 		return nil, nil, err
 	}
 	return opened, link, nil
@@ -90,15 +93,14 @@ func (e *endpoint) dialNet(ctx context.Context, writeTimeout time.Duration) (*li
 	if err != nil {
 		return nil, err
 	}
+	stream := opened
 	if e.tls != nil {
-		secure := tls.Client(opened, e.tls)
-		if err := secure.HandshakeContext(ctx); err != nil {
+		if stream, err = e.secure(ctx, opened, writeTimeout); err != nil {
 			opened.Close()
 			return nil, err
 		}
-		opened = secure
 	}
-	return &link{Net: conn.Net{Conn: opened, WriteTimeout: writeTimeout}}, nil
+	return &link{Net: conn.Net{Conn: stream, WriteTimeout: writeTimeout}}, nil
 }
 
 // sendLogin asks Credentials, if the node has one, only once the connection is open: a server that is away costs no call.

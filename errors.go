@@ -110,6 +110,7 @@ func causeOf(err error) (key, text string) {
 	var quarantine *QuarantineError
 	var network *net.OpError
 	var credentials *conn.CredentialsError
+	var secure *tlsError
 	switch {
 	case errors.As(err, &denial): // the key has no time left, which is a little different on every node
 		return fmt.Sprint(denial.Reason, denial.Owner, denial.Left < 0), printable(denial.Error())
@@ -117,6 +118,8 @@ func causeOf(err error) (key, text string) {
 		return "quarantine", printable(quarantine.Error())
 	case errors.As(err, &credentials): // before network: what its function cannot reach is not the node
 		text = credentials.Error()
+	case errors.As(err, &secure): // likewise, because it has the remedy
+		text = secure.Error()
 	case errors.As(err, &network): // without the address: the node's name is shown
 		text = network.Op + ": " + network.Err.Error()
 	case errors.Is(err, io.EOF):

@@ -111,9 +111,10 @@ func (c *Client) awaitOpen(ctx context.Context) error {
 	}
 }
 
-// awaitAll waits until every node has connected or failed to connect once, no longer than stallTimeout.
+// awaitAll waits until every node has connected or failed to connect once. An attempt takes no longer than stallTimeout;
+// the rest is for its error to arrive, so that the caller can say why a node is away.
 func (c *Client) awaitAll(ctx context.Context) error {
-	return c.awaitEvent(ctx, c.tried, c.stallTimeout())
+	return c.awaitEvent(ctx, c.tried, c.stallTimeout()+c.cfg.NodeTimeout)
 }
 
 // awaitEvent waits for the event, no longer than patience. It is no error if the event does not come.

@@ -97,11 +97,15 @@ func (n *node) identify(s *session, reply any, err error) error {
 	if err != nil {
 		return fmt.Errorf("INFO, which tells one server from another: %w", err)
 	}
-	if s.info = readInfo(text); s.info.runID == "" {
+	s.info = readInfo(text)
+	if s.info.mode == "sentinel" { // it lacks the commands that would be next
+		return s.info.unfit(false)
+	}
+	if s.info.runID == "" {
 		return errors.New("INFO has no run_id, which tells one server from another")
 	}
 	if other := n.host.claim(s.info.runID, n); other != nil {
-		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; one server has one vote", other.endpoint.name)
+		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; give each server once, because one server has one vote", other.endpoint.name)
 	}
 	return nil
 }

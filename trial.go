@@ -56,7 +56,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 				taken.add(i)
 			}
 			if nodes[i] == nil {
-				nodes[i] = problemOf(a, taken.has(i), r == waits)
+				nodes[i] = c.protocol.withRight(problemOf(a, taken.has(i), r == waits))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -29,11 +30,11 @@ type child struct {
 
 // startChild starts the command on an OS thread that lives until the command has ended. On Linux the kernel kills the
 // command when that thread ends (see prctl(2), PR_SET_PDEATHSIG), and the Go runtime may end a thread at any time.
-func startChild(path string, argv, env []string) (*child, error) {
+func startChild(path string, argv, env []string, stdin io.Reader) (*child, error) {
 	cmd := exec.Command(path)
 	cmd.Args = argv
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, os.Stdout, os.Stderr
 	c := &child{cmd: cmd, group: !atTerminal(), began: make(chan error, 1), ended: make(chan struct{})}
 	setAttributes(cmd, c.group)
 	c.guard, c.unguarded = startGuard(c.group)
@@ -59,7 +60,7 @@ func startChild(path string, argv, env []string) (*child, error) {
 
 // underLease runs the command, and ends it before the lease does.
 func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals <-chan os.Signal) (code int, reason string, err error) {
-	c, err := startChild(o.path, o.argv, environment(lease))
+	c, err := startChild(o.path, o.argv, o.childEnviron(environment(lease)), o.childStdin())
 	if err != nil {
 		return exitNotExecutable, "failed", fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)
 	}

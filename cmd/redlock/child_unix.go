@@ -99,3 +99,6 @@ func setAttributes(cmd *exec.Cmd, group bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: group}
 	dieWithUs(cmd.SysProcAttr)
 }
+
+// closeOnExec keeps a descriptor from the processes that redlock starts.
+func closeOnExec(fd int) { syscall.CloseOnExec(fd) }

@@ -28,3 +28,6 @@ func exitOf(state *os.ProcessState) (code int, reason string) { return state.Exi
 func describe(state *os.ProcessState) string { return fmt.Sprintf("exit code %d", state.ExitCode()) }
 
 func setAttributes(*exec.Cmd, bool) {}
+
+// closeOnExec does nothing: Windows has no /dev/fd.
+func closeOnExec(int) {}

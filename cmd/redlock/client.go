@@ -21,8 +21,10 @@ type clientFlags struct {
 	nodeTimeout      time.Duration
 	durable, noFence bool
 	json             bool
+	loginFlags
 
-	embedded bool // the nodes run in this process, new and empty
+	embedded  bool // the nodes run in this process, new and empty
+	readStdin bool // the nodes were read from standard input
 }
 
 const (
@@ -34,10 +36,11 @@ func (f *clientFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	// The environment variable is not the default of the flag, because --help would print its passwords.
 	flags.StringVar(&f.nodes, "nodes", "",
-		"URLs of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
+		"`URLS` of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
 	flags.StringVar(&f.nodesFile, "nodes-file", "",
-		"read the URLs from this file, or - for standard input; ps shows no passwords then")
-	flags.StringVar(&f.prefix, "prefix", "", "prefix of every lock key; Config.Prefix")
+		"read the URLs from this `FILE`, from /dev/fd/3, or - for standard input; ps shows no passwords then (default $"+nodesFileEnv+")")
+	f.loginFlags.flags(cmd)
+	flags.StringVar(&f.prefix, "prefix", "", "`TEXT` before every lock key; Config.Prefix")
 	flags.DurationVar(&f.ttl, "ttl", 0,
 		"length of a lease, renewed after a third of it; at most --max-ttl (default 10s, or --max-ttl if that is less)")
 	flags.DurationVar(&f.maxTTL, "max-ttl", 0,

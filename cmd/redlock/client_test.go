@@ -34,7 +34,7 @@ func talkers() map[string][]string {
 	return map[string][]string{
 		"run": {"run", "--wait=0", "lock-name", "--", "true"}, "inspect": {"inspect", "lock-name"},
 		"release": {"release", "--force", "lock-name"}, "doctor": {"doctor"}, "enroll": {"enroll"},
-		"bench": {"bench", "--seconds=0.05"},
+		"bench": {"bench", "--seconds=0.05"}, "top": {"top", "--count=1", "lock-name"},
 	}
 }
 

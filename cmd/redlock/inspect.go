@@ -39,8 +39,9 @@ inspect does not take the lock: a moment later somebody else may hold it. A rese
 for the next waiter for a short time) counts as not held.
 
 Exit code: 0 a quorum of the nodes votes and answered for every KEY, 69 too few did, 64 usage.`,
-		Example: "  redlock inspect --nodes a:6379,b:6379,c:6379 nightly",
-		Args:    someKeys,
+		Example:           "  redlock inspect --nodes a:6379,b:6379,c:6379 nightly",
+		Args:              someKeys,
+		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			return o.inspect(cmd.Context(), cmd.OutOrStdout(), keys)
 		},

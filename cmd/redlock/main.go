@@ -133,21 +133,50 @@ func kindOf(code int) string {
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "redlock",
-		Short:         "Locks on a quorum of Redis nodes",
-		Example:       "  redlock demo\n  REDLOCK_NODES=a:6379,b:6379,c:6379 redlock run nightly -- ./backup.sh",
+		Use:   "redlock",
+		Short: "Locks on a quorum of Redis nodes",
+		Long: `A lock on three, five or seven independent Redis servers (nodes). Whoever got it from a majority of them, a quorum,
+holds it, so the death of one server neither loses a lock nor gives it to two holders.
+
+  redlock demo      shows it, with nothing installed
+  redlock doctor    says whether your servers are fit for it, and what to change
+  redlock run       runs a command while it holds a lock
+
+The commands find the servers in --nodes, --nodes-file, or the environment variable REDLOCK_NODES. New servers are
+enrolled once: redlock enroll --only-new.`,
+		Example: "  redlock demo\n" +
+			"  export REDLOCK_NODES=redis://a:6379,redis://b:6379,redis://c:6379\n" +
+			"  redlock enroll --only-new\n" +
+			"  redlock run nightly -- ./backup.sh",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// An unknown command is an error, not a request for help.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDemo(), newRun(), newInspect(), newRelease(), newDoctor(), newEnroll(), newBench())
-	root.AddCommand(newChaos())
+	cobra.EnableCommandSorting = false // in the order in which a newcomer needs them
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Use a lock:", []*cobra.Command{newRun(), newInspect(), newTop(), newRelease()}},
+		{"Look after the servers:", []*cobra.Command{newEnroll(), newDoctor(), newBench()}},
+		{"See and test how locks behave:", []*cobra.Command{newDemo(), newChaos()}},
+		{"About this program:", []*cobra.Command{newVersion(), newCompletion(), newMan()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, cmd := range g.commands {
+			cmd.GroupID = g.title
+			root.AddCommand(cmd)
+		}
+	}
+	help := newHelp()
+	help.GroupID = root.Groups()[len(root.Groups())-1].ID
+	root.SetHelpCommand(help)
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletion is ours
 	return root
 }
 

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,8 +64,14 @@ type process struct {
 // start runs the binary for a bounded time. It has no terminal, even if the test has one.
 func start(t *testing.T, stdin io.Reader, env []string, args ...string) *process {
 	t.Helper()
+	return startProgram(t, stdin, env, binary, args...)
+}
+
+// startProgram does the same with another program.
+func startProgram(t *testing.T, stdin io.Reader, env []string, program string, args ...string) *process {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	p := &process{t: t, cmd: exec.CommandContext(ctx, binary, args...), cancel: cancel}
+	p := &process{t: t, cmd: exec.CommandContext(ctx, program, args...), cancel: cancel}
 	var err error
 	if p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr")); err != nil {
 		t.Fatal(err)
@@ -110,6 +118,17 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 func nodes(f *fleet.Fleet) string { return "--nodes=" + strings.Join(f.URLs(), ",") }
+
+// freePort is a port that nothing listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+}
 
 // eventually waits until a condition is true.
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/url"
 	"os"
@@ -11,7 +12,10 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-const nodesEnv = "REDLOCK_NODES"
+const (
+	nodesEnv     = "REDLOCK_NODES"
+	nodesFileEnv = "REDLOCK_NODES_FILE"
+)
 
 // embeddedNodes, given instead of URLs, asks for nodes in this process.
 const embeddedNodes = "embedded"
@@ -21,31 +25,42 @@ const maxNodesFile = 1 << 20
 
 // nodeList returns the list of nodes as the user wrote it, and where it was found.
 func (f *clientFlags) nodeList(stdin io.Reader) (list, source string, err error) {
+	file, by := f.nodesFile, "--nodes-file"
 	switch {
-	case f.nodes != "" && f.nodesFile != "":
+	case f.nodes != "" && file != "":
 		return "", "", usage("--nodes and --nodes-file exclude each other; give one of them")
-	case f.nodesFile == "-":
-		list, err = readNodes(stdin)
-		return list, "--nodes-file", err
-	case f.nodesFile != "":
-		file, err := os.Open(f.nodesFile)
-		if err != nil {
-			return "", "", usage("--nodes-file: %w", err)
-		}
-		defer file.Close()
-		list, err := readNodes(file)
-		return list, "--nodes-file", err
 	case f.nodes != "":
 		return f.nodes, "--nodes", nil
+	case file == "":
+		list, file, by = os.Getenv(nodesEnv), os.Getenv(nodesFileEnv), nodesFileEnv
+		if list != "" && file != "" {
+			return "", "", usage("%s and %s exclude each other; unset one of them", nodesEnv, nodesFileEnv)
+		}
 	}
-	return os.Getenv(nodesEnv), nodesEnv, nil
+	switch file {
+	case "":
+		return list, nodesEnv, nil
+	case "-":
+		f.readStdin = true
+		list, err = readNodes(stdin)
+	default:
+		var opened *os.File
+		if opened, err = openSecret(file); err == nil {
+			list, err = readNodes(opened)
+			opened.Close()
+		}
+	}
+	if err != nil {
+		return "", "", usage("%s: %w", by, err)
+	}
+	return list, by, nil
 }
 
 // readNodes reads URLs that are separated by commas or line ends. A line that begins with # is a comment.
 func readNodes(r io.Reader) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxNodesFile))
 	if err != nil {
-		return "", usage("--nodes-file: %w", err)
+		return "", err
 	}
 	var nodes []string
 	for line := range strings.Lines(string(text)) {
@@ -54,7 +69,7 @@ func readNodes(r io.Reader) (string, error) {
 		}
 	}
 	if len(nodes) == 0 {
-		return "", usage("--nodes-file: it names no node; write one URL per line")
+		return "", errors.New("it names no node; write one URL per line")
 	}
 	return strings.Join(nodes, ","), nil
 }
@@ -87,7 +102,11 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 		}
 		urls = append(urls, u)
 	}
-	return redlock.Nodes(urls...), func() {}, nil
+	nodes := redlock.Nodes(urls...)
+	if err := f.apply(nodes); err != nil {
+		return nil, nil, err
+	}
+	return nodes, func() {}, nil
 }
 
 // readable refuses URLs whose error message from the library would show a part of the password. If a password has an

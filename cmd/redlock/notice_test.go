@@ -54,8 +54,16 @@ func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{})
 	lease, err := newClient(t, f).Mutex("held").Acquire(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, lease.Extend(t.Context())) // now every node has it
-	for _, n := range f.Nodes()[1:] {             // they answer, but do not vote
+	require.NoError(t, lease.Extend(t.Context())) // now every node has it, or is just getting it
+	eventually(t, "the key on every node", func() bool {
+		for _, n := range f.Nodes() {
+			if do(t, n, "GET", "held") == nil {
+				return false
+			}
+		}
+		return true
+	})
+	for _, n := range f.Nodes()[1:] { // they answer, but do not vote
 		do(t, n, "FLUSHALL")
 	}
 	code, out, errs := run(t, "inspect", nodes(f), "other")

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -14,37 +14,7 @@ import (
 )
 
 // An operator is what all commands for operators share.
-type operator struct {
-	clientFlags
-	onlyNew, changeConfig bool // of enroll
-}
-
-func newEnroll() *cobra.Command {
-	o := &operator{}
-	cmd := &cobra.Command{
-		Use:   "enroll",
-		Short: "Declare that no lease exists on the nodes, so that they vote at once",
-		Long: `A node is in quarantine if it is new, or if it may have forgotten leases because it restarted, was flushed or was
-replaced. It does not grant anything until the quarantine is over. enroll ends the quarantine at once, on every node
-that it can reach.
-
-Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have forgotten.
-If that is wrong, two clients may hold one lock. --only-new refuses servers that have ever been used.
-
-Nodes store the configuration of their clients (MaxTTL, Prefix and others). If a node has another configuration, enroll
-fails and names each field with both values. --change-config replaces it. Before you use it, stop all clients and wait
-for their MaxTTL.
-
-Exit code: 0 every node was enrolled, 69 not all were reached (the others are enrolled), 64 usage.`,
-		Example: "  redlock enroll --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.enroll(cmd.Context(), cmd.OutOrStdout()) },
-	}
-	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.onlyNew, "only-new", false, "refuse a server that has ever been used")
-	cmd.Flags().BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that is stored on the nodes")
-	return cmd
-}
+type operator struct{ clientFlags }
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -52,67 +22,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	return nil
 }
-
-func (o *operator) enroll(ctx context.Context, out io.Writer) error {
-	client, done, err := o.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := o.declare(ctx, client); err != nil {
-		return failure(whichEnrolled(err))
-	}
-	status := client.Status(ctx)
-	if o.json {
-		return writeJSON(out, diagnose(status))
-	}
-	longest := usualMaxTTL
-	if known := status[0].MaxTTL; known != 0 {
-		longest = known
-	}
-	_, err = fmt.Fprintf(out, "%s enrolled; leases of up to %v are granted from now on\n", plural(len(status), "node"), longest)
-	return err
-}
-
-// declare enrolls the nodes as the flags say.
-func (o *operator) declare(ctx context.Context, client *redlock.Client) error {
-	switch {
-	case o.onlyNew && o.changeConfig:
-		return usage("give --only-new or --change-config, not both: a server that was never used has no configuration to change")
-	case o.onlyNew:
-		return client.Enroll(ctx, redlock.OnlyNew())
-	case o.changeConfig:
-		return client.Enroll(ctx, redlock.ChangeConfig())
-	}
-	return client.Enroll(ctx)
-}
-
-// whichEnrolled adds to an error how many nodes were enrolled, and which were not and why.
-func whichEnrolled(err error) error {
-	var round *redlock.RoundError
-	if !errors.As(err, &round) || round.Err == nil {
-		return err
-	}
-	all := round.Granted + round.Denied + round.Unknown
-	why := reasons{all: all}
-	for _, err := range round.Err.Errors {
-		var node *redlock.NodeError
-		if errors.As(err, &node) {
-			why.add(node.Node, oneLine(node.Err.Error()))
-		}
-	}
-	not := len(round.Err.Errors)
-	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-not, plural(all, "node"), why.String()), err}
-}
-
-// An enrollError replaces the text of an error.
-type enrollError struct {
-	text string
-	err  error
-}
-
-func (e *enrollError) Error() string { return e.text }
-func (e *enrollError) Unwrap() error { return e.err }
 
 func newDoctor() *cobra.Command {
 	o := &operator{}
@@ -136,21 +45,12 @@ Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 }
 
 func (o *operator) doctor(ctx context.Context, out io.Writer) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	nodes, closeNodes, err := o.openNodes(ctx)
+	client, done, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer closeNodes()
-	client, err := o.connect(ctx, nodes, redlock.Hooks{})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+	defer done()
 	status := client.Status(ctx)
-	reach(ctx, nodes, status)
 	if err := try(ctx, client, status); err != nil {
 		return err
 	}
@@ -210,8 +110,8 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 				s.Latency.Round(time.Millisecond)))
 		}
 		if s.Err != nil {
-			n.Problem = oneLine(s.Err.Error())
-			n.Problem += remedy(n.Problem)
+			n.Problem = strings.TrimSuffix(oneLine(s.Err.Error()), ".")
+			n.Problem += remedyFor(n.Problem)
 		} else {
 			d.Votes++
 		}

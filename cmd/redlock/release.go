@@ -25,12 +25,13 @@ func newRelease() *cobra.Command {
 want to wait until the lease expires.
 
 A holder that is still alive may believe that it holds the lock until its next renewal, and by then another client may
-hold it. It is notified sooner only if it has waited for a lock lately, and users may use channels. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that
-compares fencing tokens is safe from both. Fencing tokens continue to grow.
+hold it. It is notified sooner only if it has waited for a lock lately, and users may use channels. (redlock run then
+ends its command: TERM, and KILL after --kill-after.) Only a resource that compares fencing tokens is safe from both.
+Fencing tokens continue to grow.
 
 redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits, perhaps with an owner behind them, that
-expire. Anything else may be other data with the same name. If it is a lock of another library, --foreign deletes it too. A key that is not a string is
-never deleted.
+expire. Anything else may be other data with the same name. If it is a lock of another library, --foreign deletes it
+too. A key that is not a string is never deleted.
 
 Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock.`,
 		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly",
@@ -40,6 +41,7 @@ Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the ke
 			}
 			return someKeys(cmd, keys)
 		},
+		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			if !o.force {
 				return usage("this would take the lock away from its holder; add --force to do it")
@@ -118,7 +120,8 @@ func (o *releaser) isLock(s *redlock.State) error {
 	return nil
 }
 
-// isToken reports whether s has the form of an owner token of this library; see redlock.Lease.Token.
+// isToken reports whether s has the form of an owner token of this library; see redlock.Lease.Token. Those of clients
+// that may not publish are in capital letters.
 func isToken(s string) bool {
 	digits, _, _ := strings.Cut(s, ":")
 	return len(digits) == 32 && strings.Trim(digits, "0123456789abcdefABCDEF") == ""

@@ -20,13 +20,14 @@ const runHelp = `Acquires the lock on KEY, or on all KEYs at once, runs CMD, and
 
 CMD uses redlock's standard input, output and error. Its environment contains
   REDLOCK_KEY    the key; if there are several, one per line
-  REDLOCK_FENCE  the fencing token, larger than that of every earlier holder, for a resource that can refuse smaller ones
+  REDLOCK_FENCE  the fencing token, larger than those of all earlier holders; a resource can refuse smaller ones
   REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock
+REDLOCK_NODES, which may have passwords, is taken out of it, unless --pass-nodes is given.
 
 Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
-  In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT or
-  QUIT reaches it directly and is not passed on again.
-  Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
+  - In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT
+    or QUIT reaches it directly and is not passed on again.
+  - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
 
 If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
 lease ends and another client can get the lock. At a terminal only CMD gets them: processes that it started must end
@@ -54,15 +55,19 @@ a host whose clock is late, or that restarts, finds the lock free.
 as held while somebody waits for it. A run without --fair may overtake.
 
 Exit code: the exit code of CMD (128+n if a signal ended it), or
-   64  usage                                 75  held by another within --wait
-   69  no quorum of nodes within --wait      76  lease lost, CMD killed
-  126  CMD cannot be executed               127  CMD was not found
+  64   usage
+  69   no quorum of nodes within --wait
+  75   held by another within --wait
+  76   lease lost, CMD killed
+  126  CMD cannot be executed
+  127  CMD was not found
   130  interrupted (143: terminated) before the lock was acquired`
 
 type runOptions struct {
 	clientFlags
 	wait      string
 	killAfter time.Duration
+	passNodes bool
 	kind      kindOfLock
 	owner     string
 
@@ -95,6 +100,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
 	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
 	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
+	flags.BoolVar(&o.passNodes, "pass-nodes", false, "leave "+nodesEnv+", which may have passwords, in CMD's environment")
 	flags.BoolVar(&o.kind.read, "read", false, "share the lock with others that read; without it, CMD is alone")
 	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: this many hold it at a time; give all the same number")
 	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")

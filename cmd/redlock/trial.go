@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock"
@@ -41,14 +40,4 @@ func awaitFree(ctx context.Context, client *redlock.Client, name string) {
 		}
 		_ = sleep.For(ctx, 5*time.Millisecond)
 	}
-}
-
-// remedy returns a hint if the problem is a missing right of the node's user.
-func remedy(problem string) string {
-	for _, sign := range []string{"NOPERM", "no permissions", "can't run this command"} {
-		if strings.Contains(problem, sign) {
-			return "; docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"
-		}
-	}
-	return ""
 }

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/quorumlock/redlock"
+)
+
+const enrollHelp = `A node is in quarantine if it is new, or if it may have forgotten leases because it restarted, was flushed or was
+replaced. It does not grant anything until the quarantine is over, about 31 s with the defaults. enroll ends the
+quarantine at once, on every node that it can reach.
+
+Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
+forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have ever been used.
+
+enroll asks before it changes nodes that are in use: some of them grant locks already, or have keys, or cannot be
+reached, or --change-config is given. Where it cannot ask, because standard input is no terminal, it changes nothing,
+unless you have given --yes. New servers need neither.
+
+Nodes store the configuration of their clients (MaxTTL, Prefix and others). If a node has another configuration, enroll
+fails and names each field with both values. --change-config replaces it. Before you use it, stop all clients and wait
+for their MaxTTL.
+
+Exit code: 0 every node was enrolled, 69 not all were reached (with --yes, the others are enrolled), 64 usage, or not
+confirmed.`
+
+type enroller struct {
+	operator
+	onlyNew, changeConfig, yes bool
+	stdin                      *os.File
+	stderr                     io.Writer
+}
+
+func newEnroll() *cobra.Command {
+	o := &enroller{stdin: os.Stdin}
+	cmd := &cobra.Command{
+		Use:     "enroll",
+		Short:   "Declare that no lease exists on the nodes, so that they vote at once",
+		Long:    enrollHelp,
+		Example: "  redlock enroll --only-new --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.stderr = cmd.ErrOrStderr()
+			return o.enroll(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	o.flags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.onlyNew, "only-new", false, "refuse a server that has ever been used")
+	flags.BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that is stored on the nodes")
+	flags.BoolVar(&o.yes, "yes", false, "do not ask: you know that no client holds a lease on these nodes")
+	return cmd
+}
+
+func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
+	if o.onlyNew && o.changeConfig {
+		return usage("give --only-new or --change-config, not both: a server that was never used has no configuration to change")
+	}
+	client, done, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	before := client.Status(ctx)
+	if err := o.declare(ctx, client, before); err != nil {
+		if exit := (*exitError)(nil); errors.As(err, &exit) {
+			return exit
+		}
+		return failure(whichEnrolled(err))
+	}
+	status := client.Status(ctx)
+	if o.json {
+		return writeJSON(out, diagnose(status))
+	}
+	longest := usualMaxTTL
+	if known := status[0].MaxTTL; known != 0 {
+		longest = known
+	}
+	if len(notEnrolled(before)) == 0 && !o.changeConfig {
+		_, err = fmt.Fprintf(out, "%s enrolled already; nothing was changed\n", plural(len(status), "node"))
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s enrolled; leases of up to %v are granted from now on\n", plural(len(status), "node"), longest)
+	return err
+}
+
+// declare enrolls the nodes as the flags say. It asks first, if the nodes are in use.
+func (o *enroller) declare(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
+	waiting, using := notEnrolled(status), inUse(status)
+	if o.changeConfig {
+		err := o.confirm(exitUsage, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status))
+		if err != nil {
+			return err
+		}
+		return client.Enroll(ctx, redlock.ChangeConfig())
+	}
+	switch away := unreached(status); {
+	case len(waiting) == 0: // there is nothing to change
+	case len(using) > 0:
+		// A node that is new among others that are in use has taken the place of one that may have granted locks.
+		err := o.confirm(exitUsage, fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its "+
+			"predecessor granted; it votes by itself after its quarantine", are(using), strings.Join(waiting, ", ")))
+		if err != nil {
+			return err
+		}
+	case len(away) > 0:
+		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached, so it is not known whether these nodes are in use; "+
+			"start all of them first", are(away)))
+		if err != nil {
+			return err
+		}
+	}
+	if o.onlyNew {
+		return client.Enroll(ctx, redlock.OnlyNew())
+	}
+	if len(using) == 0 {
+		// New servers need no question. What this leaves in quarantine was used, or may not say whether it was.
+		err := client.Enroll(ctx, redlock.OnlyNew())
+		if waiting = notEnrolled(client.Status(ctx)); err == nil || len(waiting) == 0 {
+			return err
+		}
+		err = o.confirm(exitUsage, fmt.Sprintf("%s not new, or may not say so (the rights to DBSIZE and EXISTS); "+
+			"it may have forgotten locks", are(waiting)))
+		if err != nil {
+			return err
+		}
+	}
+	return client.Enroll(ctx)
+}
+
+// are names the nodes, with a verb.
+func are(nodes []string) string {
+	verb := " are"
+	if len(nodes) == 1 {
+		verb = " is"
+	}
+	return strings.Join(nodes, ", ") + verb
+}
+
+// notEnrolled names the nodes that are reached, and grant to nobody: in quarantine, or not judged so far.
+func notEnrolled(status []redlock.NodeStatus) (names []string) {
+	for _, s := range status {
+		if s.Connected && s.MaxTTL == 0 {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// unreached names the nodes that are not connected.
+func unreached(status []redlock.NodeStatus) (names []string) {
+	for _, s := range status {
+		if !s.Connected {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// inUse names the nodes that grant locks, to us or to clients of another configuration.
+func inUse(status []redlock.NodeStatus) (names []string) {
+	for _, s := range status {
+		if s.MaxTTL != 0 {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// whatDiffers says what --change-config would change.
+func whatDiffers(status []redlock.NodeStatus) string {
+	why := reasons{all: len(status)}
+	for _, s := range status {
+		differs := (*redlock.ConfigError)(nil)
+		if !errors.As(s.Err, &differs) {
+			continue
+		}
+		var fields []string
+		for _, d := range differs.Differences {
+			fields = append(fields, fmt.Sprintf("%s from %s to %s", d.Field, d.There, d.Here))
+		}
+		why.add(s.Name, strings.Join(fields, ", "))
+	}
+	if len(why.texts) == 0 {
+		return "no node holds another one"
+	}
+	return "it changes on " + why.String()
+}
+
+// confirm returns nil if the user knows that no lease is out. code is the exit code if nobody can be asked.
+func (o *enroller) confirm(code int, what string) error {
+	switch {
+	case o.yes:
+		return nil
+	case o.readStdin || !term.IsTerminal(int(o.stdin.Fd())):
+		return &exitError{code, fmt.Errorf("%s; if you know that no client holds a lock on these nodes, add --yes; "+
+			"nothing was changed", what)}
+	}
+	fmt.Fprintf(o.stderr, "redlock: %s.\nIf a client still holds a lock, two clients may hold it.\n"+
+		"Do you know that no client holds a lock on these nodes? [y/N] ", oneLine(what))
+	answer, err := bufio.NewReader(o.stdin).ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(o.stderr)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return usage("not confirmed; nothing was changed")
+	}
+	return nil
+}
+
+// whichEnrolled adds to an error how many nodes were enrolled, and which were not and why.
+func whichEnrolled(err error) error {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || round.Err == nil {
+		return err
+	}
+	all := round.Granted + round.Denied + round.Unknown
+	why := reasons{all: all}
+	for _, err := range round.Err.Errors {
+		var node *redlock.NodeError
+		if errors.As(err, &node) {
+			why.add(node.Node, oneLine(node.Err.Error()))
+		}
+	}
+	not := len(round.Err.Errors)
+	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-not, plural(all, "node"), why.String()), err}
+}
+
+// An enrollError replaces the text of an error.
+type enrollError struct {
+	text string
+	err  error
+}
+
+func (e *enrollError) Error() string { return e.text }
+func (e *enrollError) Unwrap() error { return e.err }

@@ -1,0 +1,96 @@
+//go:build unix
+
+package main_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// In a pipe, what may let two clients hold one lock needs --yes. A node that forgot among nodes that are in use could be
+// new, or have taken the place of one that granted locks: --only-new cannot tell.
+func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	sick := f.Nodes()[2]
+	marker := func(n *fleet.Node) any { return do(t, n, "GET", "redlock:node") }
+
+	code, out, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled; leases", "new servers need no confirmation")
+	code, out, errs = run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled already; nothing was changed")
+
+	for _, flag := range []string{"--only-new", "--json", ""} {
+		do(t, sick, "FLUSHALL")
+		code, out, errs = run(t, strings.Fields("enroll "+nodes(f)+" "+flag)...)
+		require.Equal(t, 64, code, out)
+		require.Contains(t, out+errs, "are in use, and "+strings.TrimPrefix(sick.URL(), "redis://")+" would vote at once")
+		require.Contains(t, out+errs, "add --yes; nothing was changed")
+		before := marker(sick)
+		require.True(t, before == nil || strings.Contains(string(before.([]byte)), "/"), "it has none, or is in quarantine: %s", before)
+	}
+	code, out, errs = run(t, "enroll", "--yes", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled; leases")
+
+	// A configuration that others use.
+	code, _, errs = run(t, "enroll", "--change-config", "--max-ttl=20s", nodes(f))
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "it changes on all: MaxTTL from 30s to 20s")
+	before := marker(sick)
+	code, out, errs = run(t, "enroll", "--change-config", "--max-ttl=20s", "--yes", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "leases of up to 20s")
+	require.NotEqual(t, before, marker(sick))
+	code, _, errs = run(t, "enroll", "--change-config", "--only-new", nodes(f))
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "not both")
+}
+
+// A node that this host does not reach may be in use, and the one that it reaches may have taken the place of another.
+func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	replaced := f.Nodes()[2]
+	do(t, replaced, "FLUSHALL")
+	list := "--nodes=127.0.0.1:1,127.0.0.1:2," + strings.TrimPrefix(replaced.URL(), "redis://")
+	for _, flag := range []string{"--only-new", "--prefix="} {
+		code, _, errs := run(t, "enroll", flag, list)
+		require.Equal(t, 69, code)
+		require.Contains(t, errs, "127.0.0.1:1, 127.0.0.1:2 are not reached")
+		require.Contains(t, errs, "nothing was changed")
+		code, out, _ := run(t, "doctor", nodes(f))
+		require.Equal(t, 1, code)
+		require.Contains(t, out, "✓ 2 of 3 nodes vote", "the third is in quarantine")
+	}
+	code, _, errs := run(t, "enroll", "--yes", list)
+	require.Equal(t, 69, code)
+	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1: dial tcp")
+}
+
+// After a power cut the servers may still have keys, and nobody votes.
+func TestEnrollOfServersThatWereUsedNeedsAWord(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	everyNode(t, f, func(n *fleet.Node) error {
+		if err := n.Kill(); err != nil {
+			return err
+		}
+		return n.Start(t.Context(), fleet.Kept)
+	})
+	code, _, errs = run(t, "enroll", nodes(f))
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "are not new")
+	code, out, _ := run(t, "doctor", nodes(f))
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "✗ 0 of 3 nodes vote")
+	code, out, errs = run(t, "enroll", "--yes", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled")
+}

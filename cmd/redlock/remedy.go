@@ -1,0 +1,48 @@
+package main
+
+import "strings"
+
+// A remedy is what to do about a problem that the library or a server reports without saying so.
+type remedy struct {
+	signs []string // the problem has one of these
+	do    string
+}
+
+var remedies = []remedy{
+	{[]string{"NOPERM", "no permissions", "can't run this command"},
+		"docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
+	{[]string{"WRONGPASS", "invalid password"},
+		"check the user name and the password, and that the user is on; percent-encode what is special in a URL"},
+	{[]string{"NOAUTH", "Authentication required"},
+		"give the user and the password, in the URL or with --user and --password-file"},
+	{[]string{"without any password configured"},
+		"the server has no password; leave it out"},
+	{[]string{"connection refused"},
+		"is redis-server running there, and is it bound to an address that this host reaches?"},
+	{[]string{"no such host", "server misbehaving"},
+		"check the name of the host"},
+	{[]string{"did not answer within", "i/o timeout", "deadline exceeded", "no route to host", "network is unreachable", "not connected yet"},
+		"is its process stopped or busy, or does a firewall drop what is sent there?"},
+	{[]string{"protected mode"},
+		"set a password, and bind the address of its network"},
+	{[]string{"max number of clients"},
+		"raise maxclients, or find out who opens so many connections (CLIENT LIST)"},
+	{[]string{"LOADING "},
+		"wait until the server has loaded its data"},
+	{[]string{"MISCONF "},
+		"the server cannot write its data to disk: look at its log, or switch off saving (save \"\")"},
+	{[]string{"OOM "},
+		"the server has no memory left below maxmemory: raise it, or move other data away"},
+}
+
+// remedyFor returns what to do about the problem, behind a semicolon; "" if its text says it, or nobody knows.
+func remedyFor(problem string) string {
+	for _, r := range remedies {
+		for _, sign := range r.signs {
+			if strings.Contains(problem, sign) {
+				return "; " + r.do
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/access"
+)
+
+const topHelp = `Shows holders and waiters of locks again and again. In a pipe it prints lines instead.
+
+Give the names of the locks. Without names, top looks for them with SCAN on every node, which its Redis user must be
+allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin with it.
+
+  LOCK     the name
+  HOLDER   its host and process, and what --owner added; else the first digits of the owner token
+           of a lock that several share: how many readers, or holders of permits
+           "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else
+  HELD     for how long top has seen this holder; + means that it was there before
+  LEFT     when the lock expires if the holder does not renew it
+  WAITERS  how many processes wait (those that wait within one process count as one)
+  WAITING  for how long the first of them has waited
+  BUSY     the share of the time in which somebody waited, since top began
+  TURNS    how many holders top has seen, one after the other
+
+top only reads. It looks once an interval, so it misses what happens in between. Without names, a lock stays on the list
+for 10 s after it was held.
+
+Exit code: 0 it was ended or has printed --count times, 69 too few nodes voted at the end, 64 usage.`
+
+type topper struct {
+	operator
+	interval time.Duration
+	count    int
+	limit    int
+}
+
+func newTop() *cobra.Command {
+	o := &topper{}
+	cmd := &cobra.Command{
+		Use:   "top [flags] [KEY...]",
+		Short: "Watch holders, waiters and contention, live",
+		Long:  topHelp,
+		Example: "  redlock top\n  redlock top nightly hourly\n  redlock top --count 1 | sort\n" +
+			"  redlock top --json --interval 10s >> locks.json",
+		ValidArgsFunction: noFiles,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			switch {
+			case o.interval < 100*time.Millisecond || o.interval > time.Hour:
+				return usage("--interval %v: give 100ms to 1h", o.interval)
+			case o.count < 0:
+				return usage("--count %d is negative", o.count)
+			case o.limit < 1 || o.limit > 10_000:
+				return usage("--limit %d: give 1 to 10000", o.limit)
+			case len(names) > o.limit:
+				return usage("there are more names than --limit %d", o.limit)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return o.top(ctx, cmd.OutOrStdout(), names)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "time between two looks")
+	cmd.Flags().IntVar(&o.count, "count", 0, "end after so many looks; 0: do not end")
+	cmd.Flags().IntVar(&o.limit, "limit", 1000, "how many locks are watched at most")
+	return cmd
+}
+
+func (o *topper) top(ctx context.Context, out io.Writer, names []string) error {
+	nodes, closeNodes, err := o.openNodes(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeNodes()
+	cfg, err := o.config(ctx, nodes, redlock.Hooks{})
+	if err != nil {
+		return err
+	}
+	client, err := o.start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	to := access.Of(client)
+	for _, name := range names {
+		if _, _, err := to.Keys(name); err != nil {
+			return failure(err)
+		}
+	}
+	asking, stop := context.WithCancel(ctx)
+	asked, done := newTopNodes(asking, to)
+	defer func() { stop(); done() }()
+
+	w := &watch{topper: o, client: client, nodes: asked, prefix: cfg.Prefix, screen: newScreen(out, o.json),
+		quorum: cmp.Or(cfg.Quorum, len(nodes)/2+1)}
+	defer w.screen.close()
+	return w.run(ctx, names)
+}
+
+// A watch is one run of redlock top.
+type watch struct {
+	*topper
+	client *redlock.Client
+	nodes  *topNodes
+	prefix string
+	quorum int
+	board  *board
+	screen *screen
+}
+
+func (w *watch) run(ctx context.Context, names []string) error {
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	var last *topSample
+	for i := 1; ; i++ {
+		s, err := w.sample(ctx, names)
+		switch {
+		case ctx.Err() != nil && last == nil:
+			return nil // ended before there was anything to see
+		case ctx.Err() != nil:
+		case err != nil:
+			return err
+		default:
+			last = s
+			if err := w.screen.show(s); err != nil {
+				return &exitError{exitFailed, err}
+			}
+		}
+		if i == w.count || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+	w.screen.close()
+	switch {
+	case last.votes >= last.quorum:
+		return nil
+	case w.json: // its last line has the number of votes
+		return &exitError{exitNoQuorum, nil}
+	}
+	return &exitError{exitNoQuorum, errTooFewVotes}
+}
+
+func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) {
+	status := w.client.Status(ctx)
+	s := &topSample{nodes: len(status), quorum: w.quorum, interval: w.interval, scanning: len(names) == 0}
+	for _, node := range status {
+		if node.Err == nil {
+			s.votes++
+		}
+	}
+	if w.board == nil {
+		w.board = newBoard(s.quorum, w.limit, names)
+	}
+	if s.scanning {
+		keys, err := w.nodes.find(ctx, w.prefix)
+		if err != nil {
+			return nil, &exitError{exitFailed,
+				fmt.Errorf("without names, top looks for locks with SCAN: %w; allow +scan, or give the names", err)}
+		}
+		for i, key := range keys {
+			keys[i] = strings.TrimPrefix(key, w.prefix)
+		}
+		w.board.found(keys)
+	}
+	names = w.board.names()
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = w.prefix + name
+	}
+	seen := w.nodes.look(ctx, keys)
+	s.at = time.Now()
+	w.board.update(s.at, names, seen)
+	s.tracks, s.held, s.waiters = w.board.shown(s.at)
+	s.more = w.board.more
+	return s, nil
+}
+
+// A screen prints samples: in place on a terminal, as lines elsewhere.
+type screen struct {
+	out  io.Writer
+	json bool
+	file *os.File // a terminal that is large enough; nil: lines
+	last []string
+}
+
+func newScreen(out io.Writer, json bool) *screen {
+	s := &screen{out: out, json: json}
+	if file, ok := out.(*os.File); ok && !json && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" {
+		s.file = file
+		io.WriteString(out, "\x1b[?1049h\x1b[?25l\x1b[2J") // the alternate screen, without a cursor
+	}
+	return s
+}
+
+func (s *screen) show(sample *topSample) error {
+	switch {
+	case s.json:
+		report := sample.report()
+		if sample.votes < sample.quorum {
+			report.failed(errTooFewVotes, kindOf(exitNoQuorum))
+		}
+		return writeJSON(s.out, report)
+	case s.file == nil:
+		_, err := io.WriteString(s.out, strings.Join(sample.lines(), "\n")+"\n")
+		return err
+	}
+	width, height, err := term.GetSize(int(s.file.Fd())) // each time: it may have been resized
+	if err != nil || width == 0 || height == 0 {
+		width, height = 80, 24
+	}
+	s.last = sample.frame(width, height)
+	// In one write, so that it does not flicker.
+	_, err = io.WriteString(s.out, "\x1b[H"+strings.Join(s.last, "\x1b[K\n")+"\x1b[K\x1b[J")
+	return err
+}
+
+// close leaves the alternate screen, and the last frame on the usual one.
+func (s *screen) close() {
+	if s.file == nil {
+		return
+	}
+	io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
+	for i, line := range s.last {
+		if line != "" && i < len(s.last)-2 {
+			fmt.Fprintln(s.out, line)
+		}
+	}
+	s.file = nil
+}

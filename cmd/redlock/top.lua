@@ -1,0 +1,51 @@
+-- What redlock top reads of some locks, in one command. It only reads, and needs no rights that a lock does not need.
+--
+-- KEYS   for each lock: its key, and the queue of its waiters
+--
+-- Reply: the time in microseconds, and four values for each lock
+--   owner     the owner token, which has at most 1579 bytes; "": nobody has the key; "?": the key is no string.
+--             If several share the lock (S1): "readers" or "permits", and behind a space each the first 32 bytes of their
+--             tokens, at most 100
+--   left      milliseconds; negative: it does not expire
+--   waiters   how many clients are in the queue, at most 100
+--   since     when the first of them began to wait, microseconds; "0": there is none
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- Those that share the lock, and until when the last of them has it; nil if nobody shares it.
+local function sharers(key)
+  local entries = redis.pcall('ZRANGE', key, 0, 99, 'WITHSCORES')
+  if entries.err or #entries == 0 then return nil end
+  local kind, text, last = nil, '', 0
+  for i = 1, #entries, 2 do
+    local ends = tonumber(entries[i + 1])
+    local token = string.match(entries[i], '^reader (%x+)')
+    if token then kind = 'readers' else
+      token = string.match(entries[i], '^permit %S+ (%x+)')
+      if token then kind = 'permits' end
+    end
+    if token and ends > now then text, last = text .. ' ' .. string.sub(token, 1, 32), math.max(last, ends) end
+  end
+  return kind and kind .. text, (last - now) / 1000
+end
+
+local reply = {string.format('%.0f', now)}
+for i = 1, #KEYS, 2 do
+  local owner = redis.pcall('GET', KEYS[i])
+  local left
+  if type(owner) == 'string' then
+    owner = string.sub(owner, 1, 1600)
+  elseif owner then
+    owner, left = sharers(KEYS[i])
+    owner = owner or '?'
+  else
+    owner = ''
+  end
+  if left then left = math.floor(math.max(0, left)) else left = owner ~= '' and redis.call('PTTL', KEYS[i]) or 0 end
+  local waiters = redis.pcall('ZRANGE', KEYS[i + 1], 0, 99)
+  local first, since = waiters[1], '0'
+  if first then since = redis.call('ZSCORE', KEYS[i + 1], first) or '0' end
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = owner, left, #waiters, since
+end
+return reply

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A board remembers what redlock top has seen. It does no I/O and reads no clock.
+type board struct {
+	quorum int
+	given  bool // the names were given, so they stay on the board
+	limit  int  // of locks on the board
+
+	began time.Time // of the first sample
+	locks map[string]*track
+	more  bool                // locks were found for which there is no room
+	other map[string]struct{} // keys that are no locks, at most maxOther
+}
+
+// maxOther bounds how many keys that are no locks are remembered, so that they do not take the room of locks.
+const maxOther = 100_000
+
+// keepFor is how long a lock stays on the board after it was held or wanted.
+const keepFor = 10 * time.Second
+
+// A track is one lock on the board.
+type track struct {
+	name string
+
+	owner     string    // of the last sample; "": nobody has it on a quorum. Of a shared lock it is the kind
+	sharers   int       // how many share it, of a shared lock
+	last      string    // the last owner that was seen
+	since     time.Time // when that one was first seen
+	before    bool      // it had the lock when the first sample was taken, so it may have had it for longer
+	left      time.Duration
+	partial   bool // some node has the key, and no owner has it on a quorum
+	foreign   bool // some node has something else there
+	waiters   int
+	waits     time.Duration
+	active    time.Time // when it was last held or wanted
+	samples   int
+	contended int // samples with a waiter
+	owners    int // owners seen, one after the other
+}
+
+func newBoard(quorum, limit int, names []string) *board {
+	b := &board{quorum: quorum, limit: limit, given: len(names) > 0, locks: map[string]*track{},
+		other: map[string]struct{}{}}
+	for _, name := range names {
+		b.locks[name] = &track{name: name}
+	}
+	return b
+}
+
+// found adds names that are not on the board, as far as there is room.
+func (b *board) found(names []string) {
+	b.more = false
+	for _, name := range names {
+		_, other := b.other[name]
+		switch {
+		case other || b.locks[name] != nil:
+		case len(b.locks) >= b.limit:
+			b.more = true
+		default:
+			b.locks[name] = &track{name: name}
+		}
+	}
+}
+
+// names are the names on the board, in order.
+func (b *board) names() []string {
+	names := make([]string, 0, len(b.locks))
+	for name := range b.locks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// update enters a sample: what each node has for each of the names.
+func (b *board) update(now time.Time, names []string, seen map[int][]sighting) {
+	if b.began.IsZero() {
+		b.began = now
+	}
+	for i, name := range names {
+		t := b.locks[name]
+		var all []sighting
+		for _, node := range seen {
+			all = append(all, node[i])
+		}
+		t.update(now, b.quorum, all, now.Equal(b.began))
+		if b.given {
+			continue
+		}
+		if t.foreign {
+			if len(b.other) >= maxOther {
+				clear(b.other)
+			}
+			b.other[name] = struct{}{}
+		}
+		if t.foreign || now.Sub(t.active) >= keepFor {
+			delete(b.locks, name)
+		}
+	}
+}
+
+func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) {
+	owner, shared, left := "", "", []time.Duration{}
+	on := map[string][]time.Duration{}
+	t.partial, t.foreign, t.waiters, t.waits, t.sharers = false, false, 0, 0, 0
+	for _, n := range nodes {
+		t.waiters, t.waits = max(t.waiters, n.waiters), max(t.waits, n.waits)
+		for _, sharer := range n.sharers {
+			shared, t.partial = n.kind, true
+			on[sharer] = append(on[sharer], n.left)
+		}
+		switch {
+		case n.owner == "" || strings.HasPrefix(n.owner, "next:"): // free, or reserved for a waiter
+		case !isToken(n.owner) || n.left < 0:
+			t.foreign = true
+		default:
+			t.partial = true
+			on[n.owner] = append(on[n.owner], n.left)
+		}
+	}
+	for o, l := range on {
+		if len(l) < quorum {
+			continue
+		}
+		owner, left = o, l
+		t.partial = false
+		if shared != "" {
+			owner = shared
+			t.sharers++
+		}
+	}
+	t.left = 0
+	if owner != "" {
+		slices.Sort(left)
+		t.left = left[len(left)-quorum] // a quorum has it for so long
+		if owner != t.last {            // it may have been away for a sample, as when a node died
+			t.owners++
+			t.last, t.since, t.before = owner, now, first
+		}
+	}
+	t.owner = owner
+	t.samples++
+	if t.waiters > 0 {
+		t.contended++
+	}
+	if owner != "" || t.waiters > 0 || t.partial || t.active.IsZero() {
+		t.active = now
+	}
+}
+
+// held is for how long the owner has been seen.
+func (t *track) held(now time.Time) time.Duration {
+	if t.owner == "" {
+		return 0
+	}
+	return now.Sub(t.since)
+}
+
+// contention is the share of the samples in which somebody waited, in percent.
+func (t *track) contention() int {
+	if t.samples == 0 {
+		return 0
+	}
+	return 100 * t.contended / t.samples
+}
+
+// shown are the locks in the order of interest: those with the most waiters first, then those that are held for longest.
+func (b *board) shown(now time.Time) (tracks []*track, held, waiters int) {
+	for _, t := range b.locks {
+		if t.owner != "" {
+			held++
+		}
+		waiters += t.waiters
+		tracks = append(tracks, t)
+	}
+	slices.SortFunc(tracks, func(a, b *track) int {
+		return cmp.Or(cmp.Compare(b.waiters, a.waiters), cmp.Compare(b.held(now), a.held(now)), cmp.Compare(a.name, b.name))
+	})
+	return tracks, held, waiters
+}

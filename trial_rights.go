@@ -1,0 +1,41 @@
+package redlock
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A server that refuses a command in a script says in which line, and not which command.
+
+var (
+	refusedLine   = regexp.MustCompile(`can't run this command.*script: ([0-9a-f]{40}), on @user_script:(\d+)`) // Redis 7
+	commandInLine = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
+)
+
+// withRight adds to a server's refusal which right is missing, if it does not say so itself.
+func (p *protocol) withRight(err error) error {
+	if err == nil {
+		return nil
+	}
+	at := refusedLine.FindStringSubmatch(err.Error())
+	if at == nil {
+		return err
+	}
+	for _, s := range p.scripts() {
+		number, _ := strconv.Atoi(at[2])
+		lines := strings.Split(s.source, "\n")
+		if s.sha != any(at[1]) || number < 1 || number > len(lines) {
+			continue
+		}
+		var rights []string
+		for _, command := range commandInLine.FindAllStringSubmatch(lines[number-1], -1) {
+			rights = append(rights, "+"+strings.ToLower(command[1]))
+		}
+		if len(rights) > 0 {
+			return fmt.Errorf("its user lacks the right %s: %w", strings.Join(rights, " or "), err)
+		}
+	}
+	return err
+}
