@@ -22,7 +22,7 @@ demo: ## five nodes in this process, contenders, kills: no Redis and no Docker n
 test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs missing servers and a missing chromium where it may
 	@.ci/fleets.sh summary
 
-fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb makes them a must
+fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus makes them a must
 	@.ci/fleets.sh prepare
 
 lint: ## gofmt, go vet (for other systems too), staticcheck
