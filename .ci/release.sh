@@ -30,7 +30,7 @@ check() {
 		(cd "$dir" && go mod verify >/dev/null && go mod tidy -diff >/dev/null) || fail "$dir: go mod tidy changes something"
 	done
 	go mod tidy -diff >/dev/null || fail "go mod tidy changes something"
-	notes | grep -q '[^[:space:]]' || fail "CHANGELOG.md has nothing under \"## ${version#v}\""
+	[ -n "$(notes | tr -d '[:space:]')" ] || fail "CHANGELOG.md has nothing under \"## ${version#v}\""
 	[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 }
 
