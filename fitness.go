@@ -170,7 +170,8 @@ func clockError(offset, rtt, tolerance time.Duration) error {
 		offset.Abs().Round(time.Millisecond), way)
 }
 
-// responsive reports whether the node is connected, and has owed no answer for a quarter of NodeTimeout or longer.
+// responsive reports whether the node is connected, and has owed no answer for a quarter of NodeTimeout; or for as long
+// as it takes until it is late (node_delay.go), if it is usually slower than that.
 func (n *node) responsive(now Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,7 +180,8 @@ func (n *node) responsive(now Instant) bool {
 
 // isResponsive is responsive. n.mu is held.
 func (n *node) isResponsive(now Instant) bool {
-	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < n.cfg.NodeTimeout/4)
+	patience := max(n.cfg.NodeTimeout/4, time.Duration(n.late.Load()))
+	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < patience)
 }
 
 // mayVote reports whether the node is responsive, its server is fit, and may grant as far as is known. It is prompt if it

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 // R2: The nodes that an acquire asked are a bare quorum. Of these, two of five stop right after it. The renewal takes the
@@ -54,6 +57,52 @@ func TestALeaseOutlivesTwoOfFiveNodesThatStopRightAfterItsAcquire(t *testing.T) 
 			})
 		}
 	}
+}
+
+// R2: On real servers, with each pair of five.
+func TestEveryLeaseOutlivesAnyTwoOfFiveNodesThatStopRightAfterItsAcquire(t *testing.T) {
+	const nodes, leases, ttl = 5, 100, 3 * time.Second // leases for each of ten pairs
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
+	lived, all := 0, 0
+	for i := range nodes {
+		for j := range i {
+			var held [leases]*redlock.Lease
+			renewed := make(chan string, 10*leases)
+			c := open(t, f, func(cfg *redlock.Config) {
+				cfg.TTL = ttl
+				cfg.Hooks.Extended = func(l redlock.LeaseInfo, _, _ time.Duration) { renewed <- l.Names[0] }
+			})
+			for k := range held {
+				var err error
+				held[k], err = c.Mutex(fmt.Sprint("x", k)).Acquire(soon(t))
+				require.NoError(t, err)
+			}
+			require.NoError(t, f.Nodes()[i].Pause())
+			require.NoError(t, f.Nodes()[j].Pause())
+			late := time.NewTimer(4 * ttl)
+			times := map[string]int{}
+			for done := 0; done < leases; { // two renewals by the nodes that are left
+				select {
+				case name := <-renewed:
+					if times[name]++; times[name] == 2 {
+						done++
+					}
+				case <-late.C:
+					done = leases
+				}
+			}
+			for _, l := range held {
+				all++
+				if l.Valid() {
+					lived++
+				}
+			}
+			require.NoError(t, f.Heal())
+			require.NoError(t, c.Close())
+		}
+	}
+	require.Equal(t, all, lived)
+	t.Logf("%d of %d leases live on", lived, all)
 }
 
 // R2: A node in quarantine does not take the keys, and takes them in the first renewal after its end.

@@ -197,7 +197,8 @@ func (n *node) answerLights(q request, reply any, err error) {
 		case v.before == span{}:
 			return answer{vote: unknown, err: errClockUnread}
 		}
-		return answer{vote: granted, micros: a.micros, clock: span{min(v.before.low, after.low), max(v.before.high, after.high)}}
+		both := span{low: min(v.before.low, after.low), high: max(v.before.high, after.high), loose: true}
+		return answer{vote: granted, micros: a.micros, clock: both}
 	})
 	if a.micros != 0 {
 		n.noteClock(after, q.sentAt)

@@ -17,7 +17,7 @@ func BenchmarkTally(b *testing.B) {
 	for b.Loop() {
 		t := newTally(5, 3, 50*time.Millisecond)
 		for node := range 5 {
-			t.cast(node, granted, span{int64(node), int64(node) + 200})
+			t.cast(node, granted, span{low: int64(node), high: int64(node) + 200})
 			if t.verdict() == won {
 				break
 			}
@@ -26,7 +26,7 @@ func BenchmarkTally(b *testing.B) {
 }
 
 func BenchmarkRound(b *testing.B) {
-	a := answer{vote: granted, micros: 1, clock: span{0, 200}}
+	a := answer{vote: granted, micros: 1, clock: span{high: 200}}
 	b.ReportAllocs()
 	for b.Loop() {
 		r := newRound(plan{call: call{script: standard.acquire}}, 5, 3, 50*time.Millisecond)

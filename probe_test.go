@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -48,6 +51,45 @@ func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 		require.Equal(t, redlock.ProbeFor(clients[0], name, "z"), (redlock.ProbeFor(clients[1], "z", name)+1)%nodes)
 	}
 	require.Greater(t, slices.Min(counts), names/nodes/3, "locks of each node: %v", counts)
+}
+
+// A2: A bare quorum of five nodes is asked, chosen by the name. So with many names no node has more to do than another.
+func TestTheLoadOfManyNamesSpreadsOverAllNodes(t *testing.T) {
+	const nodes, names, atOnce = 5, 3000, 8
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
+	c := open(t, f, redlock.NeverSlow)
+	processed := func(n *fleet.Node) (count int) {
+		stats, err := redis.String(tell(t, n, "INFO", "stats"), nil)
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(stats, "total_commands_processed:")
+		_, err = fmt.Sscan(rest, &count)
+		require.NoError(t, err)
+		return count
+	}
+	var before [nodes]int
+	for i, n := range f.Nodes() {
+		before[i] = processed(n)
+	}
+	var work sync.WaitGroup
+	for worker := range atOnce {
+		work.Go(func() {
+			for i := worker; i < names; i += atOnce {
+				l, err := c.Mutex(fmt.Sprint("name/", i)).Acquire(soon(t))
+				if assert.NoError(t, err) {
+					assert.NoError(t, l.Release(soon(t)))
+				}
+			}
+		})
+	}
+	work.Wait()
+	all, busiest := 0, 0
+	for i, n := range f.Nodes() {
+		done := processed(n) - before[i]
+		all, busiest = all+done, max(busiest, done)
+	}
+	share := float64(busiest) / float64(all)
+	require.LessOrEqual(t, share, 0.22)
+	t.Logf("%d commands, %.1f %% of them on the busiest of %d nodes", all, 100*share, nodes)
 }
 
 // W3: No client asks first a node that is slow or refuses to grant. Once that node is in order, it is asked first

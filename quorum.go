@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math"
 	"time"
 )
 
@@ -29,7 +30,12 @@ const (
 
 // A span holds the difference between a server's clock and ours, in µs: it lies between low and high, however the round
 // trip divides between request and reply (C1). The width of the span is the round trip.
-type span struct{ low, high int64 }
+//
+// It is loose if the server did not read its clock in the same moment as it wrote or looked at the key (light.go).
+type span struct {
+	low, high int64
+	loose     bool
+}
 
 func (s span) width() time.Duration { return time.Duration(s.high-s.low) * time.Microsecond }
 
@@ -84,12 +90,11 @@ func (t *tally) exclude(but nodeSet) {
 }
 
 // counted is the largest set of nodes that granted and whose clocks could all lie within the tolerance of each other
-// (C1). The slack is by how much two of these clocks may be further apart than that, because their replies took time
-// (C2).
+// (C1), and how far apart these clocks may be (C2).
 //
 // If any two of some intervals overlap, all of them share a point, and one of them begins there. So it is enough to try
 // the points where an interval begins.
-func (t *tally) counted() (set nodeSet, slack time.Duration) {
+func (t *tally) counted() (set nodeSet, apart time.Duration) {
 	if t.clocks == nil {
 		for i, v := range t.votes {
 			if v == granted {
@@ -104,19 +109,37 @@ func (t *tally) counted() (set nodeSet, slack time.Duration) {
 			continue
 		}
 		var agreeing nodeSet
-		var widest time.Duration
 		for j, v := range t.votes {
 			// Node j's span, made longer by the tolerance, contains the point where node i's span begins.
 			if v == granted && t.clocks[j].low <= t.clocks[i].low && t.clocks[i].low <= t.clocks[j].high+tolerance {
 				agreeing.add(j)
-				widest = max(widest, t.clocks[j].width())
 			}
 		}
-		if agreeing.len() > set.len() || agreeing.len() == set.len() && 2*widest < slack {
-			set, slack = agreeing, 2*widest
+		switch further := t.apart(agreeing); {
+		case agreeing.len() > set.len(), agreeing.len() == set.len() && further < apart:
+			set, apart = agreeing, further
 		}
 	}
-	return set, slack
+	return set, apart
+}
+
+// apart is how far the clock of one of these nodes may be ahead of another's, or behind it, beyond the time that its
+// own request or reply took (C2; bandCost says why that is left out). A loose span has no such time.
+func (t *tally) apart(nodes nodeSet) time.Duration {
+	lowest, highest := int64(math.MaxInt64), int64(math.MinInt64) // where any of these clocks may be
+	behind, ahead := lowest, highest                              // where one that has stepped may be
+	for i, s := range t.clocks {
+		if !nodes.has(i) {
+			continue
+		}
+		lowest, highest = min(lowest, s.low), max(highest, s.high)
+		if s.loose {
+			behind, ahead = min(behind, s.low), max(ahead, s.high)
+		} else {
+			behind, ahead = min(behind, s.high), max(ahead, s.low)
+		}
+	}
+	return time.Duration(max(ahead-lowest, highest-behind)) * time.Microsecond
 }
 
 // verdict is won as soon as a quorum has granted and its clocks agree. It is lost as soon as that has become impossible
@@ -210,16 +233,7 @@ func driftOf(ttl time.Duration, rate float64) time.Duration {
 	return time.Duration(float64(ttl)*rate) + driftFloor
 }
 
-// toleranceOf is half the band (C1). The clock band guards against a step of one server's clock, the server that two
-// quorums share. A step is noticed if it takes that clock out of either quorum's group. A step that neither notices
-// lets a key expire too early by at most the sum of
-//
-//	half the band + slack   of the earlier quorum, whose lease gives up its own slack
-//	half the band + slack   of the later quorum, which waits for what its slack is above half the band (bandWait)
-//	half the band           by which the other servers of the two quorums may differ in good order
-//
-// So a lease that gives up twice the band and its own slack has ended when its key expires. docs/protocol.md has the
-// argument.
+// toleranceOf is half the band (C1).
 func toleranceOf(band time.Duration) time.Duration {
 	if band < 0 {
 		return -1
@@ -227,20 +241,34 @@ func toleranceOf(band time.Duration) time.Duration {
 	return band / 2
 }
 
-// bandCost is what the validity gives up for the clock band (C2).
-func bandCost(band, slack time.Duration) time.Duration {
+// bandCost is what the validity gives up for the clock band, where the clocks of its quorum may be so far apart (C2).
+//
+// The band guards against a step of one server's clock, the server that two quorums share. A step that neither quorum
+// notices ends a key too early by at most the sum of
+//
+//	how far that clock was behind the others of the earlier quorum
+//	how far it is ahead of the others of the later quorum
+//	half the band, by which these others may differ in good order
+//
+// The earlier lease gives up what its own quorum may be apart, and one and a half bands; at least two bands. Of these, a
+// whole band is for the later quorum. What that may be apart beyond a band, the later winner waits (bandWait).
+//
+// A clock may be further behind than the reply shows by as long as the request took. But the key lives as much longer
+// than the validity, which counts from t0. And it may be further ahead by as long as the reply took. But so much time has
+// passed since the later script ran. So neither counts.
+func bandCost(band, apart time.Duration) time.Duration {
 	if band < 0 {
 		return 0
 	}
-	return 2*band + slack
+	return 3*band/2 + max(band/2, apart)
 }
 
 // bandWait is how long the winner of a round waits before it relies on the lease (C2).
-func bandWait(band, slack time.Duration) time.Duration {
+func bandWait(band, apart time.Duration) time.Duration {
 	if band < 0 {
 		return 0
 	}
-	return max(0, slack-band/2)
+	return max(0, apart-band)
 }
 
 // validityOf is how long after the end of a round its winner may rely on the lease (A4). A server may have begun to

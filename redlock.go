@@ -63,14 +63,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	reached := c.ask(ctx, r, l.res, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
-	_, slack := r.counted()
-	if wait := bandWait(band, slack); verdict == won && wait > 0 {
+	_, apart := r.counted()
+	if wait := bandWait(band, apart); verdict == won && wait > 0 {
 		c.pause(ctx, wait)
 	}
 
 	// A4: now is read last. If ctx has ended, the lock that was won is released.
 	now := c.cfg.Clock.Now()
-	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, slack))
+	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
 	if c.protocol.omits(finalValidity) {
 		validity = l.ttl
 	}
@@ -210,7 +210,7 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 	if !how.all {
 		if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 {
 			r.later = how.probe != nil
-			reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout/2))
+			reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout))
 			if r.suffices() || ctx.Err() != nil || c.isClosed() {
 				return reached
 			}

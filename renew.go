@@ -168,8 +168,8 @@ func (o *ownership) prolong(r *round) {
 	now := o.client.cfg.Clock.Now()
 	ttl := o.lock.ttl
 	cfg := &o.client.cfg
-	_, slack := r.counted()
-	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), slack)))
+	_, apart := r.counted()
+	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), apart)))
 	o.mu.Lock()
 	if o.renewal == r {
 		o.renewal = nil

@@ -378,7 +378,7 @@ func (r *round) voteOf(node int) vote {
 	return r.tally.votes[node]
 }
 
-// counted is the nodes whose grants count, and the slack of their clocks (C1, C2).
+// counted is the nodes whose grants count, and how far apart their clocks may be (C1, C2).
 func (r *round) counted() (nodeSet, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *spec) keptFor() time.Duration {
 }
 
 // acquisitionTime is how long an acquisition of a lock with a minimum hold may take: longer than one mostly takes that
-// asks one node first (W3), then a quorum, and then all, and which waits for its clocks' slack (C2).
+// asks one node first (W3), then a quorum, and then all, and which waits because of its clocks (C2).
 func (s *spec) acquisitionTime() time.Duration { return 5 * s.client.cfg.NodeTimeout }
 
 // keepsLongEnough reports whether the nodes keep the keys for the minimum hold, after an acquisition that took so long.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,9 +181,8 @@ func TestAHandOverTakesTwoRoundTrips(t *testing.T) {
 	for _, roundTrip := range []time.Duration{time.Millisecond, 150 * time.Millisecond, 240 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			w := virtual(t, 5, 2)
-			noBand := func(cfg *redlock.Config) { cfg.ClockBand = -1 }
 			quiet := redlock.LostPoll(time.Hour) // a waiter that asks again just then needs a round trip more
-			clients := []*redlock.Client{w.connect(t, 0, noBand, quiet), w.connect(t, 1, noBand, quiet)}
+			clients := []*redlock.Client{w.connect(t, 0, quiet), w.connect(t, 1, quiet)}
 			for _, s := range w.servers {
 				s.slow(0, roundTrip)
 				s.slow(1, roundTrip)
@@ -208,4 +208,52 @@ func TestAHandOverTakesTwoRoundTrips(t *testing.T) {
 			require.NoError(t, held.Release(t.Context()))
 		})
 	}
+}
+
+// W2, C2: However far away the servers are, a hand-over takes about two round trips, and each waiter has its turn.
+func TestFarContendersHandOverInTurn(t *testing.T) {
+	const (
+		contenders = 4
+		roundTrip  = 150 * time.Millisecond
+	)
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 5, contenders)
+		var clients [contenders]*redlock.Client
+		for i := range clients {
+			clients[i] = w.connect(t, i)
+			for _, s := range w.servers {
+				s.slow(i, roundTrip)
+			}
+		}
+		require.NoError(t, clients[0].Enroll(t.Context()))
+		for _, c := range clients {
+			c.Status(t.Context())
+		}
+		time.Sleep(time.Minute) // long enough to have measured the round trips
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var work sync.WaitGroup
+		var mu sync.Mutex // guards the rest
+		grants, longest := 0, time.Duration(0)
+		for _, c := range clients {
+			work.Go(func() {
+				for {
+					asked := time.Now()
+					l, err := c.Mutex("x").Acquire(ctx)
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					grants++
+					longest = max(longest, time.Since(asked))
+					mu.Unlock()
+					assert.NoError(t, l.Release(context.WithoutCancel(ctx)))
+				}
+			})
+		}
+		work.Wait()
+		require.Greater(t, grants, 55)
+		require.Less(t, longest, 3*time.Second)
+		t.Logf("%d grants in 20s, longest wait %v", grants, longest)
+	})
 }

@@ -101,13 +101,18 @@ const (
 	manyWaiters = 1000
 	// manyDeaf is the same for waiters that get no messages.
 	manyDeaf = 50
+	// farPoll is how many round trips a waiter waits at least for a message that may be lost. A hand-over takes two or
+	// three, and who asks all nodes while they travel may be ahead of the waiter whose turn it is.
+	farPoll = 20
 )
 
 // lostPoll is how often a waiter asks again although it should get a message: the message may be lost. It stays below
 // ten seconds, because a node drops a queue ten seconds after the last refusal.
 func (c *Client) lostPoll() time.Duration {
+	often := c.protocol.lostPoll
+	often = max(often, min(farPoll*c.roundTrip(), 5*often))
 	waiters := time.Duration(c.waiters.listening.Load())
-	return c.protocol.lostPoll * max(manyWaiters, min(waiters, 5*manyWaiters)) / manyWaiters
+	return min(often*max(manyWaiters, waiters)/manyWaiters, max(often, 5*c.protocol.lostPoll))
 }
 
 // deafPoll is how often a waiter that gets no messages asks again.

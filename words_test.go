@@ -76,6 +76,16 @@ var retiredPatterns = func() (compiled []*regexp.Regexp) {
 	return compiled
 }()
 
+// anyRetired matches where one of the patterns may match. One search instead of many: with the race detector, they are
+// slow.
+var anyRetired = func() *regexp.Regexp {
+	var all []string
+	for _, word := range retiredWords {
+		all = append(all, strings.ReplaceAll(word.pattern, " ", `\s+`))
+	}
+	return regexp.MustCompile(`(?i)\b(?:` + strings.Join(all, "|") + `)`)
+}()
+
 func TestNoRetiredWordIsUsed(t *testing.T) {
 	var report, counts []string
 	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
@@ -261,6 +271,9 @@ func retiredIn(path string, passages []passage) (report []string) {
 	}
 	var found []finding
 	for _, p := range passages {
+		if !anyRetired.MatchString(p.text) {
+			continue
+		}
 		for i, pattern := range retiredPatterns {
 			if p.name != "" && !retiredWords[i].names {
 				continue

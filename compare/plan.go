@@ -77,6 +77,13 @@ func contenders(name string, clients int) workload {
 		load: measure.Load{Goroutines: clients, Clients: clients, Keys: measure.Hot, Hold: time.Millisecond}}
 }
 
+// farContenders are clients of servers on another continent.
+func farContenders(name string, clients int) workload {
+	return workload{name: name, transport: measure.Links, columns: append([]measure.Metric{measure.RTT}, waitColumns...),
+		subjects: []string{"redlock", "redsync redigo"},
+		load:     measure.Load{Goroutines: clients, Clients: clients, Keys: measure.Hot, Fault: measure.AllFar, Least: 20 * time.Second}}
+}
+
 func (w workload) headed(h ...headline) workload {
 	w.headline = h
 	return w
@@ -127,6 +134,7 @@ func fullPlan() []workload {
 			headline{contended, "64 clients: grants/s", measure.Rate},
 			headline{contended, "wait p99", measure.WaitP99},
 			headline{contended, "longest", measure.WaitMax}),
+		farContenders("4 clients, one name, round trip 150 ms", 4),
 		{name: "hand-over between two clients", transport: measure.TCP, handover: true, subjects: some, columns: handoverColumns,
 			headline: []headline{{contended, "hand-over", measure.Full}, {summary, "hand-over to a waiter", measure.Full}}},
 		// On loopback a round trip is so short that all is in the scheduling of processes; this one counts messages.

@@ -18,6 +18,7 @@ type Load struct {
 	Keys       Keys
 	Hold       time.Duration // of each lock
 	Fault      Fault
+	Least      time.Duration // measured at least for so long, because little happens in a second
 }
 
 // Bearable returns an error if the load makes no sense for the subject.
@@ -54,6 +55,7 @@ func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample S
 	if err := l.Fault.before(set.Servers); err != nil {
 		return nil, err
 	}
+	set.Time = max(set.Time, l.Least)
 	rtt, err := set.Servers.RoundTrip(ctx)
 	if err != nil {
 		return nil, err
