@@ -55,7 +55,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		settings:  &settings{cfg: cfg, protocol: cmp.Or(cfg.protocol, standard), agreement: agreementOf(&cfg)},
 		notifier:  notifier,
-		oldToken:  newToken(),
+		oldToken:  newToken(""),
 		need:      cfg.Quorum,
 		ttlMillis: millis(cfg.TTL),
 		cancel:    cancel,

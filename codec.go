@@ -44,6 +44,8 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 			entry = raisedArg
 		}
 		args = append(args, s.marker, entry)
+	case ownMarkerOnly:
+		args = append(args, s.marker)
 	case ownIdentity:
 		args = append(args, s.identity)
 	}
@@ -54,10 +56,11 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 type ownArgs uint8
 
 const (
-	ownNothing  ownArgs = iota
-	ownMarker           // acquire.lua: the marker that the node must have, and how to enter the client in the queue
-	ownIdentity         // ready.lua: the server's data set
-	ownLease            // extend.lua: one command has several leases; see encodeRenewals
+	ownNothing    ownArgs = iota
+	ownMarker             // acquire.lua: the marker that the node must have, and how to enter the client in the queue
+	ownMarkerOnly         // adopt.lua: the marker
+	ownIdentity           // ready.lua: the server's data set
+	ownLease              // extend.lua: one command has several leases; see encodeRenewals
 )
 
 // Where the arguments of acquire.lua are, after those that differ from node to node.
@@ -170,6 +173,17 @@ func (p *protocol) releaseCall(keys []any, token any, reserve, rest time.Duratio
 	return call{p.release, keys, args}
 }
 
+// swapCall gives keys from one owner token to another. ttlMillis is how long they live then; 0: as long as before. The
+// script is always swap.lua, under the name of the operation.
+func (p *protocol) swapCall(swap *script, keys []any, from, to, ttlMillis any) call {
+	return call{swap, keys, []any{from, to, ttlMillis}}
+}
+
+// adoptCall gives the keys from a ticket's token to a new one (D4).
+func (p *protocol) adoptCall(res *resource, from, to, ttlMillis any, ballot uint64) call {
+	return call{p.adopt, append([]any{markerArg, fenceArg}, res.keys...), withFence(res, ballot, from, to, ttlMillis)}
+}
+
 // leaveCall takes this client out of the queues of these keys, and passes on what is reserved for it, for that long (W2).
 func (p *protocol) leaveCall(keys []any, client any, reserve time.Duration) call {
 	all := make([]any, 0, 2*len(keys))
@@ -203,7 +217,7 @@ func (s *script) parse(keys int, reply any, err error) answer {
 	}
 	switch reply := reply.(type) {
 	case int64:
-		if !s.cleansUp {
+		if !s.counts {
 			return answer{vote: granted, micros: reply}
 		}
 		isReserved := reply < 0
@@ -247,6 +261,8 @@ func parseArray(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: stale, highest: highest}
+	case "missing":
+		a.denial.reason = missing
 	case "ready":
 		a.vote, a.denial = granted, nil
 	case "differs":

@@ -52,6 +52,10 @@ type Config struct {
 	// Durable says that every node persists before it answers (appendfsync always), so that a restart forgets nothing.
 	// A restarted node may then grant at once, without a quarantine. A node that does not persist so has no vote.
 	Durable bool
+	// Owner says who this process is, to others that find a lock held: in [RoundError.Holder], in errors, in
+	// [Client.Inspect]. Up to 256 bytes. It is stored on the nodes, with each lock. Default "": the host name and the
+	// process id, "web-3/4711". [Lock.WithOwner] adds to it.
+	Owner string
 	// NoFence switches fencing tokens off: plain Redlock. [Lease.Fence] is then 0.
 	NoFence bool
 	// Clock is this process's clock. Default nil: [SystemClock].
@@ -142,6 +146,9 @@ func (c Config) validate() (Config, []endpoint, error) {
 	if c.Clock == nil {
 		c.Clock = SystemClock()
 	}
+	if c.Owner == "" {
+		c.Owner = thisProcess()
+	}
 
 	switch {
 	case len(c.Nodes) == 0:
@@ -165,6 +172,9 @@ func (c Config) validate() (Config, []endpoint, error) {
 		return c, nil, invalid("NodeTimeout", "%v is negative", c.NodeTimeout)
 	}
 	if err := c.checkTTL("TTL", c.TTL); err != nil {
+		return c, nil, err
+	}
+	if err := checkOwner("Owner", c.Owner); err != nil {
 		return c, nil, err
 	}
 	if c.NodeTimeout >= c.TTL/2 {

@@ -33,11 +33,13 @@ const (
 	hedgesReleased                         // A5: the nodes that were asked late get the release too
 	lossClassified                         // A3: a lost round waits until it is clear whether it is held or an outage
 	triesDecided                           // T2: after a split vote, one of the tries goes on
+	adopterGivesBack                       // D5: an adopter that failed gives the keys back to the ticket
+	giverStops                             // D2: Detach ends the lease before the nodes swap its token
 )
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, vouch, extend, plant, release, leave, ready, enroll, inspect *script
+	acquire, vouch, extend, plant, release, leave, swap, undo, adopt, ready, enroll, inspect *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -71,19 +73,25 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		plant:   load("plant", plantSource),
 		release: load("release", releaseSource),
 		leave:   load("leave", leaveSource),
+		swap:    load("swap", swapSource),
+		adopt:   load("adopt", adoptSource),
 		ready:   load("ready", readySource),
 		inspect: load("inspect", inspectSource),
 	}
-	p.release.cleansUp = true
-	p.acquire.grants = true
-	p.acquire.own, p.ready.own, p.extend.own = ownMarker, ownIdentity, ownLease
+	p.release.cleansUp, p.release.counts, p.swap.counts = true, true, true
+	p.acquire.grants, p.acquire.takes = true, true
+	p.adopt.grants, p.adopt.takes = true, true
+	p.acquire.own, p.adopt.own, p.ready.own, p.extend.own = ownMarker, ownMarkerOnly, ownIdentity, ownLease
+	p.swap.name = "detach"
+	undo := *p.swap // the same script, but it is owed until a server has answered it (D5)
+	p.undo, undo.name, undo.cleansUp = &undo, "undo", true
 	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
 	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
 	return p
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.inspect}
+	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect}
 }
 
 // omits reports whether the defence is off.

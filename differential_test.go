@@ -85,7 +85,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		}
 		return how, append(append([]any{text, len(keys)}, keys...), args...)
 	}
-	switch r.IntN(15) {
+	switch r.IntN(18) {
 	case 0, 1, 2, 3:
 		args := append([]any{pick("run1 digest", "run1 digest", "run1 other", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002"),
 			pick("next:1", "next:2"), token, ttl}, ballot...)
@@ -122,6 +122,11 @@ func operation(r *rand.Rand) (command string, args []any) {
 			pick("", "", "enroll", "enroll", "durable", "look", "new", "change"), "0", "500000", pick("0", "1"))
 	case 10:
 		return eval(standard.inspect, keys[:1], fmt.Sprint(names[0][0]%2))
+	case 15:
+		return eval(standard.swap, keys, pick("t1", "t2"), pick("t1", "t2", "T3"), pick("0", "60000", "90000"))
+	case 16, 17:
+		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("t1", "t2"), pick("t1", "t2", "T3"), ttl}, ballot...)
+		return eval(standard.adopt, append([]any{markerKey, fenceKey}, keys...), args...)
 	case 13, 14:
 		all := slices.Clone(keys)
 		for _, key := range keys {

@@ -24,7 +24,7 @@ var (
 	ErrNoQuorum = errors.New("redlock: no quorum of nodes")
 	// ErrLost: stop the work. Another client may have the lock.
 	ErrLost = errors.New("redlock: lease lost")
-	// ErrReleased: the lease was released. It is the cause with which the lease's context ends.
+	// ErrReleased: the lease was released or detached. It is the cause with which the lease's context ends.
 	ErrReleased = errors.New("redlock: lease released")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("redlock: client closed")
@@ -38,7 +38,7 @@ var (
 //
 // Error returns one line. The verb %+v adds a line for each node that did not grant.
 type RoundError struct {
-	Op                             string            // acquire, extend, release, inspect or enroll
+	Op                             string            // acquire, extend, release, detach, adopt, inspect or enroll
 	Names                          []string          // the lock's names
 	Need, Granted, Denied, Unknown int               // votes: how many grants it takes, and how many of each came
 	Err                            *multierror.Error // a [*NodeError] for each node that did not grant; nil: none
@@ -153,7 +153,7 @@ func (e *RoundError) Format(s fmt.State, verb rune) {
 func (e *RoundError) Is(target error) bool {
 	switch target {
 	case ErrHeld, ErrNoQuorum, ErrLost:
-		return target == e.kind
+		return errors.Is(e.kind, target)
 	}
 	return e.Err != nil && errors.Is(e.Err, target)
 }
@@ -161,7 +161,7 @@ func (e *RoundError) Is(target error) bool {
 // As searches the nodes' errors.
 func (e *RoundError) As(target any) bool { return e.Err != nil && errors.As(e.Err, target) }
 
-// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost].
+// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost], or an error of tickets that matches one of them.
 func (e *RoundError) Unwrap() []error {
 	if e.kind == nil {
 		return nil
@@ -215,12 +215,8 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// shownOwner is how many bytes of an owner token an error shows. Half a token is enough to recognise the owner. It is
-// not enough to release the owner's lock.
-const shownOwner = 16
-
 func (d *Denial) Error() string {
-	until := fmt.Sprintf("for %v more", d.Left)
+	until := fmt.Sprintf("for %v more", inBrief(d.Left))
 	if d.Left < 0 {
 		until = "without expiry"
 	}
@@ -229,11 +225,7 @@ func (d *Denial) Error() string {
 		if d.Owner == "" && d.Left == 0 {
 			return "held"
 		}
-		owner, more := d.Owner, ""
-		if len(owner) > shownOwner {
-			owner, more = owner[:shownOwner], "…"
-		}
-		return fmt.Sprintf("held by %q%s %s", owner, more, until)
+		return fmt.Sprintf("held by %s %s", holderIn(d.Owner, d.Left), until)
 	case ReasonReserved:
 		return "released, and reserved for a waiter " + until
 	case ReasonStale:

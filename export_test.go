@@ -145,6 +145,9 @@ func init() {
 		"leaving the queue":                omit(queuesLeft),
 		"held told from outage":            omit(lossClassified),
 		"a winner for every try":           omit(triesDecided),
+		"a giver stops first":              omit(giverStops),
+		"a failed adopter gives back":      omit(adopterGivesBack),
+		"a ticket's token compared":        edit("adopt", "elseif owner ~= from then", "elseif false then"),
 		"marker read last":                 omit(markerReadLast),
 		"late-asked nodes released":        omit(hedgesReleased),
 		"fence comparison": both(omit(fenceCompared),
@@ -171,3 +174,6 @@ func IsProbe(c *Client, node int) bool {
 	}
 	return false
 }
+
+// ShortID names the client in its owner tokens and in the names of channels.
+func ShortID(c *Client) string { return c.waiters.id }

@@ -12,7 +12,7 @@ import (
 // when the state has already changed. Up to 4096 calls and log lines queue behind a slow one. Further ones are dropped,
 // counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than NodeTimeout.
 type Hooks struct {
-	// Acquired: Acquire or TryAcquire got a lease. waited is the time since the call, attempts how many rounds it took.
+	// Acquired: Acquire, TryAcquire or Adopt got a lease. waited is the time since the call, attempts how many rounds it took.
 	Acquired func(l LeaseInfo, waited time.Duration, attempts int)
 	// Refused: a round of Acquire failed, or a TryAcquire. err is a [*RoundError] that is [ErrHeld] or [ErrNoQuorum].
 	Refused func(names []string, err error)
@@ -20,14 +20,14 @@ type Hooks struct {
 	Extended func(l LeaseInfo, left, took time.Duration)
 	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends, unless err is [ErrLost].
 	ExtendFailed func(l LeaseInfo, err error)
-	// Released: the owner released the lease. err is what Release returned.
+	// Released: the owner released or detached the lease. err is what Release or Detach returned.
 	Released func(l LeaseInfo, err error)
 	// Lost: the lease was lost before it was released. err is [ErrLost]. Not called for leases that Close ended.
 	Lost func(l LeaseInfo, err error)
 	// NodeUp: a connection to the node opened. NodeDown: it broke, or could not be opened.
 	NodeUp   func(node string)
 	NodeDown func(node string, err error)
-	// Traced: a call of Acquire, TryAcquire, Extend or Release has ended, or a renewal that the client made by itself. ctx
+	// Traced: a call of Acquire, TryAcquire, Extend, Release, Detach or Adopt has ended, or a renewal by the client. ctx
 	// has the values of the context given to the call, or to the Acquire of the renewed lease, so a span that is made
 	// from it joins the caller's trace. It never ends. Calls that ask no node are left out: wrong ones and re-entries.
 	Traced func(ctx context.Context, op Operation)
@@ -45,7 +45,7 @@ type LeaseInfo struct {
 // An Operation is an acquisition, a renewal or a release that has ended, for traces. It holds no secret except the
 // owner token ([LeaseInfo.Token]).
 type Operation struct {
-	Op string // acquire, extend or release, as in [RoundError]
+	Op string // acquire, extend, release, detach or adopt
 	// Lease is what the operation was about. Token and Fence are empty if nothing was acquired.
 	Lease LeaseInfo
 	// Begun is when it began, by this machine's wall clock. Nothing in the lock depends on that clock.

@@ -29,6 +29,16 @@ type State struct {
 	Nodes []NodeState
 }
 
+// Holder says who holds the name. ok is false if it is not Held.
+func (s *State) Holder() (h Holder, ok bool) {
+	return holderIn(s.Token, s.Remaining), s.Held
+}
+
+// Holder says who has the name on this node. ok is false if it is not Held there.
+func (n *NodeState) Holder() (h Holder, ok bool) {
+	return holderIn(n.Token, n.Remaining), n.Held
+}
+
 // A NodeState says what one node has for a name.
 type NodeState struct {
 	Node string // the node's name
@@ -100,8 +110,10 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 }
 
 // ForceRelease deletes the name's key on every node, whoever holds it. It is for an operator who knows that the owner
-// is gone for good. An owner that is alive does not learn of it before its next renewal. Until then it relies on the
-// lock, and another client may already have it. Only a resource that compares fencing tokens is safe from both.
+// is gone for good. An owner that is alive relies on the lock until it learns of that, and another client may already
+// have it. Only a resource that compares fencing tokens is safe from both. The owner learns of it by a message, about a
+// round trip after ForceRelease returns, if its client has waited for a lock within the last 10s, or one of its leases
+// has called [Lease.Wanted], and both users may use channels. Otherwise it learns of it at its next renewal.
 //
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
 // lock, that is no error. [ErrNoQuorum] means that too few nodes answered, so the lock may still be held. Other errors
@@ -130,6 +142,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return err
 		}
+		c.sayTaken(owner, s.res.keys[0])
 		if _, t := r.snapshot(); !t.answered() {
 			return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
 		}
@@ -173,18 +186,6 @@ func (r *round) hasGranted(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tally.votes[node] == granted
-}
-
-// longest sorts the longest time first. A negative time never ends.
-func longest(a, b time.Duration) int {
-	switch {
-	case a == b:
-		return 0
-	case b >= 0 && (a < 0 || a > b):
-		return -1
-	default:
-		return 1
-	}
 }
 
 // hearAll sends the round to every node and waits until each has answered, no longer than the timeout. It waits also

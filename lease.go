@@ -117,8 +117,9 @@ func (l *Lease) Remaining() time.Duration {
 // below 2^53, so it fits into an int64. It is 0 with [Config.NoFence].
 func (l *Lease) Fence() uint64 { return l.ownership.ballot }
 
-// Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt. Whoever
-// knows it and may write to the nodes can release the lock.
+// Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt, and then
+// who has it: a few digits that name the client, [Config.Owner], and the label of [Lock.WithOwner]. It has no spaces.
+// Whoever knows it and may write to the nodes can release the lock; see [Client.ReleaseToken].
 func (l *Lease) Token() string { return l.ownership.token() }
 
 // Names returns a copy of the names that are locked, in the order in which they were given.
@@ -187,13 +188,12 @@ func (l *Lease) endedOr(err error) error {
 // be called any number of times. All calls that waited for the answers return the same.
 func (l *Lease) Release(ctx context.Context) error {
 	o, given := l.ownership, ctx
-	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if c.lease.ownership == o { // ctx ends with the lease, so this call would end its own wait
-			ctx = c.under
-		}
-	}
+	ctx = o.outside(ctx)
 	if last, lost := l.leave(); !last {
 		return lost
+	}
+	if handed, err := o.handedOver(ctx); handed {
+		return err
 	}
 	if o.client.begin() { // so that Close waits, and the hook is still called
 		defer o.client.finish()
@@ -209,6 +209,17 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	t.end(err)
 	return err
+}
+
+// outside is the context that ctx was before it carried a lease of this ownership. It does not end with the lease, so a
+// call that ends the lease does not end its own wait.
+func (o *ownership) outside(ctx context.Context) context.Context {
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		if c.lease.ownership == o {
+			ctx = c.under
+		}
+	}
+	return ctx
 }
 
 func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
@@ -264,6 +275,15 @@ type carried struct {
 	lease *Lease
 	under context.Context // the context before the lease was put in; it does not end with the lease
 	outer *carried        // the next lease further out; nil: none
+}
+
+// LeaseFrom returns the innermost lease that ctx carries: the one that [Lock.Do], [Lock.TryDo], [Guard], [Lease.With] or
+// [Lease.Context] put there last. ok is false if there is none. The lease may have ended.
+func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
+	if c := carriedBy(ctx); c != nil {
+		return c.lease, true
+	}
+	return nil, false
 }
 
 type carriedKey struct{}

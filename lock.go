@@ -23,6 +23,7 @@ func (c *Client) Mutex(name string, more ...string) Lock {
 		ttl:    c.cfg.TTL,
 		millis: c.ttlMillis,
 		renew:  true,
+		owner:  c.waiters.owner,
 		err:    c.cfg.checkNames(res.names),
 	}}
 }
@@ -60,6 +61,19 @@ func (l Lock) WithMaxHold(d time.Duration) Lock {
 	})
 }
 
+// WithOwner returns the lock with a label that says what it is held for, or by whom. Others see it with [Config.Owner]
+// while they find the lock held: in [RoundError.Holder], in errors, in [Client.Inspect]. It is any text of up to 256
+// bytes, so an address fits. It is stored on the nodes, and is no secret. A longer one shows as [ErrInvalid] when the
+// lock is acquired. Default "": none.
+func (l Lock) WithOwner(label string) Lock {
+	return l.with(func(s *spec) {
+		s.owner = withLabel(s.client.waiters.owner, label)
+		if err := checkOwner("WithOwner", label); err != nil && s.err == nil {
+			s.err = err
+		}
+	})
+}
+
 // WithoutRenewal returns the lock with leases that the client does not renew. They end after their TTL, unless
 // [Lease.Extend] is called.
 func (l Lock) WithoutRenewal() Lock {
@@ -88,7 +102,7 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	t := c.traceAcquire(ctx, s)
+	t := c.traceAcquire(ctx, "acquire", s)
 	defer func() { t.acquired(lease, err) }()
 	begun := c.cfg.Clock.Now()
 	if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {

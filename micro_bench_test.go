@@ -51,7 +51,7 @@ func BenchmarkEncodeAcquire(b *testing.B) {
 	var args []any
 	b.ReportAllocs()
 	for b.Loop() {
-		var token any = newToken()
+		var token any = newToken("")
 		r := newRound(plan{call: standard.acquireCall(res, "", token, millis(10*time.Second), 1_700_000_000_000_000)}, 5, 3, 0)
 		q := request{round: r}
 		args = q.arguments(args[:0], &stands, 0)

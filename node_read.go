@@ -86,7 +86,7 @@ func (n *node) answer(q request, reply any, err error) {
 		}
 	}
 	switch {
-	case a.vote == granted && q.vouched, a.vote == granted && q.overdue && q.round.script == n.protocol.acquire:
+	case a.vote == granted && q.vouched, a.vote == granted && q.overdue && q.round.script.takes:
 		n.countVouched(q, a)
 		return
 	case a.vote != unknown && q.round.script.grants:

@@ -110,7 +110,7 @@ func TestWithoutTheHookTracesCostNothing(t *testing.T) {
 	c := &Client{settings: &settings{}}
 	l := &Lease{ownership: &ownership{client: c}}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		c.traceAcquire(t.Context(), nil).acquired(nil, nil)
+		c.traceAcquire(t.Context(), "acquire", nil).acquired(nil, nil)
 		l.trace(t.Context(), "extend").end(nil)
 		if c.traceLease(t.Context()) != nil {
 			t.Error("a lease remembers what no hook asks for")

@@ -40,11 +40,14 @@ type ownership struct {
 	reached  nodeSet // the nodes that may have the keys: they get the release
 	acquire  *round  // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
-	dropped  bool    // all its Leases were garbage-collected while it was renewed
-	renewal  *round  // the renewal in flight that the scheduler began; nil: none
-	renewAt  Instant // when the next renewal begins
-	failures int     // how many renewals have failed since one succeeded
-	release  *round  // nil: not sent
+	dropped  bool      // all its Leases were garbage-collected while it was renewed
+	renewal  *round    // the renewal in flight that the scheduler began; nil: none
+	renewAt  Instant   // when the next renewal begins
+	failures int       // how many renewals have failed since one succeeded
+	release  *round    // nil: not sent
+	handed   *handover // the Detach that ended it; nil: none did
+	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
+	watch    *watch    // to know of waiters; nil: nobody has asked
 	// unreleased is why the release did not succeed; nil if it did, or while that is not known.
 	unreleased error
 }
@@ -83,14 +86,22 @@ func (o *ownership) end(cause error) bool {
 		o.mu.Unlock()
 		return false
 	}
+	o.endLocked(cause)
+	return true
+}
+
+// endLocked ends the lease, which had not ended. o.mu is held, and is then unlocked.
+func (o *ownership) endLocked(cause error) {
 	o.ended = cause
 	o.over.Store(true)
-	cancel := o.cancel
+	cancel, watch := o.cancel, o.watch
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
 	}
-	return true
+	if watch != nil {
+		o.client.waiters.unwatch(watch)
+	}
 }
 
 // checkExpiry ends the lease if its validity has ended and no timer has noticed that.

@@ -195,8 +195,12 @@ func (o *ownership) prolong(r *round) {
 		// It is queued under mu, so that it comes before whatever happens after this renewal.
 		hook(o.info(), until.Sub(now), now.Sub(r.t0))
 	}
+	watches := o.watch != nil
 	o.mu.Unlock()
 	o.client.scheduler.set(o, due)
+	if watches {
+		o.lookForWaiters()
+	}
 }
 
 // renewalFailed tries again with backoff. If so many nodes say that the lease is not ours that no quorum is left, it

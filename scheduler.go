@@ -3,6 +3,7 @@ package redlock
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -63,6 +64,17 @@ func (s *scheduler) drop(o *ownership) {
 		heap.Remove(&s.queue, o.place)
 	}
 	s.mu.Unlock()
+}
+
+// all is the ownerships that are in the queue, or whose tick is running.
+func (s *scheduler) all() []*ownership {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Clone([]*ownership(s.queue))
+	if s.ticked != nil && s.ticked.place < 0 {
+		all = append(all, s.ticked)
+	}
+	return all
 }
 
 // drain takes out and returns all ownerships, also the one whose tick is running (L2). Nothing enters the queue after

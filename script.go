@@ -14,6 +14,8 @@ type script struct {
 	sha    any // by which EVALSHA names it; a command argument
 	// cleansUp: it deletes what would otherwise stay behind, so it is owed until a server has answered it (L3).
 	cleansUp bool
+	counts   bool    // its reply is how many keys it wrote or deleted, and not a TIME
+	takes    bool    // a grant of it takes keys, so it counts only if an INFO has vouched for it in time (Q1)
 	grants   bool    // it may make a lease or a voter, so it is not sent to an unfit server (N2)
 	own      ownArgs // the arguments that differ from node to node
 }
@@ -33,6 +35,10 @@ var (
 	leaveSource string
 	//go:embed scripts/vouch.lua
 	vouchSource string
+	//go:embed scripts/swap.lua
+	swapSource string
+	//go:embed scripts/adopt.lua
+	adoptSource string
 	//go:embed scripts/inspect.lua
 	inspectSource string
 )

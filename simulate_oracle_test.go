@@ -28,6 +28,8 @@ const (
 	leftFree     = "no lock stays free while somebody waits"
 	outOfTurn    = "nobody is overtaken without bound"
 	neverBack    = "every node votes again"
+	inTheGap     = "nobody gets a lock that is being handed over"
+	twoAdopters  = "a ticket is adopted once"
 )
 
 // An oracle sees every answer that the clients get, and reports what breaks an invariant.
@@ -40,6 +42,7 @@ type oracle struct {
 	highest    map[string]uint64 // by name: the largest fencing token returned
 	fences     map[string]string // by name and fencing token: the owner token
 	forcing    map[string]int    // by name: how many are taking it away
+	grantedOf  map[string]int    // by name: how many leases there were
 	quiet      bool              // nothing is wrong, and nothing has been for long
 	past       []*call           // those that ended while it was quiet
 	granted    int
@@ -72,7 +75,7 @@ func (v violation) String() string { return fmt.Sprintf("%v: %s: %s", v.at, v.in
 
 func newOracle(w *world) *oracle {
 	return &oracle{world: w, leases: map[*redlock.Lease]*call{}, calls: map[*call]bool{}, highest: map[string]uint64{},
-		fences: map[string]string{}, forcing: map[string]int{}}
+		fences: map[string]string{}, forcing: map[string]int{}, grantedOf: map[string]int{}}
 }
 
 // violate records a violation. o.mu is held.
@@ -117,6 +120,7 @@ func (o *oracle) grants(a *call, l *redlock.Lease, wantsContext bool) {
 		o.violate(refused, "client %d has another configuration, and got %s", client, a.names)
 	}
 	for _, name := range a.names {
+		o.grantedOf[name]++
 		if f := l.Fence(); f <= a.floor[name] {
 			o.violate(fenceOrder, "client %d got %s with fencing token %d, and %d was returned before it asked", client, name, f, a.floor[name])
 		}

@@ -25,6 +25,9 @@ var shownBy = map[string]string{
 	"hooks apart":                      blocking,
 	"leaving the queue":                impatience,
 	"marker read last":                 splitting,
+	"a giver stops first":              handingOver,
+	"a failed adopter gives back":      handingOver,
+	"a ticket's token compared":        handingOver,
 }
 
 // switchOff runs the world without one of the defences.

@@ -31,6 +31,7 @@ const (
 	forgetsScripts = "scripts flushed"
 	splitting      = "a flush between two commands"
 	impatience     = "callers who give up beside one who waits"
+	handingOver    = "leases that are handed over"
 )
 
 var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
@@ -56,6 +57,7 @@ type traits struct {
 	failsBack       bool
 	failsBackUnseen bool
 	light           bool // every acquire that may go out in its light form does
+	handsOver       bool // leases are detached, and adopted by other clients
 	splits          bool // servers are flushed between two commands of a light acquire
 }
 
@@ -100,6 +102,7 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	t.light = r.IntN(2) == 0
 	t.splits = draw(8, splitting)
 	t.light = t.light || t.splits
+	t.handsOver = draw(15, handingOver)
 	return t
 }
 

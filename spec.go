@@ -12,7 +12,8 @@ type spec struct {
 	minHold   time.Duration // 0: none
 	renew     bool
 	reentrant bool
-	err       error // why it cannot be acquired
+	owner     string // what follows the digits in its owner tokens
+	err       error  // why it cannot be acquired
 }
 
 // keptFor is how long the keys must live after an acquire writes them, so that they live until minHold after the

@@ -1,9 +1,6 @@
 package redlock
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Stats are what one client holds and waits for at one moment.
 type Stats struct {
@@ -38,17 +35,6 @@ func (c *Client) Stats() Stats {
 		s.OldestHold = max(s.OldestHold, now.Sub(o.acquired))
 	}
 	return s
-}
-
-// all copies the ownerships, so that the scheduler's mutex is held only for that.
-func (s *scheduler) all() []*ownership {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := slices.Clone(s.queue)
-	if s.ticked != nil && s.ticked.place < 0 {
-		all = append(all, s.ticked)
-	}
-	return all
 }
 
 // waiters is how many callers have joined and not left.

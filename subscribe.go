@@ -17,6 +17,7 @@ type subscriber struct {
 	client     *Client
 	node       *node
 	goroutines sync.WaitGroup
+	more       chan struct{} // capacity 1: a lease wants to know of waiters, so subscribe to that channel too
 
 	mu      sync.Mutex // guards the rest; only waiters.wanted is called under it
 	running bool
@@ -37,7 +38,7 @@ const (
 )
 
 func newSubscriber(c *Client, n *node) *subscriber {
-	return &subscriber{client: c, node: n}
+	return &subscriber{client: c, node: n, more: make(chan struct{}, 1)}
 }
 
 // want starts the subscriber if it is not running.
@@ -212,8 +213,12 @@ func (s *subscriber) handshake(conn redis.Conn, login login) error {
 // broke.
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
-	if err := pubsub.Subscribe(channelPrefix + s.client.waiters.me); err != nil {
+	waiters := &s.client.waiters
+	if err := pubsub.Subscribe(channelPrefix+waiters.me, takenPrefix+waiters.id); err != nil {
 		return err
+	}
+	if waiters.isWatching() {
+		s.subscribeMore()
 	}
 	var why error // why the reader ended; to be read only once broken is closed
 	broken := make(chan struct{})
@@ -241,6 +246,10 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 			if err := pubsub.Ping(""); err != nil {
 				return err
 			}
+		case <-s.more:
+			if err := pubsub.Subscribe(wantedPrefix + waiters.id); err != nil { // a second time changes nothing
+				return err
+			}
 		case <-broken:
 			return why
 		case <-ctx.Done():
@@ -260,10 +269,35 @@ func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 			if m.Kind != "subscribe" {
 				return errors.New("it ended the subscription")
 			}
-			s.subscribed()
+			switch m.Channel {
+			case takenPrefix + s.client.waiters.id:
+			case wantedPrefix + s.client.waiters.id:
+				s.client.waiters.watchedOn(s.node)
+			default:
+				s.subscribed()
+			}
 		case redis.Message:
-			s.client.waiters.received(string(m.Data), s.node.index)
+			s.received(m.Channel, string(m.Data))
 		}
 		heard.Store(true)
+	}
+}
+
+func (s *subscriber) received(channel, message string) {
+	switch waiters := &s.client.waiters; channel {
+	case takenPrefix + waiters.id:
+		s.client.taken(message)
+	case wantedPrefix + waiters.id:
+		waiters.isWanted(message)
+	default:
+		waiters.received(message, s.node.index)
+	}
+}
+
+// subscribeMore has the connection, if there is one, subscribe to the messages of waiters. It does not block.
+func (s *subscriber) subscribeMore() {
+	select {
+	case s.more <- struct{}{}:
+	default:
 	}
 }

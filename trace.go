@@ -22,11 +22,11 @@ func (c *Client) trace(ctx context.Context, op string, lease LeaseInfo) *tracing
 	return &tracing{c, context.WithoutCancel(ctx), Operation{Op: op, Lease: lease, Begun: time.Now()}}
 }
 
-func (c *Client) traceAcquire(ctx context.Context, s *spec) *tracing {
+func (c *Client) traceAcquire(ctx context.Context, op string, s *spec) *tracing {
 	if c.cfg.Hooks.Traced == nil {
 		return nil
 	}
-	return c.trace(ctx, "acquire", LeaseInfo{Names: s.res.names})
+	return c.trace(ctx, op, LeaseInfo{Names: s.res.names})
 }
 
 func (l *Lease) trace(ctx context.Context, op string) *tracing {

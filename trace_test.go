@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,6 +102,27 @@ func TestTheReleaseOfALostLeaseIsTraced(t *testing.T) {
 			return
 		}
 	}
+}
+
+func TestAHandOverIsTraced(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, told := tracing(t, f)
+	lease, err := c.Mutex("x").Acquire(from(t, "giver"))
+	require.NoError(t, err)
+	ticket, err := lease.Detach(from(t, "detach"))
+	require.NoError(t, err)
+	taken, err := c.Adopt(from(t, "taker"), ticket)
+	require.NoError(t, err)
+	_, err = c.Adopt(from(t, "late"), ticket)
+	require.ErrorIs(t, err, redlock.ErrTicketUsed)
+	require.NoError(t, taken.Release(soon(t)))
+	var ops []string
+	for range 6 {
+		op := <-told
+		ops = append(ops, fmt.Sprint(op.from, " ", op.Op, " ", op.Err == nil, " ", op.Lease.Token == taken.Token()))
+	}
+	require.Equal(t, []string{"giver acquire true false", "detach extend true false", "detach detach true false",
+		"taker adopt true true", "late adopt false false", "<nil> release true true"}, ops)
 }
 
 // The client renews by itself. These renewals belong to whoever acquired the lock, whose own context may be over.

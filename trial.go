@@ -26,7 +26,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	}
 	all := c.allNodes()
 	nodes = make([]error, len(c.nodes))
-	var owner, other any = newToken(), newToken()
+	var owner, other any = newToken(""), newToken("")
 	defer c.releaseAt(l.res.keys, owner, all, 0) // also what was granted late
 	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any, queueAt nodeSet) *round {

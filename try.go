@@ -35,7 +35,7 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	traced := c.traceAcquire(ctx, s)
+	traced := c.traceAcquire(ctx, "acquire", s)
 	defer func() { traced.acquired(lease, err) }()
 	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true}}
 	if c.waiters.isContended(s.res) {

@@ -121,12 +121,10 @@ func (c *Client) deafPoll() time.Duration {
 	return min(c.protocol.lostPoll, deafPoll*max(manyDeaf, waiters)/manyDeaf)
 }
 
-// isOurs reports whether a release of this owner may send a message: it is an owner token of this library, 32
-// hexadecimal digits, or a reservation. A token in capital letters counts as another library's: it is of a client that
-// may not publish.
+// isOurs reports whether a release of this owner may send a message: it is an owner token of this library, or a
+// reservation. A token in capital letters counts as another library's: it is of a client that may not publish.
 func isOurs(owner string) bool {
-	owner = strings.TrimPrefix(owner, reservationPrefix)
-	return len(owner) == 32 && strings.Trim(owner, "0123456789abcdef") == ""
+	return digitsOf(strings.TrimPrefix(owner, reservationPrefix), "0123456789abcdef")
 }
 
 // onlyStale reports whether nothing but the ballot was in the way: a quorum answered, no key was held, and some node

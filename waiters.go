@@ -13,16 +13,19 @@ import (
 type waiters struct {
 	client      *Client
 	me          string // the value of a key that is reserved for this client, and the end of its channel's name
+	id          string // the beginning of me: it names this client in its owner tokens
+	owner       string // what follows the digits in its owner tokens
 	subscribers []*subscriber
 	listening   atomic.Int32  // the number of inboxes; without any, a release takes no mutex
 	mute        atomic.Uint64 // a nodeSet: where this client may not publish
 
 	mu         sync.Mutex // guards the rest and the inboxes' hints; no call-back under it
 	keys       map[string]*keyState
-	subscribed nodeSet // nodes whose subscription is confirmed
-	quietSince Instant // when the last inbox was removed
-	pruneAt    int     // at how many keys contend next drops the old ones
-	prunedAt   Instant // when that was last done
+	watches    []*watch // leases that want to know of waiters (wanted.go)
+	subscribed nodeSet  // nodes whose subscription is confirmed
+	quietSince Instant  // when the last inbox was removed
+	pruneAt    int      // at how many keys contend next drops the old ones
+	prunedAt   Instant  // when that was last done
 }
 
 // A keyState is a key that somebody here waits for, or that was contended a short while ago.
@@ -50,6 +53,10 @@ type hints struct {
 const (
 	// channelPrefix begins the name of a client's channel. The value of a key that is reserved for the client follows.
 	channelPrefix = "redlock:released:"
+	// takenPrefix and wantedPrefix begin the names of two further channels of a client, for the leases that it holds: a
+	// key was taken from one, and somebody waits for one. waiters.id follows.
+	takenPrefix  = channelPrefix + "taken:"
+	wantedPrefix = channelPrefix + "wanted:"
 	// lingering is how long the subscriptions stay after the last waiter has left: others often follow.
 	lingering = 10 * time.Second
 	// contendedTime is how long a lock counts as contended after it was last seen to be.
@@ -63,7 +70,9 @@ const (
 func (w *waiters) init(c *Client) {
 	w.client = c
 	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
-	w.me = reservationPrefix + newToken()
+	id := newToken("")
+	w.me, w.id = reservationPrefix+id, id[:clientDigits]
+	w.owner = ownerSuffix(w.id, c.cfg.Owner)
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
 	}
@@ -94,6 +103,7 @@ func (w *waiters) listen(res *resource) *inbox {
 	for _, key := range res.keys {
 		k := w.key(key)
 		k.inboxes = append(k.inboxes, box)
+		w.seeAll(key)
 	}
 	w.mu.Unlock()
 	for _, s := range w.subscribers {
@@ -235,12 +245,12 @@ func (w *waiters) setMute(node int, mute bool) {
 	}
 }
 
-// ownerToken makes a new owner token. It is in capital letters if this client may not publish on some node: a waiter
-// that finds such an owner polls.
-func (w *waiters) ownerToken() string {
-	token := newToken()
+// ownerToken makes a new owner token. Its digits are in capital letters if this client may not publish on some node: a
+// waiter that finds such an owner polls.
+func (w *waiters) ownerToken(suffix string) string {
+	token := newToken(suffix)
 	if w.mute.Load() != 0 {
-		token = strings.ToUpper(token)
+		token = strings.ToUpper(token[:tokenDigits]) + suffix
 	}
 	return token
 }
@@ -248,7 +258,8 @@ func (w *waiters) ownerToken() string {
 // refusal is why the waiters of that node poll, with the remedy; nil if there is no reason, or nobody waited lately.
 func (w *waiters) refusal(node int) error { return w.subscribers[node].refusal() }
 
-// wanted reports whether the subscriptions are still wanted: somebody waits, or did within lingering. It also prunes.
+// wanted reports whether the subscriptions are still wanted: somebody waits, or did within lingering, or a lease wants to
+// know of waiters. It also prunes.
 func (w *waiters) wanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,7 +267,7 @@ func (w *waiters) wanted() bool {
 	if now.Sub(w.prunedAt) >= tidyInterval {
 		w.prune(now)
 	}
-	return w.listening.Load() > 0 || now.Sub(w.quietSince) <= lingering
+	return w.listening.Load() > 0 || len(w.watches) > 0 || now.Sub(w.quietSince) <= lingering
 }
 
 // subscribedTo is those of the nodes whose subscription is confirmed.

@@ -51,7 +51,7 @@ func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 				w := waiter{client: c, res: lock.res, inbox: c.waiters.listen(lock.res)}
 				r := c.newRound(plan{call: call{script: c.protocol.acquire, keys: lock.res.keys}})
-				owner := newToken()
+				owner := newToken("")
 				for i := range 3 {
 					r.record(i, answer{vote: denied, denial: &denial{reason: held, left: time.Second, owner: owner}})
 				}

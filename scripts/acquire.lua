@@ -66,7 +66,11 @@ if held then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end
     if since == 1 then since = now end
-    redis.pcall('ZADD', waiting, 'NX', since, member)
+    -- The holder may want to know of a new waiter (Lease.Wanted). Its client is named in its owner token.
+    if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then
+      local holder = string.match(owner, '^%x+:(%x+):')
+      if holder then redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, held) end
+    end
     redis.call('PEXPIRE', waiting, 10000)
   end
   return {'held', now, redis.call('PTTL', held), owner, highest}

@@ -17,7 +17,7 @@
 -- Clients without messages
 --   A waiter that is queued as "next:<client id>:poll" gets no messages and polls. Its reservation lasts twice as long.
 --   The waiter behind it gets the message "next:<client id> <key>", and looks whether the reservation was used.
---   A client that may not publish has owner tokens in capital letters. A waiter that meets one polls.
+--   A client that may not publish has owner tokens whose 32 digits are in capital letters. A waiter that meets one polls.
 
 local released, kept, rest = 0, false, ARGV[3] or '0'
 for i = 1, #KEYS do
@@ -48,7 +48,7 @@ for i = 1, #KEYS do
       -- This client may not publish. If its token is in capitals, the waiter has met it and polls: reserve the key all
       -- the same. Otherwise the waiter keeps its place.
       if type(listeners) ~= 'number' then
-        if string.find(ARGV[1], '%u') then keep = 2 * keep break end
+        if string.find(string.sub(ARGV[1], 1, 32), '%u') then keep = 2 * keep break end
         redis.pcall('ZADD', waiting, first[2], next)
         next = nil
         break

@@ -14,6 +14,8 @@
 //	  redlock.attempt one round of it; between two of them the call waits
 //	redlock.renew     a renewal, by the client or by Lease.Extend
 //	redlock.release   Release, also at the end of Do
+//	redlock.detach    Detach, after its renewal
+//	redlock.adopt     Adopt
 //
 // A renewal that the client makes by itself joins the trace of the Acquire. A lease may be renewed for weeks, and a
 // trace should not grow for weeks. So from renewal 101 of a lease on, its renewals are traces of their own, each with a

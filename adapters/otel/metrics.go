@@ -67,13 +67,17 @@ func (i *instruments) observables() []metric.Observable {
 
 // record counts an operation. ctx is the caller's, so that an exemplar finds its trace.
 func (t *Telemetry) record(ctx context.Context, op redlock.Operation) {
-	to := t.release
+	var to metric.Float64Histogram
 	switch op.Op {
 	case "acquire":
 		to = t.acquire
 		t.attempts.Record(ctx, int64(len(op.Rounds)+op.RoundsLeftOut), t.named(op.Lease.Names))
 	case "extend":
 		to = t.renew
+	case "release":
+		to = t.release
+	default: // the two halves of a hand-over are spans, and leases that end and begin
+		return
 	}
 	to.Record(ctx, op.Took.Seconds(), t.named(op.Lease.Names), metric.WithAttributes(attribute.String("redlock.outcome", outcomeOf(op.Err))))
 }

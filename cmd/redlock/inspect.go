@@ -22,7 +22,9 @@ func newInspect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] KEY [KEY...]",
 		Short: "Show who holds a lock, for how long, and its largest fencing token",
-		Long: `Asks every node for the owner token of KEY, the time until it expires, and the largest fencing token that was granted.
+		Long: `Asks every node for the owner of KEY, the time until it expires, and the largest fencing token that was granted. The
+owner is what the holder says of itself: by default the host name and the process id, and what the lock is held for.
+--json has the owner token too.
 
   held     a quorum of the nodes has KEY for one owner
   free     a quorum votes and has KEY for nobody
@@ -115,17 +117,30 @@ type nodeLockReport struct {
 }
 
 type holding struct {
+	Owner           string `json:"owner,omitempty"` // Config.Owner
+	Label           string `json:"label,omitempty"` // Lock.WithOwner
 	Token           string `json:"token,omitempty"`
 	RemainingMillis int64  `json:"remaining_millis"` // -1: it never expires
 	Fence           uint64 `json:"fence"`
 }
 
-func hold(token string, remaining time.Duration, fence uint64) holding {
-	h := holding{Token: token, RemainingMillis: remaining.Milliseconds(), Fence: fence}
-	if remaining < 0 {
+func hold(token string, holder redlock.Holder, fence uint64) holding {
+	h := holding{Owner: holder.Owner, Label: holder.Label, Token: token, RemainingMillis: holder.Remaining.Milliseconds(), Fence: fence}
+	if holder.Remaining < 0 {
 		h.RemainingMillis = -1
 	}
 	return h
+}
+
+// holder returns the owner in readable form. A key that is not a string has none.
+func (h holding) holder() string {
+	switch {
+	case h.Token == "":
+		return "something that is not a lock"
+	case h.Owner == "":
+		return oneLine(h.Token)
+	}
+	return oneLine(redlock.Holder{Owner: h.Owner, Label: h.Label}.String())
 }
 
 func (h holding) remaining() string {
@@ -136,10 +151,12 @@ func (h holding) remaining() string {
 }
 
 func reportOn(s *redlock.State) lockReport {
-	l := lockReport{Key: s.Name, Held: s.Held, Votes: s.Votes, Quorum: s.Quorum, holding: hold(s.Token, s.Remaining, s.Fence)}
+	holder, _ := s.Holder()
+	l := lockReport{Key: s.Name, Held: s.Held, Votes: s.Votes, Quorum: s.Quorum, holding: hold(s.Token, holder, s.Fence)}
 	free := 0
 	for _, n := range s.Nodes {
-		r := nodeLockReport{Node: n.Node, Votes: n.Err == nil, Held: n.Held, Reserved: n.Reserved, holding: hold(n.Token, n.Remaining, n.Fence)}
+		holder, _ := n.Holder()
+		r := nodeLockReport{Node: n.Node, Votes: n.Err == nil, Held: n.Held, Reserved: n.Reserved, holding: hold(n.Token, holder, n.Fence)}
 		if n.Err != nil {
 			r.Problem, _ = problemOf(n.Err)
 		} else if !n.Held {
@@ -162,27 +179,20 @@ func reportOn(s *redlock.State) lockReport {
 
 // having lists on how many nodes each owner has the lock, the owner with the most nodes first.
 func (l lockReport) having() string {
-	on := map[string]int{}
+	on, names := map[string]int{}, map[string]string{}
 	for _, n := range l.Nodes {
 		if n.Held {
 			on[n.Token]++
+			names[n.Token] = n.holder()
 		}
 	}
 	owners := slices.SortedFunc(maps.Keys(on), func(a, b string) int {
 		return cmp.Or(cmp.Compare(on[b], on[a]), cmp.Compare(a, b))
 	})
 	for i, owner := range owners {
-		owners[i] = fmt.Sprintf("%s has it on %d of %s", ownerName(owner), on[owner], plural(len(l.Nodes), "node"))
+		owners[i] = fmt.Sprintf("%s has it on %d of %s", names[owner], on[owner], plural(len(l.Nodes), "node"))
 	}
 	return strings.Join(owners, ", ")
-}
-
-// ownerName returns an owner token in readable form. A key that is not a string has none.
-func ownerName(token string) string {
-	if token == "" {
-		return "something that is not a lock"
-	}
-	return oneLine(token)
 }
 
 func (l lockReport) print(out io.Writer) error {
@@ -203,7 +213,7 @@ func (l lockReport) print(out io.Writer) error {
 			}
 		}
 		fmt.Fprintf(out, "%s is held by %s on %d of %s, for %s unless it is renewed; largest fencing token %d\n",
-			key, ownerName(l.Token), on, all, l.remaining(), l.Fence)
+			key, l.holder(), on, all, l.remaining(), l.Fence)
 	case "partial":
 		fmt.Fprintf(out, "%s is being taken or released, or the rest of it expires: %s, and it takes %d; largest fencing token %d\n",
 			key, having, l.Quorum, l.Fence)
@@ -224,7 +234,7 @@ func (l lockReport) print(out io.Writer) error {
 		owner, left := "–", "–"
 		switch {
 		case n.Held:
-			owner, left = ownerName(n.Token), n.remaining()
+			owner, left = n.holder(), n.remaining()
 		case n.Reserved:
 			owner = "reserved for a waiter"
 		case !n.Votes && n.Fence == 0:

@@ -85,7 +85,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	defer client.Close()
 
-	lock := withMinHold(client.Mutex(o.keys[0], o.keys[1:]...), o.atLeast)
+	lock := withMinHold(client.Mutex(o.keys[0], o.keys[1:]...).WithOwner(o.owner), o.atLeast)
 	began := time.Now()
 	stopNotice := notice.start(ctx, client)
 	lease, err := o.acquireUnlessStopped(ctx, lock, signals)

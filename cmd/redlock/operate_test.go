@@ -116,6 +116,7 @@ func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 	p := start(t, nil, nil, "run", nodes(f), "--ttl", "2s", "--kill-after", "100ms", "k", "--", "sleep", "20")
 	type lock struct {
 		Held            bool
+		Owner, Label    string
 		Token           string
 		RemainingMillis int64 `json:"remaining_millis"`
 		Fence           uint64
@@ -136,13 +137,15 @@ func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 		held = inspect()
 		return held.Held && held.Nodes[0].Held && held.Nodes[1].Held && held.Nodes[2].Held
 	}, 5*time.Second, 10*time.Millisecond)
-	require.Len(t, held.Token, 32)
+	require.Regexp(t, `^[0-9a-f]{32}:[0-9a-f]{8}:[^ :]+/[0-9]+:sleep$`, held.Token)
+	require.Equal(t, "sleep", held.Label)
+	require.Regexp(t, `/[0-9]+$`, held.Owner)
 	require.Positive(t, held.RemainingMillis)
 	require.Positive(t, held.Fence)
 	require.Equal(t, held.Token, held.Nodes[0].Token)
 	code, out, _ = run(t, "inspect", nodes(f), "k", "other")
 	require.Equal(t, 0, code)
-	require.Contains(t, out, "k is held by "+held.Token+" on 3 of 3 nodes")
+	require.Contains(t, out, "k is held by "+held.Owner+" (sleep) on 3 of 3 nodes")
 	require.Contains(t, out, "other is free")
 
 	code, _, errs = run(t, "release", nodes(f), "k")
@@ -151,7 +154,7 @@ func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 	require.True(t, inspect().Held)
 	code, out, errs = run(t, "release", "--force", nodes(f), "k")
 	require.Equal(t, 0, code, errs)
-	require.Contains(t, out, held.Token)
+	require.Contains(t, out, held.Owner+" (sleep)")
 	require.Contains(t, out, "k was released")
 	require.False(t, inspect().Held)
 	code, out, _ = run(t, "release", "--force", nodes(f), "k")

@@ -24,12 +24,12 @@ func newRelease() *cobra.Command {
 		Long: `Deletes KEY from every node, whoever holds it. Use it if you know that the holder is gone for good, and you do not
 want to wait until the lease expires.
 
-A holder that is still alive is not notified. It may believe that it holds the lock until its next renewal, and by then
-another client may hold it. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that
+A holder that is still alive may believe that it holds the lock until its next renewal, and by then another client may
+hold it. It is notified sooner only if it has waited for a lock lately, and users may use channels. (redlock run then ends its command: TERM, and KILL after --kill-after.) Only a resource that
 compares fencing tokens is safe from both. Fencing tokens continue to grow.
 
-redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits that expire. Anything else may be other
-data with the same name. If it is a lock of another library, --foreign deletes it too. A key that is not a string is
+redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits, perhaps with an owner behind them, that
+expire. Anything else may be other data with the same name. If it is a lock of another library, --foreign deletes it too. A key that is not a string is
 never deleted.
 
 Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock.`,
@@ -120,5 +120,6 @@ func (o *releaser) isLock(s *redlock.State) error {
 
 // isToken reports whether s has the form of an owner token of this library; see redlock.Lease.Token.
 func isToken(s string) bool {
-	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+	digits, _, _ := strings.Cut(s, ":")
+	return len(digits) == 32 && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
 }

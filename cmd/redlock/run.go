@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ type runOptions struct {
 	wait      string
 	killAfter time.Duration
 	atLeast   time.Duration
+	owner     string
 
 	patience waiting
 	keys     []string
@@ -83,6 +85,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
 	flags.DurationVar(&o.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
+	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
 }
@@ -135,6 +138,9 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	}
 	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
 		return err
+	}
+	if o.owner == "" {
+		o.owner = filepath.Base(o.argv[0])
 	}
 	o.path, err = findCommand(o.argv[0])
 	return err

@@ -43,7 +43,7 @@ func TestRun(t *testing.T) {
 		code, stdout, _ := start(t, nil, env, "run", "k1", "k2", "--", "sh", "-c",
 			`printf '%s|%s|%s' "$REDLOCK_KEY" "$REDLOCK_FENCE" "$REDLOCK_TOKEN"`).wait()
 		assert.Equal(t, 0, code)
-		assert.Regexp(t, regexp.MustCompile(`^k1\nk2\|[1-9][0-9]*\|[0-9a-f]{32}$`), stdout)
+		assert.Regexp(t, regexp.MustCompile(`^k1\nk2\|[1-9][0-9]*\|[0-9a-f]{32}:[0-9a-f]{8}:[^ ]+:sh$`), stdout)
 	})
 	t.Run("gives -- to the command where it is the second", func(t *testing.T) {
 		_, stdout, _ := run(t, "run", nodes(f), "dashes", "--", "echo", "--", "--json")

@@ -68,18 +68,10 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		if state == nil || !state.Held {
 			continue
 		}
-		left := reportOn(state).remaining()
-		return fmt.Sprintf("%s is held by %s, for %s unless it is renewed", key, ownerShort(state.Token), left)
+		holder, _ := state.Holder()
+		return fmt.Sprintf("%s is held by %s, for %s unless it is renewed", key, oneLine(holder.String()), reportOn(state).remaining())
 	}
 	return ""
-}
-
-// ownerShort shortens an owner token, so that it cannot be used to release the lock.
-func ownerShort(token string) string {
-	if token = oneLine(token); len(token) > 8 {
-		return token[:8] + "…"
-	}
-	return "another"
 }
 
 // outage describes which nodes do not vote, and why.

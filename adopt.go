@@ -1,0 +1,165 @@
+package redlock
+
+import "context"
+
+// The taking half of a hand-over (D4, D5). detach.go has the other half.
+
+// Adopt takes over the lock of a ticket. The lease has the names, the TTL and the label of the one that was detached, a
+// new owner token and a larger fencing token, and it renews itself. It is valid from this client's own round on, by the
+// same rules as one from [Lock.Acquire], whatever happened to the ticket on its way. The client needs the same
+// configuration as the one that detached it, as all clients of the nodes do.
+//
+// Of all that adopt a ticket, at the same moment or one after the other, at most one gets the lock. The error is
+//   - [ErrTicketUsed] if another has the lock;
+//   - [ErrTicketExpired] if too few nodes still have it for the ticket;
+//   - [ErrHeld], and neither of these two, if others have some of the nodes, and nobody a quorum;
+//   - [ErrNoQuorum] if none of this is known, because nodes are away or slow;
+//   - [ErrInvalid] for the zero Ticket, [ErrClosed], and ctx.Err().
+//
+// Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
+//
+// The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock. If
+// several adopt at the same moment it makes further rounds, within another NodeTimeout or so. [Hooks.Acquired] is called
+// for its lease.
+func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) {
+	if len(t.names) == 0 {
+		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
+	}
+	s := c.Mutex(t.names[0], t.names[1:]...).WithTTL(t.ttl).WithOwner(t.label()).spec
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	if !c.begin() {
+		return nil, ErrClosed
+	}
+	defer c.finish()
+	traced := c.traceAcquire(ctx, "adopt", s)
+	defer func() { traced.acquired(lease, err) }()
+	begun := c.cfg.Clock.Now()
+	for rounds := 1; ; rounds++ {
+		lease, r, err := c.adopt(ctx, s, &t)
+		switch {
+		case lease != nil:
+			c.acquired(lease, begun, rounds)
+			return lease, nil
+		case err != nil:
+			return nil, err
+		}
+		c.learn(r)
+		isOver := rounds >= minTries && c.cfg.Clock.Now().Sub(begun) >= c.cfg.NodeTimeout
+		next, kind := t.judge(r)
+		switch {
+		case next == askAgain && !isOver:
+			// Others adopt it too, or only the ballot was too low. Who pauses for longest leaves it to them.
+			c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(rounds-1, 10), c.cfg.NodeTimeout/minTries)+1))
+			continue
+		case next == isDead:
+			// Nobody can adopt it any more. What is left of it would only block nodes until it expires.
+			c.releaseAt(s.res.keys, t.token, c.allNodes(), c.reservation())
+		}
+		return nil, r.error(kind, s.res.names, c.nodes, "")
+	}
+}
+
+// adopt tries once. If it fails, it leaves the ticket as it was, and the round says why. err is not nil only if ctx or
+// the client has ended.
+func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round, error) {
+	if err := c.awaitOpen(ctx); err != nil {
+		return nil, nil, err
+	}
+
+	// D4: like one attempt to acquire (A1 to A4), but each node grants only what the ticket has.
+	t0 := c.cfg.Clock.Now()
+	var token any = c.waiters.ownerToken(l.owner)
+	var ballot uint64
+	if !c.cfg.NoFence {
+		if ballot = c.ballot(t0); ballot == 0 {
+			return nil, c.unreached(l, t0), nil
+		}
+	}
+	band, timeout := c.cfg.band(l.ttl), c.cfg.nodeTimeout(l.ttl)
+	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.token, token, l.millis, ballot), t0: t0, ending: c.ending},
+		len(c.nodes), c.need, toleranceOf(band))
+	r.askMore(c.allNodes())
+	reached := c.send(r, c.allNodes(), 0)
+	verdict := r.await(ctx, &c.timers, timeout)
+	_, apart := r.counted()
+	if wait := bandWait(band, apart); verdict == won && wait > 0 {
+		c.pause(ctx, wait)
+	}
+	now := c.cfg.Clock.Now()
+	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
+	var err error
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case c.isClosed():
+		err = ErrClosed
+	case verdict == won && validity > c.cfg.MinValidity:
+		lease := newLease(ctx, l, token, ballot, reached, r, now, now.Add(validity))
+		if !c.isClosed() {
+			// Where the ticket still has the keys, as on a node in quarantine, they would only keep this lease out.
+			c.releaseAt(l.res.keys, t.token, c.allNodes()&^r.grantedBy(), 0)
+			return lease, r, nil
+		}
+		lease.ownership.end(ErrClosed) // L2, as in attempt
+		err = ErrClosed
+	}
+
+	// D5: every node that granted or may still grant gives the keys back to the ticket, also if ctx has ended. Only this
+	// attempt has the token, so this takes them from nobody else.
+	if back := reached &^ r.deniedBy(); back != 0 && !c.protocol.omits(adopterGivesBack) {
+		undo := c.newRound(plan{call: c.protocol.swapCall(c.protocol.undo, l.res.keys, token, t.token, int64(0))})
+		c.send(undo, back, back)
+	}
+	if err == nil { // what the other nodes say tells a dead ticket from an outage
+		err = c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.open() == 0 })
+	}
+	return nil, r, err
+}
+
+// What follows a lost round of Adopt.
+type afterLoss uint8
+
+const (
+	isUnknown afterLoss = iota // the caller may try again
+	askAgain                   // at once
+	isDead                     // the ticket will never be adopted
+)
+
+// judge says what follows a lost round, and which error it is if that is the end.
+//
+// A key that is gone does not come back to the ticket, because nobody makes its token again. A key that another owner has
+// may come back, if that is somebody who adopts it too and then fails (D5).
+func (t *Ticket) judge(r *round) (afterLoss, error) {
+	answers, votes := r.snapshot()
+	gone, others, stales := 0, 0, 0
+	for _, a := range answers {
+		switch {
+		case a.denial == nil:
+		case a.denial.reason == missing:
+			gone++
+		case a.denial.reason == stale:
+			stales++
+		default:
+			others++
+		}
+	}
+	nodes := len(answers)
+	counted, _ := votes.counted()
+	switch {
+	case holderOf(answers, votes.need) != "":
+		return isDead, ErrTicketUsed
+	case nodes-gone < votes.need:
+		return isDead, ErrTicketExpired
+	case nodes-gone-others < votes.need, others > 0 && counted.len()+others >= votes.need: // it would be won without them
+		return askAgain, ErrHeld
+	case stales > 0 && votes.answered():
+		return askAgain, ErrNoQuorum
+	default:
+		return isUnknown, ErrNoQuorum
+	}
+}

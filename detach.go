@@ -1,0 +1,149 @@
+package redlock
+
+import "context"
+
+// The giving half of a hand-over (D1 to D3). adopt.go has the other half.
+
+// A handover is a Detach that has ended its lease. err is set before done is closed.
+type handover struct {
+	done chan struct{}
+	err  error // why there is no ticket
+}
+
+// Detach ends the lease as [Lease.Release] does, and keeps the lock for whoever adopts the ticket: another process, or
+// this one. It is for work that goes on elsewhere and must not be without its lock in between: nobody else gets the
+// lock before the ticket expires ([Ticket.Expires]). If nobody adopts it, the lock is free after that.
+//
+// First it renews the lease. If that fails, the error is that of [Lease.Extend], and the lease is what it was before.
+// Then the lease ends: its context ends with [ErrReleased], and Valid is false. So the work must stop before Detach is
+// called. Then the nodes swap the owner token for that of the ticket. If too few of them answer, or ctx ends, there is
+// no ticket, and the lock is released; the error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err().
+//
+// ErrInvalid means that the lock cannot be handed over: other leases of a re-entered lock still hold it, or its minimum
+// hold ([Lock.WithMinHold]) is not over. The lease is then what it was before. After Detach, Release does nothing: it
+// returns nil if there is a ticket, and otherwise Detach's error. [Hooks.Released] is called with that too.
+func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
+	o := l.ownership
+	c := o.client
+	given := ctx
+	ctx = o.outside(ctx)
+	if o.rest(c.cfg.Clock.Now()) > 0 {
+		return Ticket{}, invalid("Detach", "the lock has a minimum hold that is not over")
+	}
+	if !c.begin() { // Close waits for the swap, and for what is sent if it fails
+		return Ticket{}, l.endedOr(ErrClosed)
+	}
+	defer c.finish()
+
+	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid, a
+	// failure costs nothing.
+	if err := l.Extend(ctx); err != nil {
+		return Ticket{}, err
+	}
+
+	// D2: the holder stops believing. From here on, nothing is sent for the old owner token but the swap, and releases
+	// behind it.
+	t := l.trace(given, "detach")
+	var token any = c.waiters.ownerToken(o.lock.owner)
+	r, err := l.leaveTo(token)
+	if err != nil {
+		return Ticket{}, err
+	}
+
+	// D3: the nodes swap token for token. The ticket's token is new: nothing that is still on its way can bring it back
+	// to a node that has given it to somebody.
+	h := o.handed
+	c.send(r, r.only, 0)
+	swapped := func(t *tally) bool { return t.granted >= t.need || t.granted+t.open() < t.need }
+	err = r.until(ctx, &c.timers, c.ending, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), swapped)
+	_, votes := r.snapshot()
+	switch {
+	case err != nil:
+	case votes.granted >= votes.need:
+	case votes.refused():
+		err = r.error(ErrLost, o.lock.res.names, c.nodes, "")
+	default:
+		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "")
+	}
+	if err == nil { // what other nodes have, for the old token or a part of the names, is of no use
+		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only&^r.grantedBy(), 0)
+		c.releaseAt(o.lock.res.keys, token, r.deniedBy()&r.only, 0)
+	} else { // some nodes may have swapped, and others not
+		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only, c.reservation())
+		c.releaseAt(o.lock.res.keys, token, r.only, c.reservation())
+	}
+	h.err = err
+	close(h.done)
+	if hook := c.cfg.Hooks.Released; hook != nil {
+		hook(o.info(), err)
+	}
+	t.end(err)
+	if err != nil {
+		return Ticket{}, err
+	}
+	took := c.cfg.Clock.Now().Sub(r.t0)
+	return Ticket{names: o.lock.res.names, token: token.(string), ttl: o.lock.ttl,
+		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
+}
+
+// leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for this
+// one. That round takes the place of the release: nothing else releases the keys.
+func (l *Lease) leaveTo(token any) (*round, error) {
+	o := l.ownership
+	o.checkExpiry()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released.Load() {
+		return nil, ErrReleased
+	}
+	o.mu.Lock()
+	if err := o.ended; err != nil {
+		o.mu.Unlock()
+		return nil, err
+	}
+	if o.leases > 1 {
+		o.mu.Unlock()
+		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
+	}
+	c := o.client
+	r := c.newRound(plan{call: c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis), only: o.reached,
+		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
+			if a.vote == granted && c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout {
+				// The network held it up. The ticket may have been used by now, and nobody would release what this wrote.
+				c.releaseAt(o.lock.res.keys, token, 1<<node, 0)
+			}
+		}})
+	o.leases, o.release, o.handed = 0, r, &handover{done: make(chan struct{})}
+	l.last = true
+	l.released.Store(true)
+	l.cleanup.Stop()
+	if c.protocol.omits(giverStops) {
+		l.released.Store(false)
+		o.mu.Unlock()
+		return r, nil
+	}
+	o.endLocked(ErrReleased)
+	c.scheduler.drop(o)
+	return r, nil
+}
+
+// handedOver waits for the end of a Detach, and returns its error. ok is false if there was none.
+func (o *ownership) handedOver(ctx context.Context) (ok bool, err error) {
+	o.mu.Lock()
+	h := o.handed
+	o.mu.Unlock()
+	if h == nil {
+		return false, nil
+	}
+	select {
+	case <-h.done:
+		return true, h.err
+	default:
+	}
+	select {
+	case <-h.done:
+		return true, h.err
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}

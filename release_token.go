@@ -1,0 +1,57 @@
+package redlock
+
+import (
+	"context"
+	"strings"
+)
+
+// ReleaseToken releases the lease of name that has this owner token ([Lease.Token]), from whatever process: one that was
+// given the token, because the process that acquired the lock has handed on the work, or has crashed. It takes the lock
+// from nobody else, however late it comes. Of a lock with several names it releases this one. A minimum hold
+// ([Lock.WithMinHold]) ends with it.
+//
+// The process that acquired the lock, if it is alive, learns of it as after [Client.ForceRelease], and relies on the
+// lock until then: it must have stopped its work. It returns:
+//   - nil if a quorum of the nodes had the lock for this token, and deleted it;
+//   - [ErrLost] if a quorum of the nodes did not have it: it was released, it expired, or it was never acquired. What was
+//     left of it on other nodes is deleted;
+//   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
+//     earlier still get the release.
+//
+// ErrLost and ErrNoQuorum come in a [*RoundError]. Other errors are [ErrInvalid], [ErrClosed] and ctx.Err(). ctx bounds
+// only the wait. ReleaseToken waits for nodes that are up, no longer than NodeTimeout. The first use of a client also
+// waits for its nodes to connect.
+func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
+	s := c.Mutex(name).spec
+	switch {
+	case s.err != nil:
+		return s.err
+	case token == "" || strings.HasPrefix(token, reservationPrefix):
+		return invalid("token", "it is no owner token; give what Lease.Token returned")
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if !c.begin() { // Close waits for the answers
+		return ErrClosed
+	}
+	defer c.finish()
+	if err := c.awaitAll(ctx); err != nil {
+		return err
+	}
+	r := c.newRound(plan{call: c.protocol.releaseCall(s.res.keys, token, c.reservation(), 0)})
+	c.send(r, c.allNodes(), c.allNodes()) // L3: owed to every node, since any may have the key
+	decided := func(t *tally) bool { _, final := t.released(false); return final }
+	if err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, decided); err != nil {
+		return err
+	}
+	c.sayTaken(token, s.res.keys[0])
+	_, votes := r.snapshot()
+	switch proof, _ := votes.released(false); proof {
+	case won:
+		return nil
+	case lost:
+		return r.error(ErrLost, s.res.names, c.nodes, "no lease has this token")
+	default:
+		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+	}
+}
