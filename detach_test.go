@@ -227,8 +227,9 @@ func TestOfAllThatAdoptATicketOneGetsTheLock(t *testing.T) {
 				var winners []*redlock.Lease
 				var all sync.WaitGroup
 				for _, c := range clients {
+					delay := time.Duration(random.Int64N(int64(5 * time.Millisecond)))
 					all.Go(func() {
-						time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+						time.Sleep(delay)
 						l, err := c.Adopt(t.Context(), ticket)
 						mu.Lock()
 						defer mu.Unlock()
