@@ -105,6 +105,6 @@ func (o *ownership) traceRenewal(took time.Duration, err error) {
 	if t == nil {
 		return
 	}
-	o.client.cfg.Hooks.Traced(t.ctx, Operation{Op: "extend", Lease: o.info(), Begun: time.Now().Add(-took), Took: took, Err: err,
-		Renewal: int(t.renewed.Add(1))})
+	o.client.cfg.Hooks.Traced(t.ctx, Operation{Op: "extend", Lease: o.info(), Begun: time.Now().Add(-took), Took: took,
+		Err: err, Renewal: int(t.renewed.Add(1))})
 }

@@ -24,12 +24,14 @@ type instruments struct {
 }
 
 // seconds are the bounds of the histograms: a round trip is some 100 µs, and a wait may take an hour.
-var seconds = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
+var seconds = []float64{
+	.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 
 func (i *instruments) init(m metric.Meter) error {
 	var errs []error
 	histogram := func(to *metric.Float64Histogram, name, what string) {
-		made, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(seconds...))
+		made, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
+			metric.WithExplicitBucketBoundaries(seconds...))
 		*to = made
 		errs = append(errs, err)
 	}
@@ -54,10 +56,12 @@ func (i *instruments) init(m metric.Meter) error {
 	var err [4]error
 	i.attempts, err[0] = m.Int64Histogram("redlock.acquire.attempts", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Rounds of an acquisition."), metric.WithExplicitBucketBoundaries(1, 2, 3, 5, 10, 20, 50, 100))
-	i.lost, err[1] = m.Int64Counter("redlock.lease.lost", metric.WithUnit("{lease}"), metric.WithDescription("Leases that ended before they were released."))
+	i.lost, err[1] = m.Int64Counter("redlock.lease.lost", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that ended before they were released."))
 	i.dropped, err[2] = m.Int64ObservableCounter("redlock.event.dropped", metric.WithUnit("{event}"),
 		metric.WithDescription("Calls of hooks and lines of the log that were dropped."))
-	i.vote, err[3] = m.Int64ObservableGauge("redlock.node.vote", metric.WithUnit("1"), metric.WithDescription("1 if the node votes."))
+	i.vote, err[3] = m.Int64ObservableGauge("redlock.node.vote", metric.WithUnit("1"),
+		metric.WithDescription("1 if the node votes."))
 	return errors.Join(append(errs, err[:]...)...)
 }
 
@@ -79,7 +83,8 @@ func (t *Telemetry) record(ctx context.Context, op redlock.Operation) {
 	default: // the two halves of a hand-over are spans, and leases that end and begin
 		return
 	}
-	to.Record(ctx, op.Took.Seconds(), t.named(op.Lease.Names), metric.WithAttributes(attribute.String("redlock.outcome", outcomeOf(op.Err))))
+	to.Record(ctx, op.Took.Seconds(), t.named(op.Lease.Names),
+		metric.WithAttributes(attribute.String("redlock.outcome", outcomeOf(op.Err))))
 }
 
 func (t *Telemetry) observe(ctx context.Context, to metric.Observer, c *redlock.Client) {

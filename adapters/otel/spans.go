@@ -52,8 +52,8 @@ func (t *Telemetry) span(ctx context.Context, op redlock.Operation) {
 }
 
 func (t *Telemetry) attempt(ctx context.Context, a redlock.Attempt) {
-	_, span := t.tracer.Start(ctx, "redlock.attempt", trace.WithTimestamp(a.Begun), trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(dbSystem, attribute.Int("redlock.nodes.granted", a.Granted),
+	_, span := t.tracer.Start(ctx, "redlock.attempt", trace.WithTimestamp(a.Begun),
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(dbSystem, attribute.Int("redlock.nodes.granted", a.Granted),
 			attribute.Int("redlock.nodes.denied", a.Denied), attribute.Int("redlock.nodes.unknown", a.Unknown)))
 	end(span, a.Err, a.Begun.Add(a.Took))
 }

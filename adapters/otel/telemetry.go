@@ -45,7 +45,8 @@ func WithNames(name func(names []string) string) Option { return func(o *options
 
 // New makes a Telemetry. An error comes from the meter provider.
 func New(opts ...Option) (*Telemetry, error) {
-	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), name: func([]string) string { return "" }}
+	noName := func([]string) string { return "" }
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), name: noName}
 	for _, apply := range opts {
 		apply(&o)
 	}

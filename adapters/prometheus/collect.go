@@ -27,8 +27,8 @@ func (m *Metrics) Forget(c *redlock.Client) {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.acquired, m.attempts, m.acquireTime, m.refused, m.extended, m.extendTime, m.extendFailed,
-		m.released, m.releaseTime, m.holdTime, m.lost}
+	return []prometheus.Collector{m.acquired, m.attempts, m.acquireTime, m.refused, m.extended, m.extendTime,
+		m.extendFailed, m.released, m.releaseTime, m.holdTime, m.lost}
 }
 
 // Describe implements [prometheus.Collector].

@@ -106,7 +106,8 @@ func New(opts ...Option) *Metrics {
 	m.acquired = counter("acquired_total", "Leases that were won.")
 	m.attempts = counter("attempts_total", "Rounds for the leases that were won.")
 	m.acquireTime = histogram("acquire_duration_seconds", "Time from the call of Acquire to the lease.", 250e-6, 18)
-	m.refused = counter("refused_total", "Rounds to acquire that failed: held by another, or no quorum of nodes.", "reason")
+	m.refused = counter("refused_total",
+		"Rounds to acquire that failed: held by another, or no quorum of nodes.", "reason")
 	m.extended = counter("extended_total", "Renewals.")
 	m.extendTime = histogram("extend_duration_seconds", "Length of a renewal round.", 250e-6, 12)
 	m.extendFailed = counter("extend_failed_total", "Renewals without a quorum. They are tried again.")
@@ -122,8 +123,10 @@ func New(opts ...Option) *Metrics {
 	m.up = gauge("node_up", "1 if the node is connected.", "node")
 	m.votes = gauge("node_votes", "1 if the node votes.", "node")
 	m.roundTrip = gauge("node_round_trip_seconds", "Time of one request to the node.", "node")
-	m.clockOffset = gauge("node_clock_offset_seconds", "How far the node's clock is ahead of the median of the nodes' clocks.", "node")
-	m.quarantine = gauge("node_quarantine_seconds", "How long the node's quarantine will last; 0 if it is in none.", "node")
+	m.clockOffset = gauge("node_clock_offset_seconds",
+		"How far the node's clock is ahead of the median of the nodes' clocks.", "node")
+	m.quarantine = gauge("node_quarantine_seconds",
+		"How long the node's quarantine will last; 0 if it is in none.", "node")
 	if m.name == nil {
 		m.beginAtZero()
 	}

@@ -60,7 +60,8 @@ func show(ctx context.Context, out io.Writer, list []redlock.Node, ticks int) er
 		replicas.Go(func() {
 			for tick := range ticks {
 				time.Sleep(time.Until(begin.Add(time.Duration(tick)*interval + rand.N(late))))
-				if err := runOnce(ctx, client, func(token uint64) { say("tick %d: %s runs the job, fencing token %d", tick, name, token) }); err != nil {
+				job := func(token uint64) { say("tick %d: %s runs the job, fencing token %d", tick, name, token) }
+				if err := runOnce(ctx, client, job); err != nil {
 					mu.Lock()
 					failed = err
 					mu.Unlock()

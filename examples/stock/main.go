@@ -1,5 +1,5 @@
-// Command stock shows a stock that many buyers decrement, under a lock and with a fencing token, in SQLite or PostgreSQL.
-// The lock lets one buyer at a time decide. The token protects the table from a buyer that was paused for longer than
+// Command stock shows a stock that many buyers decrement, under a lock and with a fencing token, in SQLite or
+// PostgreSQL. The lock lets one buyer at a time decide. The token protects the table from a buyer that was paused for longer than
 // its lease, and wakes up believing that it still has the lock.
 //
 //	cd examples/stock
@@ -86,7 +86,8 @@ func open(ctx context.Context, client *redlock.Client, postgres, file string) (s
 		return nil, err
 	}
 	if err = s.tokens.Create(ctx, s.db); err == nil {
-		_, err = s.db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS stock (item VARCHAR(64) PRIMARY KEY, amount INTEGER NOT NULL)")
+		_, err = s.db.ExecContext(ctx,
+			"CREATE TABLE IF NOT EXISTS stock (item VARCHAR(64) PRIMARY KEY, amount INTEGER NOT NULL)")
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.db.Close())
@@ -131,7 +132,8 @@ func (s *stock) take(ctx context.Context, item string, token uint64) error {
 
 // fill sets the amount of an item.
 func (s *stock) fill(ctx context.Context, item string, amount int) error {
-	_, err := s.db.ExecContext(ctx, "INSERT INTO stock (item, amount) VALUES ($1, $2) ON CONFLICT (item) DO UPDATE SET amount = $2", item, amount)
+	_, err := s.db.ExecContext(ctx,
+		"INSERT INTO stock (item, amount) VALUES ($1, $2) ON CONFLICT (item) DO UPDATE SET amount = $2", item, amount)
 	return err
 }
 

@@ -144,7 +144,8 @@ func (c *Client) Wait(ctx context.Context, container string) error {
 
 // Remove removes a container, also a running one, and its volumes.
 func (c *Client) Remove(ctx context.Context, container string) error {
-	return c.call(ctx, http.MethodDelete, "/containers/"+url.PathEscape(container), url.Values{"force": {"1"}, "v": {"1"}}, nil, nil)
+	query := url.Values{"force": {"1"}, "v": {"1"}}
+	return c.call(ctx, http.MethodDelete, "/containers/"+url.PathEscape(container), query, nil, nil)
 }
 
 // A Container is the state of a container.

@@ -1,5 +1,5 @@
-// Package docker is a client for the few calls of the Docker Engine API that the docker fleet needs. Docker's own client
-// and its wrappers bring some thirty modules, which would be in the module graph of everybody who imports this library.
+// Package docker is a client for the few calls of the Docker Engine API that the docker fleet needs. Docker's own
+// client and its wrappers bring some thirty modules, which would be in the module graph of everybody who imports this library.
 //
 // The paths have no version, so an engine of any age answers as it does by default. What is used has been in the API
 // since version 1.24.
@@ -106,7 +106,8 @@ func hasStatus(err error, status int) bool {
 }
 
 // send makes a request, and returns the reply of a call that succeeded. The caller closes its body.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, kind string, body io.Reader) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, kind string, body io.Reader,
+) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+query.Encode(), body)
 	if err != nil {
 		return nil, err
@@ -155,7 +156,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 
 // follow makes a request, and reads the stream by which the engine tells how a pull or a build goes on, to its end. A
 // pull or build that fails says so only there. It gives up if there is no news for longer than silence.
-func (c *Client) follow(ctx context.Context, silence time.Duration, path string, query url.Values, kind string, body io.Reader) error {
+func (c *Client) follow(ctx context.Context, silence time.Duration, path string, query url.Values, kind string,
+	body io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(silence, func() { cancel(fmt.Errorf("docker: no progress for %v", silence)) })

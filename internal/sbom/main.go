@@ -64,7 +64,8 @@ func bill(info *debug.BuildInfo, version string) document {
 	d := document{Format: "CycloneDX", SpecVersion: "1.5", Version: 1}
 	d.Metadata.Component = of("application", &debug.Module{Path: info.Main.Path, Version: version})
 	goVersion := strings.TrimPrefix(info.GoVersion, "go")
-	d.Components = append(d.Components, component{Type: "library", Name: "stdlib", Version: goVersion, PURL: "pkg:golang/stdlib@" + goVersion})
+	d.Components = append(d.Components,
+		component{Type: "library", Name: "stdlib", Version: goVersion, PURL: "pkg:golang/stdlib@" + goVersion})
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
