@@ -30,7 +30,7 @@ func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
 // clock.
 func TestTheDecisionsImportNoIO(t *testing.T) {
 	_, files := sources(t)
-	for name, imports := range map[string][]string{"quorum.go": {`"time"`}, "waiter_next.go": {`"strings"`, `"time"`}} {
+	for name, imports := range map[string][]string{"quorum.go": {`"math"`, `"time"`}, "waiter_next.go": {`"strings"`, `"time"`}} {
 		for _, spec := range files[name].Imports {
 			require.Contains(t, imports, spec.Path.Value, "%s decides and does nothing else", name)
 		}

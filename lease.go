@@ -46,8 +46,13 @@ func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached
 	}
 	o.until.Store(int64(until))
 	o.acquiredBy(r)
+	return startLease(ctx, o, now)
+}
+
+// startLease makes the first lease of an ownership, which begins now.
+func startLease(ctx context.Context, o *ownership, now Instant) *Lease {
 	lease := &Lease{ownership: o, parent: ctx}
-	if l.renew {
+	if o.lock.renew {
 		lease.cleanup = runtime.AddCleanup(lease, (*ownership).abandon, o)
 	}
 	o.start(now)

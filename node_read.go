@@ -74,7 +74,7 @@ func (n *node) answer(q request, reply any, err error) {
 		a.clock = clockSpan(a.micros, q.sentAt, q.heard)
 		n.observe(q, a.micros)
 	}
-	if q.round.script == n.protocol.acquire {
+	if q.round.script.takes {
 		n.noteDelay(q)
 	}
 	switch said := a.err.(type) {

@@ -16,7 +16,7 @@ import (
 type ownership struct {
 	client   *Client
 	lock     *spec
-	tokenArg any // the owner token, a string, as a script argument
+	tokenArg any // the value of the keys, a string, as a script argument: the owner token, or an entry that ends with it
 	ballot   uint64
 	limit    Instant // no validity goes past it (WithMaxHold); 0: none
 	least    Instant // nobody else gets the lock before it (WithMinHold); 0: none
@@ -163,7 +163,7 @@ func (o *ownership) sendRelease() *round {
 	rest := o.rest(now)
 	// W1: the lock may go to a waiter of this process, which needs no reservation. Once the client is closed, its own
 	// waiters have gone, so the nodes reserve the lock for a waiter elsewhere.
-	handsOver, reserve := rest == 0 && !c.isClosed() && c.waiters.handsOver(o.lock.res), c.reservation()
+	handsOver, reserve := rest == 0 && !c.isClosed() && !o.lock.res.isShared() && c.waiters.handsOver(o.lock.res), c.reservation()
 	if handsOver {
 		reserve = 0
 	}
@@ -211,7 +211,7 @@ func (o *ownership) abandon() {
 	o.mu.Unlock()
 }
 
-func (o *ownership) token() string { return o.tokenArg.(string) }
+func (o *ownership) token() string { return tokenOf(o.tokenArg.(string)) }
 
 func (o *ownership) info() LeaseInfo {
 	return LeaseInfo{Names: o.lock.res.names, Token: o.token(), Fence: o.ballot, Held: o.client.cfg.Clock.Now().Sub(o.acquired)}

@@ -28,6 +28,11 @@ var shownBy = map[string]string{
 	"a giver stops first":              handingOver,
 	"a failed adopter gives back":      handingOver,
 	"a ticket's token compared":        handingOver,
+	"one slot on all nodes":            sharing,
+	"intent of a writer":               sharing,
+	"an entry for each":                sharing,
+
+	"a key lasts as long as its last entry": sharing,
 }
 
 // switchOff runs the world without one of the defences.

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,31 @@ func TestStatsCountWhatIsHeldAndWaitedFor(t *testing.T) {
 		require.GreaterOrEqual(t, c.Stats().OldestHold, time.Minute)
 		require.NoError(t, second.Release(t.Context()))
 		require.Zero(t, c.Stats())
+	})
+}
+
+// A downgrade goes on with the same hold, and a renewal of what follows is traced as before.
+func TestADowngradedLockCountsFromItsAcquisition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		var renewals atomic.Int64
+		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Hooks: redlock.Hooks{
+			Traced: func(_ context.Context, op redlock.Operation) { renewals.Add(int64(min(op.Renewal, 1))) },
+		}})
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Enroll(t.Context()))
+		writer, err := c.RWMutex("a").Writer().Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		reader, err := writer.Downgrade(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, c.Stats().Held)
+		require.GreaterOrEqual(t, c.Stats().OldestHold, 2*time.Second)
+		time.Sleep(30 * time.Second)
+		require.True(t, reader.Valid())
+		require.GreaterOrEqual(t, renewals.Load(), int64(5))
+		require.NoError(t, reader.Release(t.Context()))
 	})
 }
 

@@ -37,7 +37,8 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 	defer c.finish()
 	traced := c.traceAcquire(ctx, "acquire", s)
 	defer func() { traced.acquired(lease, err) }()
-	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true}}
+	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true,
+		slots: s.res.share.anySlots(c.protocol.random)}}
 	if c.waiters.isContended(s.res) {
 		// Many may be trying. If all ask one node first, the other nodes are left to the client that it granted, or to
 		// the waiter that it reserved the key for.
@@ -84,8 +85,17 @@ type try struct {
 func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
-	if r.alone() {
+	if slots, ok := t.otherSlots(ctx, r); ok && t.rounds < maxBallots {
+		t.how.slots = slots
+		return nil, nil
+	}
+	if r.alone() && !s.res.isShared() {
 		return t.refusedAlone(ctx, r)
+	}
+	if r.alone() { // what keeps a mutex out may let this in: have them all vote
+		c.waiters.contend(s.res)
+		t.how.probe = nil
+		return nil, nil
 	}
 	t.how.probe = nil
 	if r.onlyStale() && t.rounds < maxBallots {
@@ -202,7 +212,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 		switch a := answers[node]; {
 		case a.vote == granted, a.vote == pending && r.isUnvouched(node): // the key there is ours
 			return true, nil
-		case a.denial != nil && a.denial.reason == held:
+		case a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken):
 			return false, nil
 		}
 	}
