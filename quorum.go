@@ -37,8 +37,6 @@ type span struct {
 	loose     bool
 }
 
-func (s span) width() time.Duration { return time.Duration(s.high-s.low) * time.Microsecond }
-
 // A tally counts the votes of one round. Only the first vote of a node counts.
 type tally struct {
 	votes                    []vote
