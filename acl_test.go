@@ -76,6 +76,13 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			require.NoError(t, shared.Release(ctx))
 			require.NoError(t, <-done)
 		}
+		fair, err := a.Mutex("f").Fair().Acquire(ctx)
+		require.NoError(t, err)
+		r := &roll{t: t}
+		waiter := r.join(0, b.Mutex("f").Fair())
+		arrived(t, f, prefix+"f", 1)
+		require.NoError(t, fair.Release(ctx))
+		require.NoError(t, <-waiter.ended)
 
 		for _, n := range f.Nodes() {
 			tell(t, n, "SCRIPT", "FLUSH")

@@ -26,11 +26,12 @@ func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
 	return set, files
 }
 
-// quorum.go and waiter_next.go only decide, from what they are given. They do no I/O, start no goroutine and read no
-// clock.
+// quorum.go, waiter_next.go and fair_next.go only decide, from what they are given. They do no I/O, start no goroutine
+// and read no clock.
 func TestTheDecisionsImportNoIO(t *testing.T) {
 	_, files := sources(t)
-	for name, imports := range map[string][]string{"quorum.go": {`"math"`, `"time"`}, "waiter_next.go": {`"strings"`, `"time"`}} {
+	for name, imports := range map[string][]string{"quorum.go": {`"math"`, `"time"`}, "waiter_next.go": {`"strings"`, `"time"`},
+		"fair_next.go": {`"slices"`, `"time"`}} {
 		for _, spec := range files[name].Imports {
 			require.Contains(t, imports, spec.Path.Value, "%s decides and does nothing else", name)
 		}

@@ -57,7 +57,7 @@ type ownArgs uint8
 
 const (
 	ownNothing    ownArgs = iota
-	ownMarker             // acquire.lua: the marker that the node must have, and how to enter the client in the queue
+	ownMarker             // acquire.lua and fair.lua: the marker that the node must have, and how to enter the queue
 	ownMarkerOnly         // adopt.lua: the marker
 	ownIdentity           // ready.lua: the server's data set
 	ownLease              // extend.lua: one command has several leases; see encodeRenewals
@@ -252,7 +252,7 @@ func parseArray(reply []any) (answer, bool) {
 	}
 	a := answer{vote: denied, micros: micros, denial: &denial{}}
 	switch kind {
-	case "held", "key":
+	case "held", "queued", "behind", "key":
 		left, errLeft := redis.Int64(at(reply, 2))
 		owner, errOwner := redis.String(at(reply, 3))
 		highest, errHighest := redis.Uint64(at(reply, 4))
@@ -260,13 +260,15 @@ func parseArray(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner, highest: highest}
-		if kind == "key" { // inspect.lua only looked: its answer is no denial
+		switch {
+		case kind == "key": // inspect.lua only looked: its answer is no denial
 			sharers, ok := parseSharers(reply[len(reply)-1], micros)
 			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey, sharers: sharers}
 			return a, ok
-		}
-		if len(reply) > 5 && !a.denial.parseFree(reply) {
-			return answer{}, false
+		case kind == "queued" || kind == "behind":
+			return a, a.denial.parseQueue(kind, reply)
+		case len(reply) > 5:
+			return a, a.denial.parseFree(reply)
 		}
 	case "ballot":
 		highest, err := redis.Uint64(at(reply, 2))

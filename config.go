@@ -214,6 +214,10 @@ const (
 	waitPrefix    = "redlock:wait:"   // and the lock key: the queue of its waiters (W2)
 	sharedPrefix  = "redlock:shared:" // and the lock key: those of its waiters that may share it (S3)
 	intentPrefix  = "redlock:rw:"     // and the lock key: a writer waits (S2)
+
+	// Of a fair lock (O1), and the lock key: its waiters by ticket, and until when their places last.
+	fairTicketPrefix = "redlock:fair:ticket:"
+	fairUntilPrefix  = "redlock:fair:until:"
 )
 
 // checkNames checks the names of one lock.

@@ -35,11 +35,13 @@ const (
 	triesDecided                           // T2: after a split vote, one of the tries goes on
 	adopterGivesBack                       // D5: an adopter that failed gives the keys back to the ticket
 	giverStops                             // D2: Detach ends the lease before the nodes swap its token
+	ticketsCompared                        // O2: a ticket is larger than those that a quorum of nodes has
+	placesLeft                             // O3: a waiter of a fair lock that gives up leaves its place
 )
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, vouch, extend, plant, release, leave, swap, undo, adopt, ready, enroll, inspect, share, unshare *script
+	acquire, fair, vouch, extend, plant, release, leave, swap, undo, adopt, ready, enroll, inspect, share, unshare *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -70,6 +72,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		minLight:   2,
 
 		acquire: load("acquire", acquireSource),
+		fair:    load("fair", fairSource),
 		vouch:   load("vouch", vouchSource),
 		extend:  loadWith("extend", extendSource),
 		plant:   loadWith("plant", plantSource),
@@ -83,11 +86,12 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		unshare: loadWith("unshare", unshareSource),
 	}
 	p.share.name, p.unshare.name = p.acquire.name, p.release.name // the operations, by which errors call them
+	p.fair.name = p.acquire.name
 	p.release.cleansUp, p.unshare.cleansUp = true, true
 	for _, s := range []*script{p.release, p.unshare, p.swap} {
 		s.counts = true
 	}
-	for _, s := range []*script{p.acquire, p.share, p.adopt} {
+	for _, s := range []*script{p.acquire, p.fair, p.share, p.adopt} {
 		s.grants, s.takes, s.own = true, true, ownMarker
 	}
 	p.adopt.own, p.ready.own, p.extend.own = ownMarkerOnly, ownIdentity, ownLease
@@ -100,7 +104,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect, p.share, p.unshare}
+	return []*script{p.ready, p.acquire, p.fair, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect, p.share, p.unshare}
 }
 
 // omits reports whether the defence is off.

@@ -19,9 +19,10 @@ type handover struct {
 // called. Then the nodes swap the owner token for that of the ticket. If too few of them answer, or ctx ends, there is
 // no ticket, and the lock is released; the error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err().
 //
-// ErrInvalid means that the lock cannot be handed over: several share it ([Client.Semaphore], [RWMutex.Reader]), other
-// leases of a re-entered lock still hold it, or its minimum hold ([Lock.WithMinHold]) is not over. The lease is then what it was before. After Detach, Release does nothing: it
-// returns nil if there is a ticket, and otherwise Detach's error. [Hooks.Released] is called with that too.
+// ErrInvalid means that the lock cannot be handed over: several share it ([Client.Semaphore], [RWMutex.Reader]),
+// other leases of a re-entered lock still hold it, or its minimum hold ([Lock.WithMinHold]) is not over. The lease is
+// then what it was before. After Detach, Release does nothing: it returns nil if there is a ticket, and otherwise
+// Detach's error. [Hooks.Released] is called with that too.
 func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o := l.ownership
 	c := o.client

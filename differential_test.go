@@ -84,7 +84,15 @@ func operation(r *rand.Rand) (command string, args []any) {
 		}
 		return how, append(append([]any{text, len(keys)}, keys...), args...)
 	}
-	switch r.IntN(23) {
+	switch r.IntN(26) {
+	case 23, 24:
+		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("0", "1700000000000001", "1700000000000002"),
+			pick("fair:1", "fair:2", "fair:3"), token, ttl, "60000"}, ballot...)
+		res := newResource("", names[0], names[1:])
+		return eval(standard.fair, fairKeys(res), args...)
+	case 25:
+		c := standard.leavePlaceCall(newResource("", names[0], names[1:]), pick("fair:1", "fair:2", "fair:3"), 60000)
+		return eval(standard.leave, c.keys, c.args...)
 	case 0, 1, 2, 3:
 		args := append([]any{pick("run1 digest", "run1 digest", "run1 other", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002"),
 			pick("next:1", "next:2"), token, ttl}, ballot...)
@@ -205,7 +213,8 @@ func plain(reply any, err error) string {
 func contents(t *testing.T, conn redis.Conn) string {
 	var b strings.Builder
 	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, configKey, waitPrefix + "a", waitPrefix + "b",
-		sharedPrefix + "a", sharedPrefix + "b", intentPrefix + "a", intentPrefix + "b"} {
+		sharedPrefix + "a", sharedPrefix + "b", intentPrefix + "a", intentPrefix + "b",
+		fairTicketPrefix + "a", fairTicketPrefix + "b", fairUntilPrefix + "a"} {
 		kind, err := redis.String(conn.Do("TYPE", key))
 		require.NoError(t, err)
 		left, err := redis.Int64(conn.Do("PTTL", key))

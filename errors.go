@@ -189,7 +189,7 @@ type Denial struct {
 	// For a key that several share it is "readers" or "permits"; see [Client.RWMutex] and [Client.Semaphore].
 	Owner string
 	// Left is how much longer that key, or the quarantine, lasts if nothing else happens. It is in whole milliseconds,
-	// as of the answer. Negative: for ever.
+	// as of the answer. Negative: for ever. It has no meaning if Reason is ReasonBehind.
 	Left time.Duration
 	// Highest is the largest fencing token that the node granted in the fence slots of the lock's names. 0: none, or
 	// the node did not say.
@@ -211,10 +211,11 @@ const (
 	ReasonMissing                  // a key of the lease is gone
 	ReasonNotOurs                  // not all keys of the lease were there to delete
 	ReasonQuarantine               // it may have forgotten leases, and does not grant before these are over
+	ReasonBehind                   // the lock is fair and free there, and waiters are ahead
 )
 
 func (r Reason) String() string {
-	names := [...]string{"held", "reserved", "stale", "missing", "not ours", "quarantine"}
+	names := [...]string{"held", "reserved", "stale", "missing", "not ours", "quarantine", "behind"}
 	if int(r) < len(names) {
 		return names[r]
 	}
@@ -240,14 +241,16 @@ func (d *Denial) Error() string {
 		return "the key is gone"
 	case ReasonQuarantine:
 		return "in quarantine " + until
+	case ReasonBehind:
+		return "free, but waiters of the fair lock are ahead"
 	default:
 		return "the key was not ours"
 	}
 }
 
-// Is matches [ErrHeld] if another has the lock on this node, or if it is reserved there.
+// Is matches [ErrHeld] if another has the lock on this node, or if it is reserved there, or waiters are ahead.
 func (d *Denial) Is(target error) bool {
-	return target == ErrHeld && (d.Reason == ReasonHeld || d.Reason == ReasonReserved)
+	return target == ErrHeld && (d.Reason == ReasonHeld || d.Reason == ReasonReserved || d.Reason == ReasonBehind)
 }
 
 // A joined error is two errors on one line: what ended a call, and what was known at that moment.

@@ -117,6 +117,23 @@ func ExampleLock_WithMinHold() {
 	// second ran: false <nil>
 }
 
+func ExampleLock_Fair() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+
+	// Requests are served in the order in which they arrive, whichever process they come to.
+	ticket := client.Mutex("ticket window").Fair()
+	lease, err := ticket.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	_, err = ticket.TryAcquire(ctx)
+	fmt.Println(errors.Is(err, redlock.ErrHeld))
+	// Output: true
+}
+
 func ExampleClient_RWMutex() {
 	client, end := exampleClient()
 	defer end()

@@ -164,9 +164,23 @@ func init() {
 		// A majority for each permit, counted by the nodes, whatever the slot is.
 		"one slot on all nodes": edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
 		"intent of a writer":    edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
+
+		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
+		"tickets above a quorum's": omit(ticketsCompared),
+		"places end":               edit("fair", "if #over == 0 then break end", "do break end"),
+		"places left":              omit(placesLeft),
 	} {
 		Switches[name] = Switch{name, apply}
 	}
+}
+
+// NextWaiter is what the next waiter of this client for a fair lock is called in the queues.
+func NextWaiter(c *Client) string {
+	next := c.waiters.newWaiter()
+	c.waiters.mu.Lock()
+	defer c.waiters.mu.Unlock()
+	c.waiters.made--
+	return next
 }
 
 // Waiters is how many waiters of this client listen for a release.

@@ -105,6 +105,9 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	t := c.traceAcquire(ctx, "acquire", s)
 	defer func() { t.acquired(lease, err) }()
 	begun := c.cfg.Clock.Now()
+	if s.fair {
+		return s.acquireFair(ctx, begun)
+	}
 	if !s.res.share.isReader() { // readers are not in each other's way
 		if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 			return nil, s.failure(err, nil, nil, true, false)

@@ -16,7 +16,7 @@ import (
 //	R1 to R3        when to renew, plant and give up                  renew.go
 //	R3, L1          how a lease ends, and when its release is sent    ownership.go
 //	L1              what Release waits for and returns                lease.go
-//	W, T            what to do after a lost attempt                   waiter.go, try.go
+//	W, T, O         what to do after a lost attempt                   waiter.go, try.go, fair_waiter.go
 
 // An approach is how an attempt asks the nodes. The zero approach asks a bare quorum, and the others if need be.
 type approach struct {
@@ -28,6 +28,7 @@ type approach struct {
 	reservation any     // the value of a key that is reserved for this client; "": it was never refused
 	try         bool    // for TryAcquire: it yields to a reservation for another client (T3)
 	slots       []int   // which permits of a semaphore to ask for; nil: by chance
+	fair        *place  // in the queue of a fair lock (O1); nil: the lock is not fair
 }
 
 // attempt tries once to acquire the lock. If it fails, it leaves nothing behind, and the round says why. err is not nil
@@ -59,7 +60,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// for slow nodes.
 	band := c.cfg.band(l.ttl)
 	r = newRound(plan{
-		call:    c.protocol.acquireCall(l.res, how.reservation, tokenArg, l.millis, ballot),
+		call:    how.acquireCall(c.protocol, l, tokenArg, ballot),
 		t0:      t0,
 		queueAt: how.queueAt, queueEntry: how.queueEntry,
 		full:   how.all,
@@ -116,6 +117,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		err = c.classify(ctx, r)
 	}
 	return nil, r, err
+}
+
+// acquireCall is what the attempt sends: acquire.lua, or fair.lua.
+func (how *approach) acquireCall(p *protocol, l *spec, token any, ballot uint64) call {
+	if how.fair != nil {
+		return p.fairCall(l.res, how.fair, token, l.millis, ballot)
+	}
+	return p.acquireCall(l.res, how.reservation, token, l.millis, ballot)
 }
 
 // unreached is the round of an attempt that cannot make a ballot (F1): no node's clock is known, because no node was

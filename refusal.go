@@ -25,6 +25,8 @@ func (d *denial) exported() *Denial {
 		t.Reason = ReasonMissing
 	case inQuarantine:
 		t.Reason = ReasonQuarantine
+	case behind:
+		t.Reason = ReasonBehind
 	default:
 		t.Reason = ReasonNotOurs
 	}

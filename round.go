@@ -103,6 +103,8 @@ type denial struct {
 	highest uint64        // the highest ballot granted in the slots asked for; 0: none, or not said
 	free    []int         // of a semaphore: the slots that are free; none: not enough are
 	permits int           // of a semaphore: the largest number of permits that a holder knows
+	ticket  int64         // fair.lua: the largest ticket in the queues; 0: none, or not said
+	ahead   int           // fair.lua: how many waiters are ahead
 }
 
 type reason uint8
@@ -114,6 +116,7 @@ const (
 	missing                    // extend.lua: a key of ours is missing, and was not taken
 	gone                       // release.lua: not all keys were ours
 	inQuarantine               // the node is in quarantine
+	behind                     // fair.lua: the keys are free, and waiters are ahead
 )
 
 var (

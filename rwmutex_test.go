@@ -73,11 +73,15 @@ func TestAWaitingWriterKeepsNewReadersOut(t *testing.T) {
 			require.NoError(t, err)
 			patience, giveUp := context.WithCancel(ctx)
 			writer := waitsFor(t, patience, b, b.RWMutex("x").Writer(), 1)
-			for i, n := range f.Nodes() { // wherever there is a reader
-				require.Eventually(t, func() bool {
-					return owners(t, f, "x")[i] == "" || tell(t, n, "EXISTS", "redlock:rw:x") == int64(1)
-				}, 8*time.Second, 5*time.Millisecond)
-			}
+			require.Eventually(t, func() bool { // where it met readers: on so many nodes that no quorum is left
+				intents := 0
+				for _, n := range f.Nodes() {
+					if tell(t, n, "EXISTS", "redlock:rw:x") == int64(1) {
+						intents++
+					}
+				}
+				return intents >= 2
+			}, 8*time.Second, 5*time.Millisecond)
 			queuedFirst(t, f, b, "x", 1)
 			_, err = c.RWMutex("x").Reader().TryAcquire(ctx)
 			require.ErrorIs(t, err, redlock.ErrHeld)
@@ -295,12 +299,9 @@ func TestADowngradeThatNoNodeHearsStillKeepsWritersOut(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, reader.Valid())
 		require.False(t, writer.Valid())
-		for reader.Valid() {
+		for range 5 { // less long than it takes a client to give up its connections
 			_, err := b.RWMutex("x").Writer().TryAcquire(t.Context())
 			require.Error(t, err)
-			if reader.Remaining() < 5*time.Second {
-				break
-			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		cut(-1)

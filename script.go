@@ -23,6 +23,8 @@ type script struct {
 var (
 	//go:embed scripts/acquire.lua
 	acquireSource string
+	//go:embed scripts/fair.lua
+	fairSource string
 	//go:embed scripts/ready.lua
 	readySource string
 	//go:embed scripts/extend.lua

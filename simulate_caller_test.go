@@ -182,6 +182,8 @@ func (k *worker) lock(client *redlock.Client, names []string, how manner) (l red
 	l = client.Mutex(names[0], names[1:]...)
 	if slices.Contains(sharedNames, names[0]) {
 		l, as = k.sharedLock(client, names[0])
+	} else if k.world.has.fair > 0 && k.chance(float64(k.world.has.fair)/100) {
+		l = l.Fair()
 	}
 	if how == asPlain || how == asTry {
 		return l, as

@@ -30,6 +30,7 @@ const (
 	neverBack    = "every node votes again"
 	inTheGap     = "nobody gets a lock that is being handed over"
 	twoAdopters  = "a ticket is adopted once"
+	outOfOrder   = "a fair lock is granted in order of arrival"
 )
 
 // An oracle sees every answer that the clients get, and reports what breaks an invariant.

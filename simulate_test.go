@@ -40,7 +40,11 @@ func simulate(t *testing.T, seed uint64, off string, trace io.Writer) (w *world)
 			w.trace("seed %d: leases of %v, %+v", seed, w.ttl, w.has)
 		}
 		switchOff(t, w, off)
-		require.NoError(t, w.run(), "seed %d", seed)
+		run := w.run
+		if w.has.ordered {
+			run = w.runFair
+		}
+		require.NoError(t, run(), "seed %d", seed)
 	})
 	return w
 }

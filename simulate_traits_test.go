@@ -33,6 +33,8 @@ const (
 	impatience     = "callers who give up beside one who waits"
 	sharing        = "readers, writers and permits"
 	handingOver    = "leases that are handed over"
+	arrivals       = "fair locks alone, and clients that die"
+	fairness       = "fair locks among others"
 )
 
 var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
@@ -61,6 +63,8 @@ type traits struct {
 	handsOver       bool // leases are detached, and adopted by other clients
 	splits          bool // servers are flushed between two commands of a light acquire
 	shares          bool // there are locks that several may have
+	ordered         bool // all locks are fair: see fairWorld
+	fair            int  // the percentage of the locks that are fair
 }
 
 // drawTraits draws what a world is like. Most worlds have what the command line names, or what shows the purpose of a
@@ -105,6 +109,10 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	t.splits = draw(8, splitting)
 	t.light = t.light || t.splits
 	t.handsOver = draw(15, handingOver)
+	t.ordered = draw(5, arrivals)
+	if draw(12, fairness) {
+		t.fair = 50 * (1 + r.IntN(2))
+	}
 	return t
 }
 

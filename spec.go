@@ -12,6 +12,7 @@ type spec struct {
 	minHold   time.Duration // 0: none
 	renew     bool
 	reentrant bool
+	fair      bool
 	owner     string // what follows the digits in its owner tokens
 	err       error  // why it cannot be acquired
 }

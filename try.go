@@ -20,7 +20,7 @@ const (
 //
 // ErrHeld means that another has the lock or is about to get it. If several try a free lock at the same moment, exactly
 // one gets it. A lock that was released a moment ago and is reserved for a waiter counts as held, and so does one that
-// ctx itself holds, unless it is [Lock.Reentrant].
+// ctx itself holds, unless it is [Lock.Reentrant]. A lock that is [Lock.Fair] counts as held while somebody waits for it.
 //
 // It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
 // are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so. The first use of a
@@ -39,7 +39,9 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 	defer func() { traced.acquired(lease, err) }()
 	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true,
 		slots: s.res.share.anySlots(c.protocol.random)}}
-	if c.waiters.isContended(s.res) {
+	if s.fair {
+		t.how.fair = newPlace(c, s.res) // without a ticket: it enters no queue
+	} else if c.waiters.isContended(s.res) {
 		// Many may be trying. If all ask one node first, the other nodes are left to the client that it granted, or to
 		// the waiter that it reserved the key for.
 		t.how.probe = c.probeFor(s.res)
@@ -110,7 +112,7 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 		return nil, c.awaitAll(ctx)
 	}
 	c.waiters.contend(s.res)
-	if r.hasYielded() {
+	if r.hasYielded() || c.isBehind(r) {
 		return refusal, nil
 	}
 	leads, err := t.leads(ctx, r)

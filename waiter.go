@@ -206,17 +206,21 @@ func (w *waiter) pauseAfter(h hints, queued nodeSet) time.Duration {
 	return pause
 }
 
+func (w *waiter) awaitHint(ctx context.Context, timer *time.Timer) (timeUp bool, err error) {
+	return w.client.awaitHint(ctx, w.inbox, timer)
+}
+
 // awaitHint waits until something has changed in the inbox. It returns sooner if the timer fires (timeUp), or with an
 // error if ctx or the client ends.
-func (w *waiter) awaitHint(ctx context.Context, timer *time.Timer) (timeUp bool, err error) {
+func (c *Client) awaitHint(ctx context.Context, box *inbox, timer *time.Timer) (timeUp bool, err error) {
 	select {
-	case <-w.inbox.signal:
+	case <-box.signal:
 		return false, nil
 	case <-timer.C:
 		return true, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-w.client.ending:
+	case <-c.ending:
 		return false, ErrClosed
 	}
 }

@@ -131,8 +131,8 @@ func isOurs(owner string) bool {
 	return digitsOf(strings.TrimPrefix(owner, reservationPrefix), "0123456789abcdef")
 }
 
-// onlyStale reports whether nothing but the ballot was in the way: a quorum answered, no key was held, and some node
-// refused the ballot as too low.
+// onlyStale reports whether nothing but the ballot was in the way: a quorum answered, and those that denied refused the
+// ballot as too low.
 func (r *round) onlyStale() bool {
 	answers, t := r.snapshot()
 	stales := 0

@@ -22,11 +22,13 @@ type waiters struct {
 
 	mu         sync.Mutex // guards the rest and the inboxes' hints; no call-back under it
 	keys       map[string]*keyState
-	watches    []*watch // leases that want to know of waiters (wanted.go)
-	subscribed nodeSet  // nodes whose subscription is confirmed
-	quietSince Instant  // when the last inbox was removed
-	pruneAt    int      // at how many keys contend next drops the old ones
-	prunedAt   Instant  // when that was last done
+	places     map[string]*inbox // of waiters of fair locks, by waiter (O3)
+	made       uint64            // how many of these there were
+	watches    []*watch          // leases that want to know of waiters (wanted.go)
+	subscribed nodeSet           // nodes whose subscription is confirmed
+	quietSince Instant           // when the last inbox was removed
+	pruneAt    int               // at how many keys contend next drops the old ones
+	prunedAt   Instant           // when that was last done
 }
 
 // A keyState is a key that somebody here waits for, or that was contended a short while ago.
@@ -46,7 +48,7 @@ type inbox struct {
 
 // hints are what came into an inbox since it was last drained.
 type hints struct {
-	reserved     nodeSet // nodes that reserved a key for this client
+	reserved     nodeSet // nodes that reserved a key for this client; or where a key of a fair lock was released
 	permit       int     // of a semaphore, the slot that they reserved, plus one; 0: not said
 	localRelease bool    // this process has released a key
 	poll         bool    // a key is reserved for another client, which polls: if that one is dead, no message follows
@@ -73,6 +75,7 @@ const (
 func (w *waiters) init(c *Client) {
 	w.client = c
 	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
+	w.places = map[string]*inbox{}
 	id := newToken("")
 	w.me, w.id = reservationPrefix+id, id[:clientDigits]
 	w.meShared = reservationPrefix + newToken("")
@@ -233,6 +236,10 @@ func (w *waiters) confirm(node int, subscribed bool) {
 	if !subscribed && w.subscribed == was {
 		return // there was no subscription
 	}
+	for _, box := range w.places {
+		box.hints.resubscribed.add(node)
+		box.wakeUp()
+	}
 	for _, k := range w.keys {
 		for _, box := range k.inboxes {
 			box.hints.resubscribed.add(node)
@@ -245,6 +252,9 @@ func (w *waiters) confirm(node int, subscribed bool) {
 func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, box := range w.places {
+		box.wakeUp()
+	}
 	for _, k := range w.keys {
 		for _, box := range k.inboxes {
 			box.wakeUp()

@@ -62,6 +62,10 @@ func (w *waiters) received(message string, node int, shared bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.isPlace(message) {
+		w.placeTold(message, node)
+		return
+	}
 	permit := 0
 	if w.keys[message] == nil {
 		if slot, key, ok := reservedPermit(message); ok {

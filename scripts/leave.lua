@@ -5,22 +5,27 @@
 -- entries.lua stands in front of this.
 --
 -- KEYS       the lock keys; then the queue of each, in the same order: redlock:wait:<key>; then likewise
---            redlock:shared:<key>, and redlock:rw:<key>
--- ARGV[1]    the value of a key that is reserved for this client
+--              redlock:shared:<key>, and redlock:rw:<key>
+--            or, if a waiter of a fair lock gives up (O3),
+--              redlock:fair:ticket:<key>, and redlock:fair:until:<key>
+-- ARGV[1]    the value of a key that is reserved for this client; or that waiter: "fair:<client id>:<number>"
 -- ARGV[2]    how long a reservation lasts, milliseconds
 --
 -- Reply: 0. The next waiter gets a message as in release.lua.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local fair = string.sub(ARGV[1], 1, 5) == 'fair:'
 local count = #KEYS / 4
 for i = 1, count do
   local key, waiting = KEYS[i], KEYS[count + i]
   redis.pcall('ZREM', waiting, ARGV[1], ARGV[1] .. ':poll')
   redis.pcall('ZREM', KEYS[2 * count + i], ARGV[1], ARGV[1] .. ':poll')
   local what = look(key, now)
-  -- A writer that gives up no longer keeps readers out (S2).
-  if string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
+  if fair then
+    redis.call('ZREM', KEYS[3 * count + i], ARGV[1])
+  elseif string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
+    -- A writer that gives up no longer keeps readers out (S2).
     redis.call('DEL', KEYS[3 * count + i])
     if what == 'reader' then begin(key, 1 / 0) end
   end
@@ -39,23 +44,31 @@ for i = 1, count do
       local first = redis.pcall('ZPOPMIN', waiting)
       next = first[1]
       if not next then break end
-      if string.sub(next, -5) == ':poll' then
+      if string.sub(next, 1, 5) == 'fair:' then
+        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next)
+        if told ~= 0 then
+          redis.pcall('ZADD', waiting, first[2], next)
+          next = nil
+          break
+        end
+      elseif string.sub(next, -5) == ':poll' then
         next, keep = string.sub(next, 1, -6), 2 * keep
         -- It may be able to hear by now.
         redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
         local behind = redis.pcall('ZRANGE', waiting, 0, 0)[1]
         if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, next .. ' ' .. key) end
         break
+      else
+        local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
+        -- This client may not publish: the waiter keeps its place.
+        if type(listeners) ~= 'number' then
+          redis.pcall('ZADD', waiting, first[2], next)
+          next = nil
+          break
+        end
+        -- Without listeners, that client has gone: take the next one.
+        if listeners > 0 then break end
       end
-      local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
-      -- This client may not publish: the waiter keeps its place.
-      if type(listeners) ~= 'number' then
-        redis.pcall('ZADD', waiting, first[2], next)
-        next = nil
-        break
-      end
-      -- Without listeners, that client has gone: take the next one.
-      if listeners > 0 then break end
     end
     if next then
       redis.call('SET', key, next, 'PX', keep)

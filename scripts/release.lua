@@ -18,6 +18,10 @@
 --   A waiter that is queued as "next:<client id>:poll" gets no messages and polls. Its reservation lasts twice as long.
 --   The waiter behind it gets the message "next:<client id> <key>", and looks whether the reservation was used.
 --   A client that may not publish has owner tokens whose 32 digits are in capital letters. A waiter that meets one polls.
+--
+-- Fair locks
+--   A waiter of a fair lock is queued as "fair:<client id>:<number>". It gets a message with that text, on its client's
+--   channel, and nothing is reserved: its place in fair.lua's queue is enough. It stays in the queue here too.
 
 local released, kept, rest = 0, false, ARGV[3] or '0'
 for i = 1, #KEYS do
@@ -28,7 +32,11 @@ for i = 1, #KEYS do
     local left = redis.call('PTTL', key)
     if left < 0 or left > tonumber(rest) then redis.call('PEXPIRE', key, rest) end
     local first = redis.pcall('ZRANGE', 'redlock:wait:' .. key, 0, 0)[1]
-    if first then redis.pcall('PUBLISH', 'redlock:released:' .. first, key) end
+    if first and string.sub(first, 1, 5) == 'fair:' then
+      redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(first, 6, 37), first)
+    elseif first then
+      redis.pcall('PUBLISH', 'redlock:released:' .. first, key)
+    end
     released = released + 1
   elseif owner == ARGV[1] then
     local waiting, keep, next = 'redlock:wait:' .. key, tonumber(ARGV[2])
@@ -36,25 +44,33 @@ for i = 1, #KEYS do
       local first = redis.pcall('ZPOPMIN', waiting)
       next = first[1]
       if not next then break end
-      if string.sub(next, -5) == ':poll' then
+      if string.sub(next, 1, 5) == 'fair:' then
+        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next)
+        if told ~= 0 then
+          redis.pcall('ZADD', waiting, first[2], next)
+          next = nil
+          break
+        end
+      elseif string.sub(next, -5) == ':poll' then
         next, keep = string.sub(next, 1, -6), 2 * keep
         -- It may be able to hear by now.
         redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
         local behind = redis.pcall('ZRANGE', waiting, 0, 0)[1]
         if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, next .. ' ' .. key) end
         break
+      else
+        local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
+        -- This client may not publish. If its token is in capitals, the waiter has met it and polls: reserve the key
+        -- all the same. Otherwise the waiter keeps its place.
+        if type(listeners) ~= 'number' then
+          if string.find(string.sub(ARGV[1], 1, 32), '%u') then keep = 2 * keep break end
+          redis.pcall('ZADD', waiting, first[2], next)
+          next = nil
+          break
+        end
+        -- Without listeners, that client has gone: take the next one.
+        if listeners > 0 then break end
       end
-      local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
-      -- This client may not publish. If its token is in capitals, the waiter has met it and polls: reserve the key all
-      -- the same. Otherwise the waiter keeps its place.
-      if type(listeners) ~= 'number' then
-        if string.find(string.sub(ARGV[1], 1, 32), '%u') then keep = 2 * keep break end
-        redis.pcall('ZADD', waiting, first[2], next)
-        next = nil
-        break
-      end
-      -- Without listeners, that client has gone: take the next one.
-      if listeners > 0 then break end
     end
     if next then
       redis.call('SET', key, next, 'PX', keep)

@@ -9,6 +9,7 @@ import (
 // A kindOfLock is which kind of lock run takes. The zero value is a mutex, which is also the writer of a lock with
 // readers.
 type kindOfLock struct {
+	fair      bool
 	read      bool
 	semaphore int
 	atLeast   time.Duration
@@ -27,6 +28,8 @@ func (k *kindOfLock) check(keys int, wantsPermits bool) error {
 		return nil
 	case keys > 1:
 		return usage("--read and --semaphore take one KEY")
+	case k.fair:
+		return usage("--fair is for a lock that nobody shares; leave out --read and --semaphore")
 	case k.atLeast > 0:
 		return usage("--at-least is for a lock that nobody shares; leave out --read and --semaphore")
 	}
@@ -35,14 +38,18 @@ func (k *kindOfLock) check(keys int, wantsPermits bool) error {
 
 // lock is the lock on these keys.
 func (k *kindOfLock) lock(client *redlock.Client, keys []string) redlock.Lock {
+	mutex := client.Mutex(keys[0], keys[1:]...)
+	if k.fair {
+		mutex = mutex.Fair()
+	}
 	switch {
 	case k.read:
 		return client.RWMutex(keys[0]).Reader()
 	case k.semaphore > 0:
 		return client.Semaphore(keys[0], k.semaphore)
 	case k.atLeast > 0:
-		return client.Mutex(keys[0], keys[1:]...).WithMinHold(k.atLeast)
+		return mutex.WithMinHold(k.atLeast)
 	default:
-		return client.Mutex(keys[0], keys[1:]...)
+		return mutex
 	}
 }

@@ -50,6 +50,9 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 than the hosts' clocks differ and jobs start late, and shorter than the interval. Otherwise a short job could run twice:
 a host whose clock is late, or that restarts, finds the lock free.
 
+--fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock counts
+as held while somebody waits for it. A run without --fair may overtake.
+
 Exit code: the exit code of CMD (128+n if a signal ended it), or
    64  usage                                 75  held by another within --wait
    69  no quorum of nodes within --wait      76  lease lost, CMD killed
@@ -91,6 +94,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
 	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
+	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
 	flags.BoolVar(&o.kind.read, "read", false, "share the lock with others that read; without it, CMD is alone")
 	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: this many hold it at a time; give all the same number")
 	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")

@@ -1,0 +1,292 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// In virtual time, with the simulator's servers and links: a place lasts some three seconds with the defaults.
+const placeLasts = 3 * time.Second
+
+// arrives begins an Acquire of a fair lock, and returns when it has had the time to enter the queues.
+func arrives(r *roll, number int, lock redlock.Lock) arrival {
+	a := r.join(number, lock)
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+	return a
+}
+
+// dies cuts a client off for ever.
+func (w *world) dies(t *testing.T, client int) {
+	for _, s := range w.servers {
+		s.links[client].hold(requests, +1)
+		s.links[client].hold(replies, +1)
+		t.Cleanup(func() {
+			s.links[client].hold(requests, -1)
+			s.links[client].hold(replies, -1)
+		})
+	}
+}
+
+// fairClients starts three servers with these clients, which all know them.
+func fairClients(t *testing.T, clients int) (w *world, all []*redlock.Client) {
+	w = virtual(t, 3, clients)
+	for id := range clients {
+		all = append(all, w.connect(t, id))
+	}
+	require.NoError(t, all[0].Enroll(t.Context()))
+	for _, c := range all {
+		c.Status(t.Context())
+	}
+	return w, all
+}
+
+// O3: A dead waiter at the head costs the others its place's life, once.
+func TestADeadWaiterAtTheHeadCostsTheOthersItsPlaceOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 4)
+		held, err := c[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		dead := arrives(r, 0, c[1].Mutex("x").Fair())
+		second, third := arrives(r, 1, c[2].Mutex("x").Fair()), arrives(r, 2, c[3].Mutex("x").Fair())
+		w.dies(t, 1)
+		began := time.Now()
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-second.ended)
+		require.Less(t, time.Since(began), placeLasts)
+		began = time.Now()
+		require.NoError(t, <-third.ended)
+		require.Less(t, time.Since(began), 10*time.Millisecond)
+		require.Equal(t, []int{1, 2}, r.order())
+		dead.cancel()
+		<-dead.ended
+	})
+}
+
+// O3: A thousand dead waiters lose their places together.
+func TestAThousandDeadWaitersLoseTheirPlacesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		held, err := c[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		var dead []arrival
+		for range 1000 {
+			dead = append(dead, r.join(0, c[1].Mutex("x").Fair()))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, w.servers[0].placesOf("x"), 1000)
+		waiter := arrives(r, 1, c[2].Mutex("x").Fair())
+		w.dies(t, 1)
+		began := time.Now()
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-waiter.ended)
+		require.Less(t, time.Since(began), placeLasts+time.Second, "a look a second later finds that they are gone")
+		for _, a := range dead {
+			a.cancel()
+			<-a.ended
+		}
+	})
+}
+
+// placesOf is the waiters of a fair lock, in the order of their tickets.
+func (s *server) placesOf(name string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members, _ := s.redis.ZMembers("redlock:fair:ticket:" + name)
+	return members
+}
+
+// O3: A waiter that gives up leaves at once, also if it is the next one, and again and again.
+func TestAWaiterThatTimesOutAgainAndAgainStallsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		held, err := c[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
+			_, err := c[1].Mutex("x").Fair().Acquire(ctx)
+			cancel()
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			synctest.Wait()
+			for _, s := range w.servers {
+				require.Empty(t, s.placesOf("x"))
+			}
+		}
+		head := arrives(r, 0, c[1].Mutex("x").Fair())
+		waiter := arrives(r, 1, c[2].Mutex("x").Fair())
+		began := time.Now()
+		head.cancel() // it may just have been told
+		require.NoError(t, held.Release(t.Context()))
+		<-head.ended
+		require.NoError(t, <-waiter.ended)
+		require.Less(t, time.Since(began), 50*time.Millisecond)
+	})
+}
+
+// O2: The order does not depend on clocks. Here most servers' clocks are set back, so that a later call seems to have
+// come earlier.
+func TestTheOrderOfArrivalDoesNotDependOnClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		held, err := c[0].Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		first := arrives(r, 0, c[1].Mutex("x").Fair())
+		for _, s := range w.servers {
+			s.step(-time.Hour)
+		}
+		c[2].Status(t.Context())
+		time.Sleep(6 * time.Second) // its clock is read every five seconds
+		second := arrives(r, 1, c[2].Mutex("x").Fair())
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-first.ended)
+		require.NoError(t, <-second.ended)
+		require.Equal(t, []int{0, 1}, r.order())
+	})
+}
+
+// O2, O3: One server's clock steps: forward, so that all places there seem to be over; or back, so that they seem to last.
+func TestOneClockThatStepsNeitherChangesTheOrderNorStallsAnybody(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := fairClients(t, 4)
+			held, err := c[0].Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			r := &roll{t: t}
+			first := arrives(r, 0, c[1].Mutex("x").Fair())
+			dead := arrives(r, 9, c[3].Mutex("x").Fair())
+			second := arrives(r, 1, c[2].Mutex("x").Fair())
+			w.servers[1].step(step)
+			w.dies(t, 3)
+			third := arrives(r, 2, c[2].Mutex("x").Fair())
+			time.Sleep(placeLasts)
+			began := time.Now()
+			require.NoError(t, held.Release(t.Context()))
+			for _, a := range []arrival{first, second, third} {
+				require.NoError(t, <-a.ended)
+			}
+			require.Equal(t, []int{0, 1, 2}, r.order())
+			require.Less(t, time.Since(began), placeLasts)
+			dead.cancel()
+			<-dead.ended
+		})
+	}
+}
+
+// O2: A node that forgot its queue knows it again before it may grant, because waiters write their places there while it
+// is in quarantine. So no newcomer gets a quorum with it.
+func TestANodeThatForgotItsQueueKnowsItAgainBeforeItGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		held, err := c[0].Mutex("x").WithTTL(20 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		first := arrives(r, 0, c[1].Mutex("x").Fair())
+		for _, s := range w.servers[:2] { // one after the other, so that the lease stays
+			s.flush()
+			time.Sleep(45 * time.Second)
+			require.Len(t, s.placesOf("x"), 1)
+		}
+		second := arrives(r, 1, c[2].Mutex("x").Fair())
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-first.ended)
+		require.NoError(t, <-second.ended)
+		require.Equal(t, []int{0, 1}, r.order())
+	})
+}
+
+// O3: A release tells the next waiter, which then asks once: two round trips, as with the plain lock.
+func TestAFairHandOverTakesTwoRoundTrips(t *testing.T) {
+	for _, roundTrip := range []time.Duration{time.Millisecond, 150 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 5, 2)
+			noBand := func(cfg *redlock.Config) { cfg.ClockBand = -1 }
+			c := []*redlock.Client{w.connect(t, 0, noBand), w.connect(t, 1, noBand)}
+			for _, s := range w.servers {
+				s.slow(0, roundTrip)
+				s.slow(1, roundTrip)
+			}
+			require.NoError(t, c[0].Enroll(t.Context()))
+			c[1].Status(t.Context())
+			time.Sleep(time.Minute) // long enough to have measured the round trips
+			held, err := c[0].Mutex("x").Fair().Acquire(t.Context())
+			require.NoError(t, err)
+			for i := range 20 {
+				got := make(chan *redlock.Lease)
+				go func() {
+					l, err := c[(i+1)%2].Mutex("x").Fair().Acquire(t.Context())
+					if err != nil {
+						panic(err)
+					}
+					got <- l
+				}()
+				time.Sleep(3*time.Second + time.Duration(i)*17*time.Millisecond)
+				began := time.Now()
+				go func(l *redlock.Lease) { _ = l.Release(t.Context()) }(held)
+				held = <-got
+				require.LessOrEqual(t, time.Since(began), 2*roundTrip, "hand-over %d", i)
+			}
+			require.NoError(t, held.Release(t.Context()))
+		})
+	}
+}
+
+// O3: A waiter that reaches fewer nodes than a quorum cannot use its turn. It keeps nobody from theirs who reaches others.
+func TestAWaiterWithoutAQuorumKeepsNobodyFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		held, err := c[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		first := arrives(r, 0, c[1].Mutex("x").Fair())
+		second := arrives(r, 1, c[2].Mutex("x").Fair())
+		w.servers[2].end()
+		w.servers[1].links[1].hold(requests, +1)
+		w.servers[1].links[1].hold(replies, +1)
+		require.NoError(t, held.Release(t.Context()))
+		began := time.Now()
+		require.NoError(t, <-second.ended)
+		require.Less(t, time.Since(began), placeLasts+2*time.Second)
+		w.servers[1].links[1].hold(requests, -1)
+		w.servers[1].links[1].hold(replies, -1)
+		require.NoError(t, <-first.ended)
+	})
+}
+
+// O3: A waiter whose acquisitions all come too late for it lets others have their turn.
+func TestAWaiterThatIsAlwaysTooLateKeepsNobodyFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 3)
+		good := w.connect(t, 0)
+		late := w.connect(t, 1, func(cfg *redlock.Config) { cfg.MinValidity = 9 * time.Second })
+		next := w.connect(t, 2)
+		require.NoError(t, good.Enroll(t.Context()))
+		late.Status(t.Context())
+		next.Status(t.Context())
+		held, err := good.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		r := &roll{t: t}
+		first := arrives(r, 0, late.Mutex("x").Fair())
+		second := arrives(r, 1, next.Mutex("x").Fair())
+		for _, s := range w.servers {
+			s.slow(1, 200*time.Millisecond)
+		}
+		time.Sleep(20 * time.Second)
+		require.NoError(t, held.Release(t.Context()))
+		began := time.Now()
+		require.NoError(t, <-second.ended)
+		require.Less(t, time.Since(began), 5*time.Second)
+		first.cancel()
+		<-first.ended
+	})
+}
