@@ -4,6 +4,10 @@ SHELL = bash
 .SHELLFLAGS = -eo pipefail -c
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BENCHSTAT = golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
+ACTIONLINT = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.5.0
+APIDIFF = golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
 FUZZ ?= 20000x
 SEEDS ?= 2000
 RUNS ?= 50
@@ -11,7 +15,8 @@ BENCH ?= .
 COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare man
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare \
+	consumer golangci workflows vulnerabilities api man
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -22,7 +27,7 @@ demo: ## five nodes in this process, contenders, kills: no Redis and no Docker n
 test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs missing servers and a missing chromium where it may
 	@.ci/fleets.sh summary
 
-fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb makes them a must
+fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus makes them a must
 	@.ci/fleets.sh prepare
 
 lint: ## gofmt, go vet (for other systems too), staticcheck
@@ -42,6 +47,22 @@ simulate-switches: ## each defence off in turn: how many seeds until something b
 nested: fleets ## the modules beside this one
 	@set -e; for dir in $(NESTED); do echo "== $$dir"; \
 		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./... && go test -race -count=1 -timeout 4m ./...); done
+
+consumer: ## a module outside this repository, with everything in it that can be imported (part of nested)
+	cd internal/consumer && go test -race -count=1 -timeout 5m -v ./...
+
+golangci: ## the linters of .golangci.yml, on every module (CI; the first run compiles them for minutes)
+	@set -e; for dir in . $(NESTED); do echo "== $$dir"; \
+		(cd $$dir && go run $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+
+workflows: ## the workflows in .github (CI)
+	go run $(ACTIONLINT)
+
+vulnerabilities: ## known vulnerabilities in what each module calls (CI; asks vuln.go.dev)
+	@set -e; for dir in . $(NESTED); do echo "== $$dir"; (cd $$dir && go run $(GOVULNCHECK) -test ./...); done
+
+api: ## the exported API beside that of the last release (CI)
+	@APIDIFF=$(APIDIFF) .ci/api.sh
 
 fuzz: ## each fuzz target for FUZZ=20000x inputs
 	@.ci/fuzz.sh $(FUZZ)

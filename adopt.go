@@ -21,7 +21,7 @@ import "context"
 // The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock. If
 // several adopt at the same moment it makes further rounds, within another NodeTimeout or so. [Hooks.Acquired] is
 // called for its lease.
-func (c *Client) Adopt(ctx context.Context, t Ticket) (*Lease, error) {
+func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) {
 	if len(t.names) == 0 {
 		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
 	}
@@ -36,6 +36,8 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
+	traced := c.traceAcquire(ctx, "adopt", s)
+	defer func() { traced.acquired(lease, err) }()
 	begun := c.cfg.Clock.Now()
 	for rounds := 1; ; rounds++ {
 		lease, r, err := c.adopt(ctx, s, &t)

@@ -26,6 +26,7 @@ type handover struct {
 func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o := l.ownership
 	c := o.client
+	given := ctx
 	ctx = o.outside(ctx)
 	if o.lock.res.isShared() {
 		return Ticket{}, invalid("Detach", "several share the lock; only a lock that one lease has can be handed over")
@@ -46,6 +47,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 
 	// D2: the holder stops believing. From here on, nothing is sent for the old owner token but the swap, and releases
 	// behind it.
+	t := l.trace(given, "detach")
 	var token any = c.waiters.ownerToken(o.lock.owner)
 	r, err := l.leaveTo(token)
 	if err != nil {
@@ -79,6 +81,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	if hook := c.cfg.Hooks.Released; hook != nil {
 		hook(o.info(), err)
 	}
+	t.end(err)
 	if err != nil {
 		return Ticket{}, err
 	}

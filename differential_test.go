@@ -173,7 +173,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 // say prints an operation, with a script's name instead of its source.
 func say(name string, args []any) string {
 	for _, s := range standard.scripts() {
-		if strings.HasPrefix(name, "EVAL") && (args[0] == any(s.source) || args[0] == any(s.sha)) {
+		if strings.HasPrefix(name, "EVAL") && (args[0] == any(s.source) || args[0] == s.sha) {
 			return fmt.Sprint(s.name, " ", args[1:])
 		}
 	}

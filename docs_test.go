@@ -20,7 +20,7 @@ func documents(t *testing.T) map[string]string {
 	paths, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	texts := map[string]string{}
-	for _, path := range append(paths, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+	for _, path := range append(paths, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md") {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		texts[path] = string(text)

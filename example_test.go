@@ -399,3 +399,36 @@ func ExampleClient_ForceRelease() {
 	fmt.Println("a larger fencing token:", next.Fence() > gone.Fence())
 	// Output: a larger fencing token: true
 }
+
+type requestKey struct{}
+
+// The hook runs later, with the values of the caller's context. So its spans or log lines join the caller's.
+func ExampleHooks_traced() {
+	nodes, err := fleet.Start(context.Background(), fleet.Embedded, fleet.Options{Nodes: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nodes.Close()
+	client, err := redlock.New(redlock.Config{
+		Nodes: redlock.Nodes(nodes.URLs()...),
+		Hooks: redlock.Hooks{Traced: func(ctx context.Context, op redlock.Operation) {
+			fmt.Println(ctx.Value(requestKey{}), op.Op, op.Lease.Names, "rounds:", len(op.Rounds), "error:", op.Err)
+		}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := client.Enroll(context.Background(), redlock.OnlyNew()); err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.WithValue(context.Background(), requestKey{}, "request 7:")
+	lease, err := client.Mutex("invoice/42").Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = lease.Release(ctx)
+	client.Close() // waits until the hooks were called
+	// Output:
+	// request 7: acquire [invoice/42] rounds: 1 error: <nil>
+	// request 7: release [invoice/42] rounds: 0 error: <nil>
+}

@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Hooks are functions that the client calls when something happens, for metrics and traces. Nil functions are skipped.
 //
@@ -24,6 +27,10 @@ type Hooks struct {
 	// NodeUp: a connection to the node opened. NodeDown: it broke, or could not be opened.
 	NodeUp   func(node string)
 	NodeDown func(node string, err error)
+	// Traced: a call of Acquire, TryAcquire, Extend, Release, Detach or Adopt has ended, or a renewal by the client. ctx
+	// has the values of the context given to the call, or to the Acquire of the renewed lease, so a span that is made
+	// from it joins the caller's trace. It never ends. Calls that ask no node are left out: wrong ones and re-entries.
+	Traced func(ctx context.Context, op Operation)
 }
 
 // LeaseInfo describes a lease to a hook. It does not keep the [Lease] alive.
@@ -31,11 +38,43 @@ type LeaseInfo struct {
 	Names []string // the lock's names; do not change them
 	Token string   // see [Lease.Token]
 	Fence uint64   // see [Lease.Fence]
+	// Held is how long the lease had been held when this was said. 0: it was just acquired, or it was not.
+	Held time.Duration
+}
+
+// An Operation is an acquisition, a renewal or a release that has ended, for traces. It holds no secret except the
+// owner token ([LeaseInfo.Token]).
+type Operation struct {
+	Op string // acquire, extend, release, detach or adopt
+	// Lease is what the operation was about. Token and Fence are empty if nothing was acquired.
+	Lease LeaseInfo
+	// Begun is when it began, by this machine's wall clock. Nothing in the lock depends on that clock.
+	Begun time.Time
+	Took  time.Duration
+	// Err is what the call returned, or why the renewal failed; nil: it succeeded.
+	Err error
+	// Rounds are the attempts of an acquisition, in order. After many, these are the first one and the last ones, and
+	// RoundsLeftOut says how many are missing in between.
+	Rounds        []Attempt
+	RoundsLeftOut int
+	// Renewal numbers the renewals that the client made of this lease by itself, from 1. 0: the program called
+	// [Lease.Extend], or this is no renewal.
+	Renewal int
+}
+
+// An Attempt is one round of an acquisition. Between two attempts an Acquire waits.
+type Attempt struct {
+	Begun time.Time
+	Took  time.Duration
+	// Err is nil if the lock was acquired, a [*RoundError] if the round was refused, or what ended the call meanwhile.
+	Err error
+	// Granted, Denied and Unknown are the votes when the attempt ended. A node that was not asked is unknown.
+	Granted, Denied, Unknown int
 }
 
 func (h *Hooks) none() bool {
 	return h.Acquired == nil && h.Refused == nil && h.Extended == nil && h.ExtendFailed == nil &&
-		h.Released == nil && h.Lost == nil && h.NodeUp == nil && h.NodeDown == nil
+		h.Released == nil && h.Lost == nil && h.NodeUp == nil && h.NodeDown == nil && h.Traced == nil
 }
 
 // later returns hooks that queue the calls of the given ones. Where a given hook is nil, so is the returned one.
@@ -61,6 +100,9 @@ func (n *notifier) later(hooks Hooks) (later Hooks) {
 	}
 	if hook := hooks.NodeDown; hook != nil {
 		later.NodeDown = func(node string, err error) { n.postFree(func() { hook(node, err) }) }
+	}
+	if hook := hooks.Traced; hook != nil {
+		later.Traced = func(ctx context.Context, op Operation) { n.post(func() { hook(ctx, op) }) }
 	}
 	return later
 }

@@ -35,7 +35,8 @@ type Lease struct {
 }
 
 func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *Lease {
-	o := &ownership{client: l.client, lock: l, token: tokenOf(tokenArg.(string)), tokenArg: tokenArg, ballot: ballot, reached: reached, place: -1, leases: 1}
+	o := &ownership{client: l.client, lock: l, tokenArg: tokenArg, ballot: ballot, acquired: now,
+		traced: l.client.traceLease(ctx), reached: reached, place: -1, leases: 1}
 	if l.maxHold > 0 {
 		o.limit = now.Add(l.maxHold)
 		until = min(until, o.limit)
@@ -124,7 +125,7 @@ func (l *Lease) Fence() uint64 { return l.ownership.ballot }
 // Token is the owner token, the value of the lock's keys: 32 random hexadecimal digits, new for each attempt, and then
 // who has it: a few digits that name the client, [Config.Owner], and the label of [Lock.WithOwner]. It has no spaces.
 // Whoever knows it and may write to the nodes can release the lock; see [Client.ReleaseToken].
-func (l *Lease) Token() string { return l.ownership.token }
+func (l *Lease) Token() string { return l.ownership.token() }
 
 // Names returns a copy of the names that are locked, in the order in which they were given.
 func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.names) }
@@ -136,12 +137,14 @@ func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.name
 // expired, because an expired lease is never taken again; [ErrNoQuorum], after which the lease is valid for what was
 // left; [ErrReleased], [ErrClosed] and ctx.Err(). After ctx.Err() the renewal may still happen. What the nodes said
 // comes in a [*RoundError].
-func (l *Lease) Extend(ctx context.Context) error {
+func (l *Lease) Extend(ctx context.Context) (err error) {
 	o := l.ownership
 	o.checkExpiry()
 	if err := l.endedOr(ctx.Err()); err != nil {
 		return err
 	}
+	t := l.trace(ctx, "extend")
+	defer func() { t.end(err) }()
 	r, err := o.beginRenewal()
 	if err != nil {
 		return err
@@ -189,7 +192,7 @@ func (l *Lease) endedOr(err error) error {
 // ctx bounds only the wait. If it ends first, the error is ctx.Err(), and the release is sent all the same. Release can
 // be called any number of times. All calls that waited for the answers return the same.
 func (l *Lease) Release(ctx context.Context) error {
-	o := l.ownership
+	o, given := l.ownership, ctx
 	ctx = o.outside(ctx)
 	if last, lost := l.leave(); !last {
 		return lost
@@ -200,6 +203,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if o.client.begin() { // so that Close waits, and the hook is still called
 		defer o.client.finish()
 	}
+	t := l.trace(given, "release")
 	first := o.end(ErrReleased)
 	r := o.sendRelease()
 	err := o.awaitRelease(ctx, r)
@@ -208,6 +212,7 @@ func (l *Lease) Release(ctx context.Context) error {
 			hook(o.info(), err)
 		}
 	}
+	t.end(err)
 	return err
 }
 

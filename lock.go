@@ -92,7 +92,7 @@ func (l Lock) WithoutRenewal() Lock {
 //
 // Other errors are [ErrInvalid] and [ErrClosed]. Waiters of one client that want the same names are served in order of
 // arrival.
-func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
+func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	s := l.spec
 	if lease, err := l.check(ctx, false); lease != nil || err != nil {
 		return lease, err
@@ -102,6 +102,8 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
+	t := c.traceAcquire(ctx, "acquire", s)
+	defer func() { t.acquired(lease, err) }()
 	begun := c.cfg.Clock.Now()
 	if s.fair {
 		return s.acquireFair(ctx, begun)
@@ -120,7 +122,7 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	denied := false // by some node, in this call
 	for {
 		w.how.include = w.turn.reserved
-		lease, r, err := c.attempt(ctx, s, w.how)
+		lease, r, err := t.attempt(ctx, c, s, w.how)
 		w.attempts++
 		if lease != nil {
 			w.won = r

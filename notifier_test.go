@@ -105,3 +105,30 @@ func TestWithoutHooksAndALoggerThereIsNoNotifier(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(100, func() { cfg.Logger.Warn("nobody hears") }))
 	}
 }
+
+func TestWithoutTheHookTracesCostNothing(t *testing.T) {
+	c := &Client{settings: &settings{}}
+	l := &Lease{ownership: &ownership{client: c}}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		c.traceAcquire(t.Context(), "acquire", nil).acquired(nil, nil)
+		l.trace(t.Context(), "extend").end(nil)
+		if c.traceLease(t.Context()) != nil {
+			t.Error("a lease remembers what no hook asks for")
+		}
+		l.ownership.traceRenewal(0, nil)
+	}))
+}
+
+// A waiter may be refused any number of times.
+func TestALongWaitIsTracedWithItsFirstAndItsLastRounds(t *testing.T) {
+	var op Operation
+	for i := range 100 {
+		op.add(Attempt{Denied: i})
+	}
+	require.Len(t, op.Rounds, maxTracedRounds)
+	require.Equal(t, 100-maxTracedRounds, op.RoundsLeftOut)
+	require.Equal(t, 0, op.Rounds[0].Denied)
+	for i, a := range op.Rounds[1:] {
+		require.Equal(t, 100-maxTracedRounds+1+i, a.Denied)
+	}
+}

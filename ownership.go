@@ -16,11 +16,12 @@ import (
 type ownership struct {
 	client   *Client
 	lock     *spec
-	token    string
-	tokenArg any // the token, as a script argument
+	tokenArg any // the value of the keys, a string, as a script argument: the owner token, or an entry that ends with it
 	ballot   uint64
 	limit    Instant // no validity goes past it (WithMaxHold); 0: none
 	least    Instant // nobody else gets the lock before it (WithMinHold); 0: none
+	acquired Instant
+	traced   *leaseTrace // nil: its renewals are not traced
 
 	until atomic.Int64  // an Instant: the end of the validity
 	over  atomic.Bool   // whether ended is set, to be read without mu
@@ -211,8 +212,10 @@ func (o *ownership) abandon() {
 	o.mu.Unlock()
 }
 
+func (o *ownership) token() string { return tokenOf(o.tokenArg.(string)) }
+
 func (o *ownership) info() LeaseInfo {
-	return LeaseInfo{Names: o.lock.res.names, Token: o.token, Fence: o.ballot}
+	return LeaseInfo{Names: o.lock.res.names, Token: o.token(), Fence: o.ballot, Held: o.client.cfg.Clock.Now().Sub(o.acquired)}
 }
 
 // rest is how much longer the keys must live for the minimum hold (H1); 0: there is none, or it is over.

@@ -173,6 +173,7 @@ func (o *ownership) prolong(r *round) {
 	o.mu.Lock()
 	if o.renewal == r {
 		o.renewal = nil
+		o.traceRenewal(now.Sub(r.t0), nil)
 	}
 	if o.ended != nil || now >= o.deadline() {
 		o.mu.Unlock()
@@ -207,7 +208,8 @@ func (o *ownership) prolong(r *round) {
 func (o *ownership) renewalFailed(r *round) {
 	now := o.client.cfg.Clock.Now()
 	o.mu.Lock()
-	if o.renewal == r {
+	scheduled := o.renewal == r
+	if scheduled {
 		o.renewal = nil
 	}
 	if o.ended != nil {
@@ -229,6 +231,9 @@ func (o *ownership) renewalFailed(r *round) {
 	err := r.error(kind, o.lock.res.names, o.client.nodes, "")
 	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
 		hook(o.info(), err)
+	}
+	if scheduled {
+		o.traceRenewal(now.Sub(r.t0), err)
 	}
 	if refused {
 		o.lose(err)

@@ -91,9 +91,9 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	if o.acquire != nil {
 		o.had.Or(uint64(o.acquire.grantedBy()))
 	}
-	entry := lock.res.share.entry(o.token, nil)
-	reader := &ownership{client: c, lock: lock, token: o.token, tokenArg: entry, ballot: o.ballot, limit: o.limit,
-		reached: o.reached, place: -1, leases: 1}
+	entry := lock.res.share.entry(o.token(), nil)
+	reader := &ownership{client: c, lock: lock, tokenArg: entry, ballot: o.ballot, limit: o.limit,
+		acquired: o.acquired, traced: o.traced, reached: o.reached, place: -1, leases: 1}
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.

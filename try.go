@@ -25,7 +25,7 @@ const (
 // It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
 // are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so. The first use of a
 // client waits for its nodes to connect.
-func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
+func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 	if lease, err := l.check(ctx, true); lease != nil || err != nil {
 		return lease, err
 	}
@@ -35,6 +35,8 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
+	traced := c.traceAcquire(ctx, "acquire", s)
+	defer func() { traced.acquired(lease, err) }()
 	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true,
 		slots: s.res.share.anySlots(c.protocol.random)}}
 	if s.fair {
@@ -45,7 +47,7 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 		t.how.probe = c.probeFor(s.res)
 	}
 	for {
-		lease, r, err := c.attempt(ctx, s, t.how)
+		lease, r, err := traced.attempt(ctx, c, s, t.how)
 		t.rounds++
 		if lease != nil {
 			if r.deniedBy() != 0 {

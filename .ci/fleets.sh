@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # prepare: see to the servers that the tests use, and say what is missing. summary: say it again at the end.
-# REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb makes a missing one an error.
+# REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus makes a missing one an error.
 set -euo pipefail
 
 missing=()
@@ -15,6 +15,7 @@ find_postgres() { command -v postgres || compgen -G '/usr/lib/postgresql/*/bin/p
 find_mariadb() { PATH=$PATH:/usr/sbin:/usr/libexec command -v mariadbd; }
 have_postgres() { [ -n "$(find_postgres)" ]; }
 have_mariadb() { find_mariadb >/dev/null; }
+have_prometheus() { command -v promtool && command -v prometheus; } >/dev/null
 
 install() { # package
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
@@ -34,16 +35,19 @@ if [ "${1:-}" = prepare ]; then
 	have_chromium || install chromium
 	have_postgres || install postgresql
 	have_mariadb || install mariadb-server-core
+	have_prometheus || install prometheus
 fi
 have_redis || missing+=("redis: no redis-server on PATH; the tests on real servers are left out (Debian: apt-get install redis-server)")
 have_docker || missing+=("docker: no engine answers; the tests on containers are left out")
 have_chromium || missing+=("chromium: no browser; the test that opens a report is left out (Debian: apt-get install chromium)")
 have_postgres || missing+=("postgres: no PostgreSQL; the tests of package fence on it are left out (Debian: apt-get install postgresql)")
 have_mariadb || missing+=("mariadb: no mariadbd; the tests of package fence on it are left out (Debian: apt-get install mariadb-server-core)")
+have_prometheus || missing+=("prometheus: no promtool; the tests of the alert rules and the dashboard on it are left out (Debian: apt-get install prometheus)")
 
 if [ ${#missing[@]} = 0 ]; then
 	echo "fleets: embedded, process ($(redis-server --version | cut -d' ' -f3)), docker; chromium," \
-		"PostgreSQL $("$(find_postgres)" --version | cut -d' ' -f3), MariaDB $("$(find_mariadb)" --version | cut -d' ' -f4): nothing is left out"
+		"PostgreSQL $("$(find_postgres)" --version | cut -d' ' -f3), MariaDB $("$(find_mariadb)" --version | cut -d' ' -f4)," \
+		"$(promtool --version | head -n 1 | cut -d' ' -f1,3): nothing is left out"
 	exit 0
 fi
 for m in "${missing[@]}"; do

@@ -2,6 +2,7 @@ package redlockprom_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	redlockprom "github.com/quorumlock/redlock/adapters/prometheus"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestWhatAClientDoesIsCounted(t *testing.T) {
@@ -43,21 +45,26 @@ func TestWhatAClientDoesIsCounted(t *testing.T) {
 	_, err = client.Mutex("x").TryAcquire(ctx)
 	require.ErrorIs(t, err, redlock.ErrHeld)
 	require.NoError(t, lease.Release(ctx))
-	require.Eventually(t, func() bool { return value(t, registry, "redlock_released_total", "") == 1 }, 5*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return value(t, registry, "redlock_release_duration_seconds", "") == 1 }, 5*time.Second, time.Millisecond,
 		"hooks are called later, this one last")
 	require.EqualValues(t, 1, told.Load(), "the hooks of others are called too")
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP redlock_acquired_total Leases that were won.
 # TYPE redlock_acquired_total counter
 redlock_acquired_total 1
-# HELP redlock_refused_total Attempts to acquire that failed: held by another, or no quorum of nodes.
+# HELP redlock_refused_total Rounds to acquire that failed: held by another, or no quorum of nodes.
 # TYPE redlock_refused_total counter
 redlock_refused_total{reason="held"} 1
+redlock_refused_total{reason="no_quorum"} 0
 # HELP redlock_released_total Releases: ok, lost, no_quorum or interrupted.
 # TYPE redlock_released_total counter
+redlock_released_total{result="interrupted"} 0
+redlock_released_total{result="lost"} 0
+redlock_released_total{result="no_quorum"} 0
 redlock_released_total{result="ok"} 1
 `), "redlock_acquired_total", "redlock_refused_total", "redlock_released_total"))
-	require.Equal(t, 1.0, value(t, registry, "redlock_acquire_seconds", ""), "observations")
+	require.Equal(t, 1.0, value(t, registry, "redlock_acquire_duration_seconds", ""), "observations")
+	require.Equal(t, 1.0, value(t, registry, "redlock_hold_duration_seconds", ""))
 	require.Equal(t, 1.0, value(t, registry, "redlock_attempts_total", ""))
 
 	up := client.Status(ctx)
@@ -72,7 +79,7 @@ redlock_released_total{result="ok"} 1
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP redlock_refused_total Attempts to acquire that failed: held by another, or no quorum of nodes.
+# HELP redlock_refused_total Rounds to acquire that failed: held by another, or no quorum of nodes.
 # TYPE redlock_refused_total counter
 redlock_refused_total{reason="held"} 1
 redlock_refused_total{reason="no_quorum"} 1
@@ -114,4 +121,162 @@ func TestALossIsCounted(t *testing.T) {
 	require.ErrorIs(t, lease.Extend(t.Context()), redlock.ErrLost)
 	require.NoError(t, client.Close()) // it waits until the hooks were called
 	require.Equal(t, 1.0, value(t, registry, "redlock_lost_total", ""))
+}
+
+func TestWhatIsHeldAndWaitedForIsShown(t *testing.T) {
+	nodes := redlocktest.Start(t, 3)
+	metrics := redlockprom.New()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	connect := func(named string) *redlock.Client {
+		list := nodes.Nodes()
+		for i := range list {
+			list[i].Name = named + list[i].Name
+		}
+		c, err := redlock.New(redlock.Config{Nodes: list, Hooks: metrics.Hooks(redlock.Hooks{})})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		require.NoError(t, c.Enroll(t.Context()))
+		return c
+	}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		require.NotEqual(t, "redlock_leases", family.GetName(), "nothing is watched, so nothing is known")
+	}
+	first, second := connect("a-"), connect("b-")
+	metrics.Watch(first)
+	metrics.Watch(second)
+	require.Zero(t, value(t, registry, "redlock_leases", ""))
+	require.Zero(t, value(t, registry, "redlock_oldest_hold_seconds", ""))
+	require.NotContains(t, names(t, registry), "redlock_least_remaining_seconds")
+
+	long, err := first.Mutex("long").WithTTL(20 * time.Second).Acquire(t.Context())
+	require.NoError(t, err)
+	short, err := second.Mutex("short").WithTTL(3 * time.Second).Acquire(t.Context())
+	require.NoError(t, err)
+	waiting, stop := context.WithCancel(t.Context())
+	gaveUp := make(chan error)
+	go func() { _, err := second.Mutex("long").Acquire(waiting); gaveUp <- err }()
+	require.Eventually(t, func() bool { return value(t, registry, "redlock_waiters", "") == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 2.0, value(t, registry, "redlock_leases", ""))
+	require.Positive(t, value(t, registry, "redlock_oldest_hold_seconds", ""))
+	require.Less(t, value(t, registry, "redlock_least_remaining_seconds", ""), 3.0, "the least of all clients")
+	require.Zero(t, value(t, registry, "redlock_dropped_events_total", ""))
+	stop()
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	require.Zero(t, value(t, registry, "redlock_waiters", ""))
+
+	require.NoError(t, short.Release(t.Context()))
+	require.Greater(t, value(t, registry, "redlock_least_remaining_seconds", ""), 3.0)
+	metrics.Forget(second)
+	require.Equal(t, 1.0, value(t, registry, "redlock_leases", ""))
+	require.NoError(t, long.Release(t.Context()))
+	require.Equal(t, 1.0, value(t, registry, "redlock_node_up", first.Status(t.Context())[0].Name))
+	metrics.Forget(first)
+	require.NotContains(t, names(t, registry), "redlock_node_up")
+}
+
+func names(t *testing.T, registry *prometheus.Registry) (all []string) {
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		all = append(all, family.GetName())
+	}
+	return all
+}
+
+func TestNamesAreALabelOnlyWithAFunctionAndFewOnly(t *testing.T) {
+	lease := func(name string) redlock.LeaseInfo { return redlock.LeaseInfo{Names: []string{name}} }
+	tell := func(metrics *redlockprom.Metrics, name string) {
+		hooks := metrics.Hooks(redlock.Hooks{})
+		hooks.Acquired(lease(name), time.Millisecond, 1)
+		hooks.Refused([]string{name}, redlock.ErrHeld)
+		hooks.Extended(lease(name), time.Second, time.Millisecond)
+		hooks.ExtendFailed(lease(name), redlock.ErrNoQuorum)
+		hooks.Released(lease(name), nil)
+		hooks.Lost(lease(name), redlock.ErrLost)
+		hooks.Traced(t.Context(), redlock.Operation{Op: "release", Lease: lease(name)})
+	}
+	plain := redlockprom.New()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(plain))
+	for i := range 500 {
+		tell(plain, fmt.Sprint("invoice/", i))
+	}
+	series, err := testutil.GatherAndCount(registry)
+	require.NoError(t, err)
+	require.Less(t, series, 30)
+	require.Equal(t, 500.0, value(t, registry, "redlock_acquired_total", ""))
+
+	named := redlockprom.New(redlockprom.WithNames(func(names []string) string { return names[0] }))
+	registry = prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(named))
+	for i := range 500 {
+		tell(named, fmt.Sprint("invoice/", i))
+	}
+	tell(named, "not \xff UTF-8")
+	tell(named, "invoice/3")
+	count, err := testutil.GatherAndCount(registry, "redlock_hold_duration_seconds")
+	require.NoError(t, err)
+	require.Equal(t, 101, count, "a function that maps too little must not grow for ever")
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP redlock_lost_total Leases that ended before they were released.
+# TYPE redlock_lost_total counter
+`+expected(100, 401)), "redlock_lost_total"))
+}
+
+// expected are the lines of redlock_lost_total after invoice/0 up to n were named, and the rest were other.
+func expected(n, other int) string {
+	var lines strings.Builder
+	for i := range n {
+		count := 1
+		if i == 3 {
+			count = 2
+		}
+		fmt.Fprintf(&lines, "redlock_lost_total{name=\"invoice/%d\"} %d\n", i, count)
+	}
+	fmt.Fprintf(&lines, "redlock_lost_total{name=\"other\"} %d\n", other)
+	return lines.String()
+}
+
+func TestTheMetricsAreWellNamed(t *testing.T) {
+	metrics := redlockprom.New()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	nodes := redlocktest.Start(t, 1)
+	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Hooks: metrics.Hooks(redlock.Hooks{})})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	metrics.Watch(c)
+	problems, err := testutil.GatherAndLint(registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// Hooks of the program that we have none for stay, and the others are called too.
+func TestTheHooksOfTheProgramAreCalledToo(t *testing.T) {
+	var told []string
+	hooks := redlockprom.New().Hooks(redlock.Hooks{
+		Acquired:     func(redlock.LeaseInfo, time.Duration, int) { told = append(told, "acquired") },
+		Refused:      func([]string, error) { told = append(told, "refused") },
+		Extended:     func(redlock.LeaseInfo, time.Duration, time.Duration) { told = append(told, "extended") },
+		ExtendFailed: func(redlock.LeaseInfo, error) { told = append(told, "failed") },
+		Released:     func(redlock.LeaseInfo, error) { told = append(told, "released") },
+		Lost:         func(redlock.LeaseInfo, error) { told = append(told, "lost") },
+		NodeUp:       func(string) { told = append(told, "up") },
+		NodeDown:     func(string, error) { told = append(told, "down") },
+		Traced:       func(context.Context, redlock.Operation) { told = append(told, "traced") },
+	})
+	var none redlock.LeaseInfo
+	hooks.Acquired(none, 0, 0)
+	hooks.Refused(nil, nil)
+	hooks.Extended(none, 0, 0)
+	hooks.ExtendFailed(none, nil)
+	hooks.Released(none, nil)
+	hooks.Lost(none, nil)
+	hooks.NodeUp("")
+	hooks.NodeDown("", nil)
+	hooks.Traced(t.Context(), redlock.Operation{})
+	require.Equal(t, []string{"acquired", "refused", "extended", "failed", "released", "lost", "up", "down", "traced"}, told)
 }

@@ -12,34 +12,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/fence"
+	"github.com/quorumlock/redlock/internal/dbserver"
 	"github.com/quorumlock/redlock/internal/required"
 )
 
 // A mariaDB is a running server.
 type mariaDB struct {
-	home   *home
+	home   *dbserver.Home
 	socket string
 }
 
 // startMariaDB starts a server. It listens on a unix socket and on no port. It has no users, and needs none.
 func startMariaDB(t *testing.T) *mariaDB {
-	server, err := find("mariadbd", "/usr/sbin/mariadbd", "/usr/libexec/mariadbd")
+	server, err := dbserver.Find("mariadbd", "/usr/sbin/mariadbd", "/usr/libexec/mariadbd")
 	if err != nil {
 		required.Missing(t, "mariadb", fmt.Errorf("no MariaDB: %w; install it (Debian: apt-get install mariadb-server-core)", err))
 	}
-	h := newHome(t)
-	data := filepath.Join(h.dir, "data")
+	h := dbserver.NewHome(t)
+	data := filepath.Join(h.Dir, "data")
 	require.NoError(t, os.Mkdir(data, 0o700))
-	if h.user != nil {
-		require.NoError(t, os.Chown(data, int(h.user.Uid), int(h.user.Gid)))
+	if h.User != nil {
+		require.NoError(t, os.Chown(data, int(h.User.Uid), int(h.User.Gid)))
 	}
-	m := &mariaDB{h, filepath.Join(h.dir, "socket")}
-	dead := h.serve(t, server, "--no-defaults", "--datadir="+data, "--tmpdir="+h.dir, "--socket="+m.socket,
-		"--pid-file="+filepath.Join(h.dir, "pid"), "--skip-networking", "--skip-grant-tables",
+	m := &mariaDB{h, filepath.Join(h.Dir, "socket")}
+	dead := h.Serve(t, server, "--no-defaults", "--datadir="+data, "--tmpdir="+h.Dir, "--socket="+m.socket,
+		"--pid-file="+filepath.Join(h.Dir, "pid"), "--skip-networking", "--skip-grant-tables",
 		"--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0",
 		"--innodb-use-native-aio=0")
 	db := m.open(t, "")
-	h.awaitReady(t, db, dead)
+	h.AwaitReady(t, db, dead)
 	_, err = db.ExecContext(t.Context(), "CREATE DATABASE test")
 	require.NoError(t, err)
 	return m

@@ -3,8 +3,6 @@ package sqltest
 import (
 	"database/sql"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,29 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/fence"
-	"github.com/quorumlock/redlock/internal/required"
+	"github.com/quorumlock/redlock/internal/dbserver"
 )
 
-// startPostgres starts a server. It listens on a unix socket and on no port, so nobody can take its port, and nobody
-// else can connect.
 func startPostgres(t *testing.T) *sql.DB {
-	postgres, err := find("postgres", "/usr/lib/postgresql/*/bin/postgres")
-	if err != nil {
-		required.Missing(t, "postgres", fmt.Errorf("no PostgreSQL: %w; install it (Debian: apt-get install postgresql)", err))
-	}
-	if real, err := filepath.EvalSymlinks(postgres); err == nil {
-		postgres = real // initdb is beside it
-	}
-	h := newHome(t)
-	data := filepath.Join(h.dir, "data")
-	h.run(t, filepath.Join(filepath.Dir(postgres), "initdb"), "-D", data, "-U", "postgres", "--auth=trust", "--no-sync",
-		"--encoding=UTF8", "--locale=C")
-	dead := h.serve(t, postgres, "-D", data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+h.dir,
-		"-c", "fsync=off", "-c", "shared_buffers=16MB")
-	db, err := sql.Open("pgx", "host="+h.dir+" user=postgres dbname=postgres")
+	h, source, dead := dbserver.Postgres(t)
+	db, err := sql.Open("pgx", source)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	h.awaitReady(t, db, dead)
+	h.AwaitReady(t, db, dead)
 	return db
 }
 

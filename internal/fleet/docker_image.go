@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ory/dockertest/v3/docker"
+	"github.com/quorumlock/redlock/internal/docker"
 )
 
 // DefaultImage is the image of a docker fleet if Options.Image is empty.
@@ -42,14 +42,14 @@ func provideImage(ctx context.Context, client *docker.Client, asked string, log 
 	if image == "" {
 		image = DefaultImage
 	}
-	if _, err := client.InspectImage(image); err == nil {
-		return image, nil
-	} else if !errors.Is(err, docker.ErrNoSuchImage) {
+	if has, err := client.HasImage(ctx, image); err != nil {
 		return "", fmt.Errorf("image %s: %w", image, err)
+	} else if has {
+		return image, nil
 	}
 	own, ownErr := describeImage()
 	if ownErr == nil && asked == "" {
-		if _, err := client.InspectImage(own.name); err == nil {
+		if has, err := client.HasImage(ctx, own.name); err == nil && has {
 			return own.name, nil
 		}
 	}
@@ -75,15 +75,12 @@ func pull(ctx context.Context, client *docker.Client, image string, log logger) 
 	log.printf("fleet: pull %s", image)
 	bounded, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	repository, tag := docker.ParseRepositoryTag(image)
-	if tag == "" {
-		tag = "latest" // no tag would mean all tags
-	}
-	err := client.PullImage(docker.PullImageOptions{
-		Repository: repository, Tag: tag, Context: bounded, OutputStream: io.Discard, InactivityTimeout: pullSilence,
-	}, docker.AuthConfiguration{})
+	err := client.Pull(bounded, image, pullSilence)
 	if err == nil {
-		_, err = client.InspectImage(image) // a failed pull may return success
+		var has bool
+		if has, err = client.HasImage(bounded, image); err == nil && !has {
+			err = errors.New("the engine does not have it after the pull")
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		unpullable.Store(image, err)
@@ -193,13 +190,8 @@ func writeContext(w io.Writer, programs, libraries []string) error {
 }
 
 func (i *ownImage) build(ctx context.Context, client *docker.Client) error {
-	var output bytes.Buffer
-	err := client.BuildImage(docker.BuildImageOptions{
-		Name: i.name, InputStream: bytes.NewReader(i.context), OutputStream: &output, Context: ctx,
-		RmTmpContainer: true, ForceRmTmpContainer: true, Labels: map[string]string{label: "image"},
-	})
-	if err != nil {
-		return fmt.Errorf("build %s: %w: %s", i.name, err, bytes.TrimSpace(output.Bytes()))
+	if err := client.Build(ctx, i.name, i.context, map[string]string{label: "image"}); err != nil {
+		return fmt.Errorf("build %s: %w", i.name, err)
 	}
 	return nil
 }

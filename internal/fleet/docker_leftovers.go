@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ory/dockertest/v3/docker"
+	"github.com/quorumlock/redlock/internal/docker"
 )
 
 // Everything that we create in the engine has these labels.
@@ -61,15 +61,11 @@ func orphaned(labels map[string]string) bool {
 // Close, and returns how many it removed. It does not touch those of running processes and of other hosts, nor the
 // shared image.
 func RemoveLeftovers(ctx context.Context) (removed int, err error) {
-	pool, err := newPool(ctx)
+	client, err := newEngine(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("fleet: %w", err)
 	}
-	client := pool.Client
-	client.SetTimeout(callTimeout)
-	containers, err := client.ListContainers(docker.ListContainersOptions{
-		All: true, Filters: map[string][]string{"label": {label}}, Context: ctx,
-	})
+	containers, err := client.Containers(ctx, label)
 	if err != nil {
 		return 0, fmt.Errorf("fleet: list containers: %w", err)
 	}
@@ -77,22 +73,22 @@ func RemoveLeftovers(ctx context.Context) (removed int, err error) {
 	count := func(what string, err error) {
 		if err == nil {
 			removed++
-		} else if !isAbsent(err) {
+		} else if !docker.IsAbsent(err) {
 			errs = append(errs, fmt.Errorf("fleet: remove %s: %w", what, err))
 		}
 	}
 	for _, c := range containers {
 		if orphaned(c.Labels) {
-			count(c.ID, client.RemoveContainer(docker.RemoveContainerOptions{ID: c.ID, Force: true, RemoveVolumes: true, Context: ctx}))
+			count(c.ID, client.Remove(ctx, c.ID))
 		}
 	}
-	networks, err := client.FilteredListNetworks(docker.NetworkFilterOpts{"label": {label: true}})
+	networks, err := client.Networks(ctx, label)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("fleet: list networks: %w", err))
 	}
 	for _, n := range networks {
 		if orphaned(n.Labels) {
-			count(n.Name, client.RemoveNetwork(n.ID))
+			count(n.Name, client.RemoveNetwork(ctx, n.ID))
 		}
 	}
 	return removed, errors.Join(errs...)

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,19 +10,16 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/ory/dockertest/v3/docker"
+	"github.com/quorumlock/redlock/internal/docker"
 )
 
 const (
-	redisPort  = docker.Port("6379/tcp")
+	redisPort  = "6379"
 	clocksDir  = "/fleet-clocks"
 	socketsDir = "/fleet" // directory of the socket in the container
 )
 
 // container is a node in a container.
-//
-// It does not use RunWithOptions of dockertest. That function takes no context, leaves a container behind that it
-// cannot start, binds ports on every interface, and uses a stop signal that Redis ignores.
 type container struct {
 	launcher *dockerLauncher
 	name     string
@@ -81,9 +77,9 @@ func (c *container) alive() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
 	defer cancel()
-	state, err := c.launcher.client.InspectContainerWithContext(c.name, ctx)
+	state, err := c.launcher.client.Inspect(ctx, c.name)
 	if err != nil {
-		return !isAbsent(err)
+		return !docker.IsAbsent(err)
 	}
 	return state.State.Running
 }
@@ -125,7 +121,7 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 		return err
 	}
 	client := c.launcher.client
-	if err := client.StartContainer(c.id, nil); err != nil {
+	if err := uncut(func(ctx context.Context) error { return client.Start(ctx, c.id) }); err != nil {
 		if said := err.Error(); strings.Contains(said, "already allocated") || strings.Contains(said, "already in use") {
 			err = fmt.Errorf("%w: %w", errPortTaken, err)
 		}
@@ -136,12 +132,12 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 	if err := c.await(ctx); err != nil {
 		return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, c.name, c.lastOutput()), c.kill())
 	}
-	state, err := client.InspectContainerWithContext(c.id, ctx)
+	state, err := client.Inspect(ctx, c.id)
 	if err != nil {
 		return errors.Join(err, c.kill())
 	}
 	c.pid = state.State.Pid
-	c.ip = addressOf(state, c.launcher.run)
+	c.ip = state.NetworkSettings.Networks[c.launcher.run].IPAddress
 	if err := c.checkRules(ctx, c.ip); err != nil {
 		return errors.Join(fmt.Errorf("packet rules: %w", err), c.kill())
 	}
@@ -154,7 +150,7 @@ func (c *container) await(ctx context.Context) error {
 	dead, done := make(chan struct{}), make(chan struct{})
 	go func() { // ends with the container or with this function
 		defer close(done)
-		if _, err := c.launcher.client.WaitContainerWithContext(c.id, waiting); err == nil {
+		if err := c.launcher.client.Wait(waiting, c.id); err == nil {
 			close(dead)
 		}
 	}()
@@ -164,89 +160,67 @@ func (c *container) await(ctx context.Context) error {
 	return err
 }
 
-func addressOf(state *docker.Container, network string) string {
-	if state.NetworkSettings == nil {
-		return ""
-	}
-	return state.NetworkSettings.Networks[network].IPAddress
-}
-
-// create takes no context, and neither does any other method that creates or removes something. The engine continues
-// with an abandoned call, so its result might appear after close has looked for it.
+// create takes no context, and neither does any other method that creates or removes something; see uncut.
 func (c *container) create() error {
 	l := c.launcher
 	cmd := []string{
-		"redis-server", "--port", redisPort.Port(), "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/data",
+		"redis-server", "--port", redisPort, "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/data",
 		"--daemonize", "no", "--save", "", "--appendonly", "no",
 	}
-	host := &docker.HostConfig{
-		NetworkMode: l.run,
+	spec := docker.Spec{
+		Name: c.name, Image: l.image, Labels: ownerLabels(l.run), Network: l.run,
 		// Fixed, because ephemeral ports change at every restart; and on this interface only.
-		PortBindings: map[docker.Port][]docker.PortBinding{redisPort: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port)}}},
+		Port: redisPort + "/tcp", HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port),
 	}
 	if c.sockets != "" {
 		cmd = append(cmd, "--unixsocket", socketsDir+"/redis.sock", "--unixsocketperm", "777")
-		host.Binds = []string{c.sockets + ":" + socketsDir}
+		spec.Binds = []string{c.sockets + ":" + socketsDir}
 	}
-	var environment []string
 	if l.clocks != "" {
-		environment = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", clockVariable + "=" + clocksDir + "/" + c.name}
-		host.Binds = append(host.Binds, l.clocks+":"+clocksDir+":ro")
+		spec.Env = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", clockVariable + "=" + clocksDir + "/" + c.name}
+		spec.Binds = append(spec.Binds, l.clocks+":"+clocksDir+":ro")
 	}
-	made, err := l.client.CreateContainer(docker.CreateContainerOptions{
-		Name: c.name,
-		Config: &docker.Config{
-			Image: l.image, Cmd: append(cmd, l.options.Args...), Env: environment, Labels: ownerLabels(l.run), StopSignal: "SIGTERM",
-			ExposedPorts: map[docker.Port]struct{}{redisPort: {}},
-		},
-		HostConfig:       host,
-		NetworkingConfig: &docker.NetworkingConfig{EndpointsConfig: map[string]*docker.EndpointConfig{l.run: {}}},
-	})
-	if err != nil {
+	spec.Cmd = append(cmd, l.options.Args...)
+	return uncut(func(ctx context.Context) (err error) {
+		c.id, err = l.client.CreateContainer(ctx, spec)
 		return err
-	}
-	c.id = made.ID
-	return nil
+	})
 }
 
 // lastOutput returns the end of the server's output.
 func (c *container) lastOutput() string {
 	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
 	defer cancel()
-	var said bytes.Buffer
-	err := c.launcher.client.Logs(docker.LogsOptions{
-		Context: ctx, Container: c.id, OutputStream: &said, ErrorStream: &said, Stdout: true, Stderr: true, Tail: "15",
-	})
+	said, err := c.launcher.client.Logs(ctx, c.id, "15")
 	if err != nil {
 		return "  (" + err.Error() + ")"
 	}
-	return "  " + strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "\n  ")
+	return "  " + strings.ReplaceAll(strings.TrimSpace(said), "\n", "\n  ")
 }
 
-func (c *container) stop(ctx context.Context) error { return c.signal(ctx, docker.SIGTERM) }
+func (c *container) stop(ctx context.Context) error { return c.signal(ctx, "SIGTERM") }
 
 func (c *container) kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	return c.signal(ctx, docker.SIGKILL)
+	return c.signal(ctx, "SIGKILL")
 }
 
 // signal ends the container. In a paused container the signal is pending until it is unpaused, so SIGKILL ends it
 // before it does anything else.
-func (c *container) signal(ctx context.Context, signal docker.Signal) error {
+func (c *container) signal(ctx context.Context, signal string) error {
 	if c.id == "" {
 		return nil
 	}
 	client := c.launcher.client
-	var down *docker.ContainerNotRunning
-	err := client.KillContainer(docker.KillContainerOptions{ID: c.id, Signal: signal, Context: ctx})
-	if err != nil && !errors.As(err, &down) && !isAbsent(err) {
+	err := client.Kill(ctx, c.id, signal)
+	if err != nil && !docker.IsNotRunning(err) && !docker.IsAbsent(err) {
 		return err
 	}
 	if c.paused {
-		_ = client.UnpauseContainer(c.id) // the engine may have done it already
+		_ = client.Unpause(ctx, c.id) // the engine may have done it already
 	}
-	if _, err := client.WaitContainerWithContext(c.id, ctx); err != nil && !isAbsent(err) {
+	if err := client.Wait(ctx, c.id); err != nil && !docker.IsAbsent(err) {
 		return fmt.Errorf("%s did not end: %w", c.name, err)
 	}
 	c.up.Store(false)
@@ -256,13 +230,13 @@ func (c *container) signal(ctx context.Context, signal docker.Signal) error {
 }
 
 func (c *container) pause() error {
-	err := c.launcher.client.PauseContainer(c.id)
+	err := uncut(func(ctx context.Context) error { return c.launcher.client.Pause(ctx, c.id) })
 	c.paused = err == nil
 	return err
 }
 
 func (c *container) resume() error {
-	err := c.launcher.client.UnpauseContainer(c.id)
+	err := uncut(func(ctx context.Context) error { return c.launcher.client.Unpause(ctx, c.id) })
 	c.paused = err != nil
 	return err
 }
@@ -279,8 +253,8 @@ func (c *container) cut(mode cutMode) error {
 
 // remove removes the container and its volumes. It uses the name, because the call that created it may have timed out.
 func (c *container) remove() error {
-	err := c.launcher.client.RemoveContainer(docker.RemoveContainerOptions{ID: c.name, Force: true, RemoveVolumes: true})
-	if err != nil && !isAbsent(err) {
+	err := uncut(func(ctx context.Context) error { return c.launcher.client.Remove(ctx, c.name) })
+	if err != nil && !docker.IsAbsent(err) {
 		return err
 	}
 	c.id = ""

@@ -1,0 +1,109 @@
+package redlockotel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/quorumlock/redlock"
+)
+
+const scope = "github.com/quorumlock/redlock/adapters/otel"
+
+// A Telemetry makes spans and metrics. It is safe for concurrent use, and one is enough for all clients of a process.
+type Telemetry struct {
+	tracer trace.Tracer
+	meter  metric.Meter
+	name   func(names []string) string
+	instruments
+}
+
+// An Option changes what [New] makes.
+type Option func(*options)
+
+type options struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	name    func(names []string) string
+}
+
+// WithTracerProvider sets where spans go. Default: [otel.GetTracerProvider].
+func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
+
+// WithMeterProvider sets where metrics go. Default: [otel.GetMeterProvider].
+func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
+
+// WithNames adds the attribute redlock.name to spans and metrics: what name makes of a lock's names, such as "invoice"
+// for "invoice/42". Each value is a time series of its own, so there must be few. An empty value adds nothing. name is
+// called on the client's goroutine for hooks, one call at a time for each client.
+func WithNames(name func(names []string) string) Option { return func(o *options) { o.name = name } }
+
+// New makes a Telemetry. An error comes from the meter provider.
+func New(opts ...Option) (*Telemetry, error) {
+	noName := func([]string) string { return "" }
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), name: noName}
+	for _, apply := range opts {
+		apply(&o)
+	}
+	t := &Telemetry{tracer: o.tracers.Tracer(scope), meter: o.meters.Meter(scope), name: o.name}
+	return t, t.instruments.init(t.meter)
+}
+
+// Hooks returns hooks for the configuration of a client. They also call the hooks in others, each after ours.
+func (t *Telemetry) Hooks(others redlock.Hooks) redlock.Hooks {
+	hooks := others // where we have none, the other hook stays
+	hooks.Traced = func(ctx context.Context, op redlock.Operation) {
+		t.record(ctx, op)
+		t.span(ctx, op)
+		if others.Traced != nil {
+			others.Traced(ctx, op)
+		}
+	}
+	hooks.Released = func(l redlock.LeaseInfo, err error) {
+		t.held.Record(context.Background(), l.Held.Seconds(), t.named(l.Names))
+		if others.Released != nil {
+			others.Released(l, err)
+		}
+	}
+	hooks.Lost = func(l redlock.LeaseInfo, err error) {
+		t.held.Record(context.Background(), l.Held.Seconds(), t.named(l.Names))
+		t.lost.Add(context.Background(), 1, t.named(l.Names))
+		if others.Lost != nil {
+			others.Lost(l, err)
+		}
+	}
+	return hooks
+}
+
+// Watch adds to the metrics what the client holds and waits for, and whether its nodes vote. Each collection asks the
+// nodes, for a second at most. Of several clients of the same nodes, watch one, or give each a meter provider of its
+// own: their values have the same attributes. stop ends it; call it before the client is closed.
+func (t *Telemetry) Watch(c *redlock.Client) (stop func() error, err error) {
+	registered, err := t.meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		t.observe(ctx, to, c)
+		return nil
+	}, t.observables()...)
+	if err != nil {
+		return nil, errors.Join(errors.New("redlockotel"), err)
+	}
+	return registered.Unregister, nil
+}
+
+// attributes of the lock.
+func (t *Telemetry) attributes(names []string) []attribute.KeyValue {
+	if name := t.name(names); name != "" {
+		return []attribute.KeyValue{attribute.String("redlock.name", name)}
+	}
+	return nil
+}
+
+func (t *Telemetry) named(names []string) metric.MeasurementOption {
+	return metric.WithAttributes(t.attributes(names)...)
+}

@@ -1,0 +1,113 @@
+package redlockprom
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/redlock"
+)
+
+// Watch adds what a client holds and waits for, and its nodes. Each scrape asks all watched clients at once for the
+// status of their nodes, for a second at most. Two watched clients must not have a node's name in common: of several
+// clients of the same nodes, watch one. A client that was closed shows what was last known; see [Metrics.Forget].
+func (m *Metrics) Watch(c *redlock.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clients = append(m.clients, c)
+}
+
+// Forget undoes Watch. Call it when the client is closed and the process goes on.
+func (m *Metrics) Forget(c *redlock.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clients = slices.DeleteFunc(slices.Clone(m.clients), func(other *redlock.Client) bool { return other == c })
+}
+
+func (m *Metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.acquired, m.attempts, m.acquireTime, m.refused, m.extended, m.extendTime,
+		m.extendFailed, m.released, m.releaseTime, m.holdTime, m.lost}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(to)
+	}
+	for _, d := range []*prometheus.Desc{m.leases, m.waiters, m.oldest, m.least, m.dropped,
+		m.up, m.votes, m.roundTrip, m.clockOffset, m.quarantine} {
+		to <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(to)
+	}
+	m.mu.Lock()
+	clients := m.clients[:len(m.clients):len(m.clients)]
+	m.mu.Unlock()
+	if len(clients) == 0 {
+		return
+	}
+	m.collectStats(to, clients)
+	for _, s := range m.statuses(clients) {
+		gauge := func(d *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Name)
+		}
+		gauge(m.up, number(s.Connected))
+		gauge(m.votes, number(s.Err == nil))
+		if s.Connected {
+			gauge(m.roundTrip, s.Latency.Seconds())
+			gauge(m.clockOffset, s.ClockOffset.Seconds())
+			gauge(m.quarantine, s.Quarantine.Seconds())
+		}
+	}
+}
+
+// statuses asks all clients at once, so that one whose nodes are silent does not use up the time of the others.
+func (m *Metrics) statuses(clients []*redlock.Client) (all []redlock.NodeStatus) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.timeout)
+	defer cancel()
+	found := make([][]redlock.NodeStatus, len(clients))
+	var asked sync.WaitGroup
+	for i, c := range clients {
+		asked.Go(func() { found[i] = c.Status(ctx) })
+	}
+	asked.Wait()
+	return slices.Concat(found...)
+}
+
+func (m *Metrics) collectStats(to chan<- prometheus.Metric, clients []*redlock.Client) {
+	var sum redlock.Stats
+	for _, c := range clients {
+		s := c.Stats()
+		if s.Held > 0 && (sum.Held == 0 || s.LeastRemaining < sum.LeastRemaining) {
+			sum.LeastRemaining = s.LeastRemaining
+		}
+		sum.Held += s.Held
+		sum.Waiters += s.Waiters
+		sum.OldestHold = max(sum.OldestHold, s.OldestHold)
+		sum.Dropped += s.Dropped
+	}
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
+		to <- prometheus.MustNewConstMetric(d, kind, value)
+	}
+	send(m.leases, prometheus.GaugeValue, float64(sum.Held))
+	send(m.waiters, prometheus.GaugeValue, float64(sum.Waiters))
+	send(m.oldest, prometheus.GaugeValue, sum.OldestHold.Seconds())
+	if sum.Held > 0 {
+		send(m.least, prometheus.GaugeValue, sum.LeastRemaining.Seconds())
+	}
+	send(m.dropped, prometheus.CounterValue, float64(sum.Dropped))
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+func connect(t *testing.T) (*redlocktest.Nodes, *redlock.Client) {
+	nodes := redlocktest.Start(t, 3)
+	client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	require.NoError(t, client.Enroll(t.Context()))
+	return nodes, client
+}
+
+// lines is a writer for several goroutines.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func TestOfFiveRequestsForOneOrderOneIsServed(t *testing.T) {
+	_, client := connect(t)
+	var out lines
+	require.NoError(t, show(t.Context(), &out, client))
+	text := out.text.String()
+	require.Equal(t, 4, strings.Count(text, "/orders/7/pay: 409 Conflict: another request is working on this\n"), text)
+	require.Equal(t, 1, strings.Count(text, "/orders/7/pay: 200 OK: paid\n"), text)
+	require.Equal(t, 1, strings.Count(text, "/orders/8/pay: 200 OK: paid\n"), text)
+}
+
+func TestTheStatusSaysWhatIsWrong(t *testing.T) {
+	nodes, client := connect(t)
+	paid := 0
+	handler := service(client, func(context.Context, string) error { paid++; return nil })
+	ask := func(order string) *httptest.ResponseRecorder {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders/"+order+"/pay", nil))
+		return answer
+	}
+	require.Equal(t, http.StatusOK, ask("7").Code)
+	lease, err := client.Mutex("order/7").Acquire(t.Context())
+	require.NoError(t, err)
+	answer := ask("7")
+	require.Equal(t, http.StatusConflict, answer.Code)
+	require.Equal(t, "1", answer.Header().Get("Retry-After"))
+	require.NoError(t, lease.Release(t.Context()))
+	require.Equal(t, http.StatusBadRequest, ask(strings.Repeat("7", 2000)).Code)
+	nodes.Kill(0)
+	nodes.Kill(1)
+	require.Equal(t, http.StatusServiceUnavailable, ask("7").Code)
+	require.Equal(t, 1, paid)
+}
+
+// A handler that panics, or whose lease is lost, leaves no lock behind and hears of the loss.
+func TestTheRequestEndsWithItsLease(t *testing.T) {
+	_, client := connect(t)
+	var cause error
+	lost := oneAtATime(client, func(*http.Request) string { return "x" }, func(_ http.ResponseWriter, r *http.Request) {
+		require.NoError(t, client.ForceRelease(r.Context(), "x"))
+		<-r.Context().Done() // the next renewal notices it
+		cause = context.Cause(r.Context())
+	})
+	begun := time.Now()
+	lost.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
+	require.ErrorIs(t, cause, redlock.ErrLost)
+	require.Less(t, time.Since(begun), time.Minute)
+
+	panics := oneAtATime(client, func(*http.Request) string { return "y" }, func(http.ResponseWriter, *http.Request) { panic("bug") })
+	require.Panics(t, func() {
+		panics.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
+	})
+	lease, err := client.Mutex("y").TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+}
