@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/docker"
+	"github.com/ory/dockertest/v3"
+	"github.com/ory/dockertest/v3/docker"
+
 	"github.com/quorumlock/redlock/internal/embeddedredis"
 )
 
@@ -17,22 +19,22 @@ const (
 	callTimeout    = 60 * time.Second // for one call to the engine; only prevents hanging
 )
 
-// newEngine connects to the engine of DOCKER_HOST, or to the local one, and pings it.
-func newEngine(ctx context.Context) (*docker.Client, error) {
-	client, err := docker.New()
+// newPool connects to the engine of DOCKER_HOST, or to the local one, and pings it.
+func newPool(ctx context.Context) (*dockertest.Pool, error) {
+	pool, err := dockertest.NewPool("")
 	if err != nil {
 		return nil, fmt.Errorf("docker: %w; check DOCKER_HOST", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()
-	if err := client.Ping(ctx); err != nil {
-		return nil, fmt.Errorf("no Docker engine answers at %s: %w; install and start one (Debian: apt-get install docker.io), be root or in the group docker, or set DOCKER_HOST", client.Endpoint(), err)
+	if err := pool.Client.PingWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("no Docker engine answers at %s: %w; install and start one (Debian: apt-get install docker.io), be root or in the group docker, or set DOCKER_HOST", pool.Client.Endpoint(), err)
 	}
-	return client, nil
+	return pool, nil
 }
 
 func dockerAvailable() error {
-	_, err := newEngine(context.Background())
+	_, err := newPool(context.Background())
 	return err
 }
 
@@ -48,16 +50,17 @@ type dockerLauncher struct {
 }
 
 func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLauncher, error) {
-	client, err := newEngine(ctx)
+	pool, err := newPool(ctx)
 	if err != nil {
 		return nil, err
 	}
-	image, err := provideImage(ctx, client, o.Image, log) // may take as long as a pull
+	image, err := provideImage(ctx, pool.Client, o.Image, log) // may take as long as a pull
 	if err != nil {
 		return nil, err
 	}
-	l := &dockerLauncher{client: client, options: o, image: image, run: "redlock-" + embeddedredis.NewRunID()[:10], log: log}
-	if l.rules, err = findPacketRules(client.Endpoint()); err != nil {
+	pool.Client.SetTimeout(callTimeout)
+	l := &dockerLauncher{client: pool.Client, options: o, image: image, run: "redlock-" + embeddedredis.NewRunID()[:10], log: log}
+	if l.rules, err = findPacketRules(pool.Client.Endpoint()); err != nil {
 		log.printf("fleet: no packet rules: %v", err)
 	} else if l.root, err = os.MkdirTemp("", "fleet-"); err != nil {
 		return nil, err
@@ -67,7 +70,9 @@ func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLaunc
 			return nil, errors.Join(err, l.close())
 		}
 	}
-	err = uncut(func(ctx context.Context) error { return l.client.CreateNetwork(ctx, l.run, ownerLabels(l.run)) })
+	_, err = l.client.CreateNetwork(docker.CreateNetworkOptions{
+		Name: l.run, Driver: "bridge", CheckDuplicate: true, Labels: ownerLabels(l.run),
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), l.close())
 	}
@@ -113,13 +118,13 @@ func (c *container) clock() clockFile {
 	return clockFile(filepath.Join(c.launcher.clocks, c.name))
 }
 
-func (c *container) peerAddress() (host, port string) { return c.ip, redisPort }
+func (c *container) peerAddress() (host, port string) { return c.ip, redisPort.Port() }
 
 // close removes the network, after its containers.
 func (l *dockerLauncher) close() error {
+	var err error
 	// By its name: the creation may have succeeded although it timed out.
-	err := uncut(func(ctx context.Context) error { return l.client.RemoveNetwork(ctx, l.run) })
-	if docker.IsAbsent(err) {
+	if err = l.client.RemoveNetwork(l.run); isAbsent(err) {
 		err = nil
 	}
 	if l.root != "" {
@@ -131,10 +136,9 @@ func (l *dockerLauncher) close() error {
 	return err
 }
 
-// uncut makes a call that no caller may cut short. The engine continues with an abandoned call, so its result might
-// appear after close has looked for it.
-func uncut(call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	return call(ctx)
+// isAbsent reports whether the object to remove does not exist.
+func isAbsent(err error) bool {
+	var network *docker.NoSuchNetwork
+	var container *docker.NoSuchContainer
+	return errors.As(err, &network) || errors.As(err, &container)
 }

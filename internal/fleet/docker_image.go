@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/redlock/internal/docker"
+	"github.com/ory/dockertest/v3/docker"
 )
 
 // DefaultImage is the image of a docker fleet if Options.Image is empty.
@@ -42,14 +42,14 @@ func provideImage(ctx context.Context, client *docker.Client, asked string, log 
 	if image == "" {
 		image = DefaultImage
 	}
-	if has, err := client.HasImage(ctx, image); err != nil {
-		return "", fmt.Errorf("image %s: %w", image, err)
-	} else if has {
+	if _, err := client.InspectImage(image); err == nil {
 		return image, nil
+	} else if !errors.Is(err, docker.ErrNoSuchImage) {
+		return "", fmt.Errorf("image %s: %w", image, err)
 	}
 	own, ownErr := describeImage()
 	if ownErr == nil && asked == "" {
-		if has, err := client.HasImage(ctx, own.name); err == nil && has {
+		if _, err := client.InspectImage(own.name); err == nil {
 			return own.name, nil
 		}
 	}
@@ -75,12 +75,15 @@ func pull(ctx context.Context, client *docker.Client, image string, log logger) 
 	log.printf("fleet: pull %s", image)
 	bounded, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	err := client.Pull(bounded, image, pullSilence)
+	repository, tag := docker.ParseRepositoryTag(image)
+	if tag == "" {
+		tag = "latest" // no tag would mean all tags
+	}
+	err := client.PullImage(docker.PullImageOptions{
+		Repository: repository, Tag: tag, Context: bounded, OutputStream: io.Discard, InactivityTimeout: pullSilence,
+	}, docker.AuthConfiguration{})
 	if err == nil {
-		var has bool
-		if has, err = client.HasImage(bounded, image); err == nil && !has {
-			err = errors.New("the engine does not have it after the pull")
-		}
+		_, err = client.InspectImage(image) // a failed pull may return success
 	}
 	if err != nil && ctx.Err() == nil {
 		unpullable.Store(image, err)
@@ -190,8 +193,13 @@ func writeContext(w io.Writer, programs, libraries []string) error {
 }
 
 func (i *ownImage) build(ctx context.Context, client *docker.Client) error {
-	if err := client.Build(ctx, i.name, i.context, map[string]string{label: "image"}); err != nil {
-		return fmt.Errorf("build %s: %w", i.name, err)
+	var output bytes.Buffer
+	err := client.BuildImage(docker.BuildImageOptions{
+		Name: i.name, InputStream: bytes.NewReader(i.context), OutputStream: &output, Context: ctx,
+		RmTmpContainer: true, ForceRmTmpContainer: true, Labels: map[string]string{label: "image"},
+	})
+	if err != nil {
+		return fmt.Errorf("build %s: %w: %s", i.name, err, bytes.TrimSpace(output.Bytes()))
 	}
 	return nil
 }

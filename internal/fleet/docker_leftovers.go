@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quorumlock/redlock/internal/docker"
+	"github.com/ory/dockertest/v3/docker"
 )
 
 // Everything that we create in the engine has these labels.
@@ -61,11 +61,15 @@ func orphaned(labels map[string]string) bool {
 // Close, and returns how many it removed. It does not touch those of running processes and of other hosts, nor the
 // shared image.
 func RemoveLeftovers(ctx context.Context) (removed int, err error) {
-	client, err := newEngine(ctx)
+	pool, err := newPool(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("fleet: %w", err)
 	}
-	containers, err := client.Containers(ctx, label)
+	client := pool.Client
+	client.SetTimeout(callTimeout)
+	containers, err := client.ListContainers(docker.ListContainersOptions{
+		All: true, Filters: map[string][]string{"label": {label}}, Context: ctx,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("fleet: list containers: %w", err)
 	}
@@ -73,22 +77,22 @@ func RemoveLeftovers(ctx context.Context) (removed int, err error) {
 	count := func(what string, err error) {
 		if err == nil {
 			removed++
-		} else if !docker.IsAbsent(err) {
+		} else if !isAbsent(err) {
 			errs = append(errs, fmt.Errorf("fleet: remove %s: %w", what, err))
 		}
 	}
 	for _, c := range containers {
 		if orphaned(c.Labels) {
-			count(c.ID, client.Remove(ctx, c.ID))
+			count(c.ID, client.RemoveContainer(docker.RemoveContainerOptions{ID: c.ID, Force: true, RemoveVolumes: true, Context: ctx}))
 		}
 	}
-	networks, err := client.Networks(ctx, label)
+	networks, err := client.FilteredListNetworks(docker.NetworkFilterOpts{"label": {label: true}})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("fleet: list networks: %w", err))
 	}
 	for _, n := range networks {
 		if orphaned(n.Labels) {
-			count(n.Name, client.RemoveNetwork(ctx, n.ID))
+			count(n.Name, client.RemoveNetwork(n.ID))
 		}
 	}
 	return removed, errors.Join(errs...)

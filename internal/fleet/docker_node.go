@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +11,19 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/quorumlock/redlock/internal/docker"
+	"github.com/ory/dockertest/v3/docker"
 )
 
 const (
-	redisPort  = "6379"
+	redisPort  = docker.Port("6379/tcp")
 	clocksDir  = "/fleet-clocks"
 	socketsDir = "/fleet" // directory of the socket in the container
 )
 
 // container is a node in a container.
+//
+// It does not use RunWithOptions of dockertest. That function takes no context, leaves a container behind that it
+// cannot start, binds ports on every interface, and uses a stop signal that Redis ignores.
 type container struct {
 	launcher *dockerLauncher
 	name     string
@@ -77,9 +81,9 @@ func (c *container) alive() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
 	defer cancel()
-	state, err := c.launcher.client.Inspect(ctx, c.name)
+	state, err := c.launcher.client.InspectContainerWithContext(c.name, ctx)
 	if err != nil {
-		return !docker.IsAbsent(err)
+		return !isAbsent(err)
 	}
 	return state.State.Running
 }
@@ -121,7 +125,7 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 		return err
 	}
 	client := c.launcher.client
-	if err := uncut(func(ctx context.Context) error { return client.Start(ctx, c.id) }); err != nil {
+	if err := client.StartContainer(c.id, nil); err != nil {
 		if said := err.Error(); strings.Contains(said, "already allocated") || strings.Contains(said, "already in use") {
 			err = fmt.Errorf("%w: %w", errPortTaken, err)
 		}
@@ -132,12 +136,12 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 	if err := c.await(ctx); err != nil {
 		return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, c.name, c.lastOutput()), c.kill())
 	}
-	state, err := client.Inspect(ctx, c.id)
+	state, err := client.InspectContainerWithContext(c.id, ctx)
 	if err != nil {
 		return errors.Join(err, c.kill())
 	}
 	c.pid = state.State.Pid
-	c.ip = state.NetworkSettings.Networks[c.launcher.run].IPAddress
+	c.ip = addressOf(state, c.launcher.run)
 	if err := c.checkRules(ctx, c.ip); err != nil {
 		return errors.Join(fmt.Errorf("packet rules: %w", err), c.kill())
 	}
@@ -150,7 +154,7 @@ func (c *container) await(ctx context.Context) error {
 	dead, done := make(chan struct{}), make(chan struct{})
 	go func() { // ends with the container or with this function
 		defer close(done)
-		if err := c.launcher.client.Wait(waiting, c.id); err == nil {
+		if _, err := c.launcher.client.WaitContainerWithContext(c.id, waiting); err == nil {
 			close(dead)
 		}
 	}()
@@ -160,67 +164,89 @@ func (c *container) await(ctx context.Context) error {
 	return err
 }
 
-// create takes no context, and neither does any other method that creates or removes something; see uncut.
+func addressOf(state *docker.Container, network string) string {
+	if state.NetworkSettings == nil {
+		return ""
+	}
+	return state.NetworkSettings.Networks[network].IPAddress
+}
+
+// create takes no context, and neither does any other method that creates or removes something. The engine continues
+// with an abandoned call, so its result might appear after close has looked for it.
 func (c *container) create() error {
 	l := c.launcher
 	cmd := []string{
-		"redis-server", "--port", redisPort, "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/data",
+		"redis-server", "--port", redisPort.Port(), "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/data",
 		"--daemonize", "no", "--save", "", "--appendonly", "no",
 	}
-	spec := docker.Spec{
-		Name: c.name, Image: l.image, Labels: ownerLabels(l.run), Network: l.run,
+	host := &docker.HostConfig{
+		NetworkMode: l.run,
 		// Fixed, because ephemeral ports change at every restart; and on this interface only.
-		Port: redisPort + "/tcp", HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port),
+		PortBindings: map[docker.Port][]docker.PortBinding{redisPort: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port)}}},
 	}
 	if c.sockets != "" {
 		cmd = append(cmd, "--unixsocket", socketsDir+"/redis.sock", "--unixsocketperm", "777")
-		spec.Binds = []string{c.sockets + ":" + socketsDir}
+		host.Binds = []string{c.sockets + ":" + socketsDir}
 	}
+	var environment []string
 	if l.clocks != "" {
-		spec.Env = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", clockVariable + "=" + clocksDir + "/" + c.name}
-		spec.Binds = append(spec.Binds, l.clocks+":"+clocksDir+":ro")
+		environment = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", clockVariable + "=" + clocksDir + "/" + c.name}
+		host.Binds = append(host.Binds, l.clocks+":"+clocksDir+":ro")
 	}
-	spec.Cmd = append(cmd, l.options.Args...)
-	return uncut(func(ctx context.Context) (err error) {
-		c.id, err = l.client.CreateContainer(ctx, spec)
-		return err
+	made, err := l.client.CreateContainer(docker.CreateContainerOptions{
+		Name: c.name,
+		Config: &docker.Config{
+			Image: l.image, Cmd: append(cmd, l.options.Args...), Env: environment, Labels: ownerLabels(l.run), StopSignal: "SIGTERM",
+			ExposedPorts: map[docker.Port]struct{}{redisPort: {}},
+		},
+		HostConfig:       host,
+		NetworkingConfig: &docker.NetworkingConfig{EndpointsConfig: map[string]*docker.EndpointConfig{l.run: {}}},
 	})
+	if err != nil {
+		return err
+	}
+	c.id = made.ID
+	return nil
 }
 
 // lastOutput returns the end of the server's output.
 func (c *container) lastOutput() string {
 	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
 	defer cancel()
-	said, err := c.launcher.client.Logs(ctx, c.id, "15")
+	var said bytes.Buffer
+	err := c.launcher.client.Logs(docker.LogsOptions{
+		Context: ctx, Container: c.id, OutputStream: &said, ErrorStream: &said, Stdout: true, Stderr: true, Tail: "15",
+	})
 	if err != nil {
 		return "  (" + err.Error() + ")"
 	}
-	return "  " + strings.ReplaceAll(strings.TrimSpace(said), "\n", "\n  ")
+	return "  " + strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "\n  ")
 }
 
-func (c *container) stop(ctx context.Context) error { return c.signal(ctx, "SIGTERM") }
+func (c *container) stop(ctx context.Context) error { return c.signal(ctx, docker.SIGTERM) }
 
 func (c *container) kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	return c.signal(ctx, "SIGKILL")
+	return c.signal(ctx, docker.SIGKILL)
 }
 
 // signal ends the container. In a paused container the signal is pending until it is unpaused, so SIGKILL ends it
 // before it does anything else.
-func (c *container) signal(ctx context.Context, signal string) error {
+func (c *container) signal(ctx context.Context, signal docker.Signal) error {
 	if c.id == "" {
 		return nil
 	}
 	client := c.launcher.client
-	err := client.Kill(ctx, c.id, signal)
-	if err != nil && !docker.IsNotRunning(err) && !docker.IsAbsent(err) {
+	var down *docker.ContainerNotRunning
+	err := client.KillContainer(docker.KillContainerOptions{ID: c.id, Signal: signal, Context: ctx})
+	if err != nil && !errors.As(err, &down) && !isAbsent(err) {
 		return err
 	}
 	if c.paused {
-		_ = client.Unpause(ctx, c.id) // the engine may have done it already
+		_ = client.UnpauseContainer(c.id) // the engine may have done it already
 	}
-	if err := client.Wait(ctx, c.id); err != nil && !docker.IsAbsent(err) {
+	if _, err := client.WaitContainerWithContext(c.id, ctx); err != nil && !isAbsent(err) {
 		return fmt.Errorf("%s did not end: %w", c.name, err)
 	}
 	c.up.Store(false)
@@ -230,13 +256,13 @@ func (c *container) signal(ctx context.Context, signal string) error {
 }
 
 func (c *container) pause() error {
-	err := uncut(func(ctx context.Context) error { return c.launcher.client.Pause(ctx, c.id) })
+	err := c.launcher.client.PauseContainer(c.id)
 	c.paused = err == nil
 	return err
 }
 
 func (c *container) resume() error {
-	err := uncut(func(ctx context.Context) error { return c.launcher.client.Unpause(ctx, c.id) })
+	err := c.launcher.client.UnpauseContainer(c.id)
 	c.paused = err != nil
 	return err
 }
@@ -253,8 +279,8 @@ func (c *container) cut(mode cutMode) error {
 
 // remove removes the container and its volumes. It uses the name, because the call that created it may have timed out.
 func (c *container) remove() error {
-	err := uncut(func(ctx context.Context) error { return c.launcher.client.Remove(ctx, c.name) })
-	if err != nil && !docker.IsAbsent(err) {
+	err := c.launcher.client.RemoveContainer(docker.RemoveContainerOptions{ID: c.name, Force: true, RemoveVolumes: true})
+	if err != nil && !isAbsent(err) {
 		return err
 	}
 	c.id = ""

@@ -32,7 +32,7 @@ var rulesFor = map[cutMode][][]string{
 	},
 	// Replies have PSH set. Pure acknowledgements do not have it, and must pass so that requests can arrive.
 	cutReplies: {
-		{"OUTPUT", "-p", "tcp", "--sport", redisPort, "--tcp-flags", "PSH", "PSH", "-j", "DROP"},
+		{"OUTPUT", "-p", "tcp", "--sport", redisPort.Port(), "--tcp-flags", "PSH", "PSH", "-j", "DROP"},
 	},
 }
 

@@ -3,11 +3,11 @@
 package fleet
 
 import (
-	"context"
 	"os"
 	"strconv"
 	"testing"
 
+	"github.com/ory/dockertest/v3/docker"
 	"github.com/stretchr/testify/require"
 )
 
@@ -40,12 +40,12 @@ func Leftovers(t testing.TB, f *Fleet) (left []string) {
 		if _, err := os.Stat(l.root); l.root != "" && !os.IsNotExist(err) {
 			left = append(left, l.root)
 		}
-		containers, err := l.client.Containers(context.Background(), label+"="+l.run)
+		containers, err := l.client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label + "=" + l.run}}})
 		require.NoError(t, err)
 		for _, c := range containers {
 			left = append(left, c.Names...)
 		}
-		networks, err := l.client.Networks(context.Background(), label+"="+l.run)
+		networks, err := l.client.FilteredListNetworks(docker.NetworkFilterOpts{"label": {label + "=" + l.run: true}})
 		require.NoError(t, err)
 		for _, n := range networks {
 			left = append(left, n.Name)
@@ -74,15 +74,15 @@ func HidePacketRules(f *Fleet, meanwhile func()) {
 
 // InEngine names all containers and networks in the engine that belong to fleets of a process.
 func InEngine(t testing.TB, pid int) (names []string) {
-	client, err := newEngine(context.Background())
+	pool, err := newPool(t.Context())
 	require.NoError(t, err)
 	owned := labelPID + "=" + strconv.Itoa(pid)
-	containers, err := client.Containers(context.Background(), owned)
+	containers, err := pool.Client.ListContainers(docker.ListContainersOptions{All: true, Filters: map[string][]string{"label": {owned}}})
 	require.NoError(t, err)
 	for _, c := range containers {
 		names = append(names, c.Names...)
 	}
-	networks, err := client.Networks(context.Background(), owned)
+	networks, err := pool.Client.FilteredListNetworks(docker.NetworkFilterOpts{"label": {owned: true}})
 	require.NoError(t, err)
 	for _, n := range networks {
 		names = append(names, n.Name)
