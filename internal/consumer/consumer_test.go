@@ -90,8 +90,9 @@ func publish(t *testing.T, proxy, tree, dir string) {
 	}
 }
 
-// A module outside of this repository imports the library and every adapter, as released, and its tests pass. Its
-// module graph has nothing of Docker.
+// A module outside of this repository imports the library and every adapter, as released, and its tests pass. They
+// build nothing of Docker. (Its go.sum has Docker's modules all the same: go mod tidy records what the tests of the
+// packages that it imports need, and those of this library start containers.)
 func TestAModuleOutsideGetsEverythingFromAProxy(t *testing.T) {
 	tree, proxy, outside := copyTree(t), t.TempDir(), t.TempDir()
 	run(t, tree, nil, filepath.Join(tree, ".ci/release.sh"), "set", version)
@@ -126,8 +127,9 @@ func TestAModuleOutsideGetsEverythingFromAProxy(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(sums), library+" "+version+" h1:")
 	unwanted := regexp.MustCompile(`(?i)docker|moby|opencontainers|containerd`)
-	require.Empty(t, unwanted.FindAllString(string(sums), -1), "go.sum")
-	require.Empty(t, unwanted.FindAllString(run(t, outside, env, "go", "mod", "graph"), -1), "go mod graph")
+	built := run(t, outside, env, "go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...")
+	require.Contains(t, built, library)
+	require.Empty(t, unwanted.FindAllString(built, -1), "what is built")
 	t.Logf("go.sum of a module that uses all of it: %d lines", bytes.Count(sums, []byte("\n")))
 
 	alone := t.TempDir()
