@@ -57,6 +57,25 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.ForceRelease(ctx, "y"))
 
+		for _, lock := range []func(c *redlock.Client) redlock.Lock{
+			func(c *redlock.Client) redlock.Lock { return c.Semaphore("s", 1) },
+			func(c *redlock.Client) redlock.Lock { return c.RWMutex("r").Reader() },
+		} {
+			shared, err := lock(a).Acquire(ctx)
+			require.NoError(t, err)
+			go func() {
+				other := lock(b)
+				if shared.Names()[0] == "r" {
+					other = b.RWMutex("r").Writer()
+				}
+				done <- other.Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+			}()
+			require.NoError(t, shared.Extend(ctx))
+			_, err = b.Inspect(ctx, shared.Names()[0])
+			require.NoError(t, err)
+			require.NoError(t, shared.Release(ctx))
+			require.NoError(t, <-done)
+		}
 		fair, err := a.Mutex("f").Fair().Acquire(ctx)
 		require.NoError(t, err)
 		r := &roll{t: t}

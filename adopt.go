@@ -19,8 +19,8 @@ import "context"
 // Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
 //
 // The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock. If
-// several adopt at the same moment it makes further rounds, within another NodeTimeout or so. [Hooks.Acquired] is called
-// for its lease.
+// several adopt at the same moment it makes further rounds, within another NodeTimeout or so. [Hooks.Acquired] is
+// called for its lease.
 func (c *Client) Adopt(ctx context.Context, t Ticket) (*Lease, error) {
 	if len(t.names) == 0 {
 		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
@@ -107,8 +107,8 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 		err = ErrClosed
 	}
 
-	// D5: every node that granted or may still grant gives the keys back to the ticket, also if ctx has ended. Only this
-	// attempt has the token, so this takes them from nobody else.
+	// D5: every node that granted or may still grant gives the keys back to the ticket, also if ctx has ended. Only
+	// this attempt has the token, so this takes them from nobody else.
 	if back := reached &^ r.deniedBy(); back != 0 && !c.protocol.omits(adopterGivesBack) {
 		undo := c.newRound(plan{call: c.protocol.swapCall(c.protocol.undo, l.res.keys, token, t.token, int64(0))})
 		c.send(undo, back, back)
@@ -130,8 +130,8 @@ const (
 
 // judge says what follows a lost round, and which error it is if that is the end.
 //
-// A key that is gone does not come back to the ticket, because nobody makes its token again. A key that another owner has
-// may come back, if that is somebody who adopts it too and then fails (D5).
+// A key that is gone does not come back to the ticket, because nobody makes its token again. A key that another owner
+// has may come back, if that is somebody who adopts it too and then fails (D5).
 func (t *Ticket) judge(r *round) (afterLoss, error) {
 	answers, votes := r.snapshot()
 	gone, others, stales := 0, 0, 0

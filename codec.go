@@ -74,6 +74,9 @@ const (
 
 // acquireCall asks for the lock. reservation is the value of a key that is reserved for this client, or "".
 func (p *protocol) acquireCall(res *resource, reservation, token, ttlMillis any, ballot uint64) call {
+	if res.isShared() {
+		return call{p.share, res.share.keys, withFence(res, ballot, reservation, token, ttlMillis)}
+	}
 	return call{p.acquire, res.keys, withFence(res, ballot, reservation, token, ttlMillis)}
 }
 
@@ -166,6 +169,9 @@ func notAReply(script string, reply any) error {
 // releaseCall deletes the keys of this owner. If a key has waiters, reserve is how long it is reserved for the first of
 // them (W2); 0: it is not reserved. rest is how long the keys stay for a minimum hold (H2); 0: there is none.
 func (p *protocol) releaseCall(keys []any, token any, reserve, rest time.Duration) call {
+	if isEntry(token) {
+		return call{p.unshare, keys, []any{token, millis(reserve)}}
+	}
 	args := []any{token, millis(reserve)}
 	if rest > 0 {
 		args = append(args, millis(rest))
@@ -186,10 +192,12 @@ func (p *protocol) adoptCall(res *resource, from, to, ttlMillis any, ballot uint
 
 // leaveCall takes this client out of the queues of these keys, and passes on what is reserved for it, for that long (W2).
 func (p *protocol) leaveCall(keys []any, client any, reserve time.Duration) call {
-	all := make([]any, 0, 2*len(keys))
+	all := make([]any, 0, 4*len(keys))
 	all = append(all, keys...)
-	for _, key := range keys {
-		all = append(all, waitPrefix+key.(string))
+	for _, prefix := range []string{waitPrefix, sharedPrefix, intentPrefix} {
+		for _, key := range keys {
+			all = append(all, prefix+key.(string))
+		}
 	}
 	return call{p.leave, all, []any{client, millis(reserve)}}
 }
@@ -244,7 +252,7 @@ func parseArray(reply []any) (answer, bool) {
 	}
 	a := answer{vote: denied, micros: micros, denial: &denial{}}
 	switch kind {
-	case "held", "behind", "key":
+	case "held", "taken", "behind", "key":
 		left, errLeft := redis.Int64(at(reply, 2))
 		owner, errOwner := redis.String(at(reply, 3))
 		highest, errHighest := redis.Uint64(at(reply, 4))
@@ -252,11 +260,16 @@ func parseArray(reply []any) (answer, bool) {
 			return answer{}, false
 		}
 		*a.denial = denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner, highest: highest}
-		if err := a.denial.parseQueue(kind, reply); err != nil {
-			return answer{}, false
+		if kind == "taken" || kind == "behind" {
+			return a, a.denial.parseQueue(kind, reply)
 		}
 		if kind == "key" { // inspect.lua only looked: its answer is no denial
-			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey}
+			sharers, ok := parseSharers(reply[len(reply)-1], micros)
+			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey, sharers: sharers}
+			return a, ok
+		}
+		if len(reply) > 5 && !a.denial.parseFree(reply) {
+			return answer{}, false
 		}
 	case "ballot":
 		highest, err := redis.Uint64(at(reply, 2))

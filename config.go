@@ -211,7 +211,9 @@ const (
 	markerKey     = "redlock:node"
 	quarantineKey = "redlock:quarantine"
 	configKey     = "redlock:config"
-	waitPrefix    = "redlock:wait:" // and the lock key: the queue of its waiters (W2)
+	waitPrefix    = "redlock:wait:"   // and the lock key: the queue of its waiters (W2)
+	sharedPrefix  = "redlock:shared:" // and the lock key: those of its waiters that may share it (S3)
+	intentPrefix  = "redlock:rw:"     // and the lock key: a writer waits (S2)
 
 	// Of a fair lock (O1), and the lock key: its waiters by ticket, and until when their places last.
 	fairTicketPrefix = "redlock:fair:ticket:"
@@ -254,5 +256,5 @@ func isReservedKey(key string) bool {
 		return true
 	}
 	return strings.HasPrefix(key, waitPrefix) || strings.HasPrefix(key, leaderPrefix) ||
-		strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, "redlock:rw:")
+		strings.HasPrefix(key, "redlock:fair:") || strings.HasPrefix(key, sharedPrefix) || strings.HasPrefix(key, intentPrefix)
 }

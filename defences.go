@@ -41,7 +41,7 @@ const (
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.
 type protocol struct {
-	acquire, fair, vouch, extend, plant, release, leave, swap, undo, adopt, ready, enroll, inspect *script
+	acquire, fair, vouch, extend, plant, release, leave, swap, undo, adopt, ready, enroll, inspect, share, unshare *script
 
 	off    defence
 	random func(time.Duration) time.Duration // from 0 to below the argument; seeded in tests
@@ -62,6 +62,8 @@ var standard = newProtocol(func(_, source string) string { return source })
 // newProtocol makes the scripts from their sources. edit may change each source.
 func newProtocol(edit func(name, source string) string) *protocol {
 	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
+	entries := edit("entries", entriesSource)
+	loadWith := func(name, source string) *script { return newScript(name, entries+edit(name, source)) }
 	p := &protocol{
 		random:   rand.N[time.Duration],
 		lostPoll: time.Second,
@@ -72,20 +74,26 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		acquire: load("acquire", acquireSource),
 		fair:    load("fair", fairSource),
 		vouch:   load("vouch", vouchSource),
-		extend:  load("extend", extendSource),
-		plant:   load("plant", plantSource),
+		extend:  loadWith("extend", extendSource),
+		plant:   loadWith("plant", plantSource),
 		release: load("release", releaseSource),
-		leave:   load("leave", leaveSource),
+		leave:   loadWith("leave", leaveSource),
 		swap:    load("swap", swapSource),
 		adopt:   load("adopt", adoptSource),
 		ready:   load("ready", readySource),
-		inspect: load("inspect", inspectSource),
+		inspect: loadWith("inspect", inspectSource),
+		share:   loadWith("share", shareSource),
+		unshare: loadWith("unshare", unshareSource),
 	}
-	p.release.cleansUp, p.release.counts, p.swap.counts = true, true, true
-	p.acquire.grants, p.acquire.takes = true, true
-	p.adopt.grants, p.adopt.takes = true, true
-	p.fair.name, p.fair.grants, p.fair.takes = p.acquire.name, true, true
-	p.acquire.own, p.fair.own, p.adopt.own, p.ready.own, p.extend.own = ownMarker, ownMarker, ownMarkerOnly, ownIdentity, ownLease
+	p.fair.name, p.share.name, p.unshare.name = p.acquire.name, p.acquire.name, p.release.name // the operations, by which errors call them
+	p.release.cleansUp, p.unshare.cleansUp = true, true
+	for _, s := range []*script{p.release, p.unshare, p.swap} {
+		s.counts = true
+	}
+	for _, s := range []*script{p.acquire, p.fair, p.share, p.adopt} {
+		s.grants, s.takes, s.own = true, true, ownMarker
+	}
+	p.adopt.own, p.ready.own, p.extend.own = ownMarkerOnly, ownIdentity, ownLease
 	p.swap.name = "detach"
 	undo := *p.swap // the same script, but it is owed until a server has answered it (D5)
 	p.undo, undo.name, undo.cleansUp = &undo, "undo", true
@@ -95,7 +103,8 @@ func newProtocol(edit func(name, source string) string) *protocol {
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.fair, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect}
+	return []*script{p.ready, p.acquire, p.fair, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect,
+		p.share, p.unshare}
 }
 
 // omits reports whether the defence is off.

@@ -19,13 +19,16 @@ type handover struct {
 // called. Then the nodes swap the owner token for that of the ticket. If too few of them answer, or ctx ends, there is
 // no ticket, and the lock is released; the error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err().
 //
-// ErrInvalid means that the lock cannot be handed over: other leases of a re-entered lock still hold it, or its minimum
-// hold ([Lock.WithMinHold]) is not over. The lease is then what it was before. After Detach, Release does nothing: it
+// ErrInvalid means that the lock cannot be handed over: several share it ([Client.Semaphore], [RWMutex.Reader]), other
+// leases of a re-entered lock still hold it, or its minimum hold ([Lock.WithMinHold]) is not over. The lease is then what it was before. After Detach, Release does nothing: it
 // returns nil if there is a ticket, and otherwise Detach's error. [Hooks.Released] is called with that too.
 func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o := l.ownership
 	c := o.client
 	ctx = o.outside(ctx)
+	if o.lock.res.isShared() {
+		return Ticket{}, invalid("Detach", "several share the lock; only a lock that one lease has can be handed over")
+	}
 	if o.rest(c.cfg.Clock.Now()) > 0 {
 		return Ticket{}, invalid("Detach", "the lock has a minimum hold that is not over")
 	}
@@ -34,8 +37,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	}
 	defer c.finish()
 
-	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid, a
-	// failure costs nothing.
+	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid,
+	// a failure costs nothing.
 	if err := l.Extend(ctx); err != nil {
 		return Ticket{}, err
 	}
@@ -83,8 +86,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
 }
 
-// leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for this
-// one. That round takes the place of the release: nothing else releases the keys.
+// leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for
+// this one. That round takes the place of the release: nothing else releases the keys.
 func (l *Lease) leaveTo(token any) (*round, error) {
 	o := l.ownership
 	o.checkExpiry()
@@ -103,10 +106,12 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
 	}
 	c := o.client
-	r := c.newRound(plan{call: c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis), only: o.reached,
+	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis)
+	r := c.newRound(plan{call: swap, only: o.reached,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			if a.vote == granted && c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout {
-				// The network held it up. The ticket may have been used by now, and nobody would release what this wrote.
+				// The network held it up. The ticket may have been used by now, and nobody would release what this
+				// wrote.
 				c.releaseAt(o.lock.res.keys, token, 1<<node, 0)
 			}
 		}})

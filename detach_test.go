@@ -227,8 +227,9 @@ func TestOfAllThatAdoptATicketOneGetsTheLock(t *testing.T) {
 				var winners []*redlock.Lease
 				var all sync.WaitGroup
 				for _, c := range clients {
+					pause := time.Duration(random.Int64N(int64(5 * time.Millisecond)))
 					all.Go(func() {
-						time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+						time.Sleep(pause)
 						l, err := c.Adopt(t.Context(), ticket)
 						mu.Lock()
 						defer mu.Unlock()
@@ -482,6 +483,7 @@ func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		ticket, err := l.Detach(t.Context())
 		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
 		w.servers[0].stop()
 		require.Equal(t, ticket.Token(), w.owners("x")[2])
 		_, err = taker.Adopt(t.Context(), ticket)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,13 +84,13 @@ func operation(r *rand.Rand) (command string, args []any) {
 		}
 		return how, append(append([]any{text, len(keys)}, keys...), args...)
 	}
-	switch r.IntN(21) {
-	case 18, 19:
+	switch r.IntN(26) {
+	case 23, 24:
 		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("0", "1700000000000001", "1700000000000002"),
 			pick("fair:1", "fair:2", "fair:3"), token, ttl, "60000"}, ballot...)
 		res := newResource("", names[0], names[1:])
 		return eval(standard.fair, fairKeys(res), args...)
-	case 20:
+	case 25:
 		c := standard.leavePlaceCall(newResource("", names[0], names[1:]), pick("fair:1", "fair:2", "fair:3"), 60000)
 		return eval(standard.leave, c.keys, c.args...)
 	case 0, 1, 2, 3:
@@ -136,11 +135,22 @@ func operation(r *rand.Rand) (command string, args []any) {
 		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("t1", "t2"), pick("t1", "t2", "T3"), ttl}, ballot...)
 		return eval(standard.adopt, append([]any{markerKey, fenceKey}, keys...), args...)
 	case 13, 14:
-		all := slices.Clone(keys)
-		for _, key := range keys {
-			all = append(all, waitPrefix+key.(string))
+		call := standard.leaveCall(keys, pick("next:1", "next:2"), time.Minute)
+		return eval(standard.leave, call.keys, call.args...)
+	case 18, 19, 20, 21, 22:
+		entry := pick("reader t1", "reader t2", "reader T3", "permit 0/2 t1", "permit 1/2 t2", "permit 0,1/3 T3", "permit 2/3 t1", "permit 1/3 next:1", "permit 0/3 next:2")
+		ballot = ballot[:min(len(ballot), 2)]
+		switch r.IntN(8) {
+		case 0:
+			return eval(standard.plant, keys[:1], append([]any{entry, ttl}, ballot...)...)
+		case 1:
+			return eval(standard.extend, []any{markerKey, fenceKey, names[0]}, append([]any{pick("run1 digest", "run2 digest", ""), 1, entry, ttl}, ballot...)...)
+		case 2, 3:
+			return eval(standard.unshare, keys[:1], entry, pick("0", "60000"))
 		}
-		return eval(standard.leave, all, pick("next:1", "next:2"), "60000")
+		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002"),
+			pick("next:1", "next:2"), entry, ttl}, ballot...)
+		return eval(standard.share, shareKeys(names[0]), args...)
 	case 11:
 		switch r.IntN(3) {
 		case 0: // the light form of an acquire
@@ -184,7 +194,7 @@ func plain(reply any, err error) string {
 		if reply > 1_750_000_000_000_000 { // a TIME, and not a ballot
 			return "now"
 		}
-		if reply > 5_000 && reply < 200_000 { // milliseconds left
+		if reply > 2_000 && reply < 200_000 { // milliseconds left
 			return fmt.Sprintf("about %d0s", (reply+5_000)/10_000)
 		}
 		return fmt.Sprint(reply)
@@ -203,6 +213,7 @@ func plain(reply any, err error) string {
 func contents(t *testing.T, conn redis.Conn) string {
 	var b strings.Builder
 	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, configKey, waitPrefix + "a", waitPrefix + "b",
+		sharedPrefix + "a", sharedPrefix + "b", intentPrefix + "a", intentPrefix + "b",
 		fairTicketPrefix + "a", fairTicketPrefix + "b", fairUntilPrefix + "a"} {
 		kind, err := redis.String(conn.Do("TYPE", key))
 		require.NoError(t, err)
@@ -215,6 +226,9 @@ func contents(t *testing.T, conn redis.Conn) string {
 			if fields := strings.Fields(value); key == markerKey && len(fields) == 3 {
 				fields[2] = "till" // by its own clock
 				value = strings.Join(fields, " ")
+			}
+			if strings.HasPrefix(key, intentPrefix) {
+				value, _, _ = strings.Cut(value, " ") // without since when, by its own clock
 			}
 		case "zset": // in the order of the queue
 			var who []string

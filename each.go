@@ -13,16 +13,18 @@ import (
 // its label.
 //
 // With [Wait], items that others hold do not hold up the rest: each item is tried first, and only when all have been
-// tried are those waited for that were held. To be told which items were not done, use [Fail]; [Skip] says nil for them.
-// When ctx ends, no further item begins, and the rest of the items have ctx.Err().
+// tried are those waited for that were held. To be told which items were not done, use [Fail]; [Skip] says nil for
+// them. When ctx ends, no further item begins, and the rest of the items have ctx.Err().
 //
-// do's context carries the lease of its item ([LeaseFrom]), and ends with it. One item's error does not end the others. A
-// panic of do ends the batch: items that run are finished, and then Each panics with the same value.
+// do's context carries the lease of its item ([LeaseFrom]), and ends with it. One item's error does not end the others.
+// A panic of do ends the batch: items that run are finished, and then Each panics with the same value.
 //
-// Batches cannot deadlock with each other, whatever items they share and in whatever order: each goroutine holds the lock
-// of one item, and waits for no other while it holds it. That does not cover locks that ctx holds, or that do acquires.
-// Items with the same lock run one after the other.
-func Each[A any](ctx context.Context, items []A, parallel int, lock func(A) Lock, do func(context.Context, A) error, ifHeld IfHeld) []error {
+// Batches cannot deadlock with each other, whatever items they share and in whatever order: each goroutine holds the
+// lock of one item, and waits for no other while it holds it. That does not cover locks that ctx holds, or that do
+// acquires. Items with the same lock run one after the other.
+func Each[A any](
+	ctx context.Context, items []A, parallel int, lock func(A) Lock, do func(context.Context, A) error, ifHeld IfHeld,
+) []error {
 	b := &bulk{errs: make([]error, len(items))}
 	err := errUnfinished
 	switch {

@@ -186,6 +186,7 @@ type Denial struct {
 	Reason Reason
 	// Owner is the value of the key in the way: a [Lease.Token], or what another program wrote. It is empty if Reason
 	// is not ReasonHeld, or if the key is no string.
+	// For a key that several share it is "readers" or "permits"; see [Client.RWMutex] and [Client.Semaphore].
 	Owner string
 	// Left is how much longer that key, or the quarantine, lasts if nothing else happens. It is in whole milliseconds,
 	// as of the answer. Negative: for ever. It has no meaning if Reason is ReasonBehind.
@@ -193,6 +194,11 @@ type Denial struct {
 	// Highest is the largest fencing token that the node granted in the fence slots of the lock's names. 0: none, or
 	// the node did not say.
 	Highest uint64
+	// Free is which slots of a semaphore were free on the node, if these were enough: the permit that was asked for was
+	// taken, and the client asks for another. Permits is the largest number of permits that a holder on the node knows,
+	// which may be more than this client does. 0: it is no semaphore, or the node did not say.
+	Free    []int
+	Permits int
 }
 
 // A Reason says why a node did not grant.

@@ -117,6 +117,94 @@ func ExampleLock_WithMinHold() {
 	// second ran: false <nil>
 }
 
+func ExampleClient_RWMutex() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+	catalogue := client.RWMutex("catalogue")
+
+	one, err := catalogue.Reader().Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	two, err := catalogue.Reader().Acquire(ctx)
+	fmt.Println("a second reader gets in:", err == nil)
+	_, err = catalogue.Writer().TryAcquire(ctx)
+	fmt.Println("a writer does not:", errors.Is(err, redlock.ErrHeld))
+	_ = one.Release(ctx)
+	_ = two.Release(ctx)
+	err = catalogue.Writer().Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+	fmt.Println("then it does:", err == nil)
+	// Output:
+	// a second reader gets in: true
+	// a writer does not: true
+	// then it does: true
+}
+
+func ExampleLease_Downgrade() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+
+	writer, err := client.RWMutex("catalogue").Writer().Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Write, and then go on reading what was written. No other writer gets in between.
+	reader, err := writer.Downgrade(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("writes:", writer.Valid(), "reads:", reader.Valid())
+	fmt.Println("released:", reader.Release(ctx) == nil)
+	// Output:
+	// writes: false reads: true
+	// released: true
+}
+
+func ExampleClient_Semaphore() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+
+	for range 3 { // at most two at a time call the service, in all processes together
+		_, err := client.Semaphore("slow service", 2).TryAcquire(ctx)
+		fmt.Println("held:", errors.Is(err, redlock.ErrHeld))
+	}
+	// Output:
+	// held: false
+	// held: false
+	// held: true
+}
+
+func ExampleLock_WithPermits() {
+	client, end := exampleClient()
+	defer end()
+	ctx := context.Background()
+
+	big, err := client.Semaphore("memory", 8).WithPermits(6).Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = client.Semaphore("memory", 8).WithPermits(3).TryAcquire(ctx)
+	fmt.Println("three more:", err == nil)
+	_, err = client.Semaphore("memory", 8).WithPermits(2).TryAcquire(ctx)
+	fmt.Println("two more:", err == nil)
+	state, err := client.Inspect(ctx, "memory")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range state.Sharers {
+		fmt.Println(len(s.Slots), "of", s.Permits)
+	}
+	_ = big.Release(ctx)
+	// Unordered output:
+	// three more: false
+	// two more: true
+	// 6 of 8
+	// 2 of 8
+}
+
 func ExampleLock_Fair() {
 	client, end := exampleClient()
 	defer end()

@@ -157,6 +157,13 @@ func init() {
 			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),
 		"quarantine length": edit("ready", "local length = longest + margin", "local length = 1"),
 		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
+		// A shared lock key that ends with the entry that was written last, as a shared time to live does.
+		"a key lasts as long as its last entry": edit("entries", "local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]", "local last = ends"),
+		// A release that deletes all of a shared key.
+		"an entry for each": edit("unshare", "redis.call('ZREM', key, entry) == 0", "redis.call('DEL', key) == 0"),
+		// A majority for each permit, counted by the nodes, whatever the slot is.
+		"one slot on all nodes": edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
+		"intent of a writer":    edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
 
 		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
 		"tickets above a quorum's": omit(ticketsCompared),

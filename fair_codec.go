@@ -37,9 +37,9 @@ func (p *protocol) fairCall(res *resource, at *place, token, ttlMillis any, ball
 // leavePlaceCall takes the waiter out of the queues of a fair lock. A key that is free goes to the next waiter, with a
 // reservation of that length if that one's lock is not fair.
 func (p *protocol) leavePlaceCall(res *resource, waiter any, reserveMillis int64) call {
-	keys := make([]any, 0, 4*len(res.keys))
+	keys := make([]any, 0, 6*len(res.keys))
 	keys = append(keys, res.keys...)
-	for _, prefix := range []string{waitPrefix, fairTicketPrefix, fairUntilPrefix} {
+	for _, prefix := range []string{waitPrefix, sharedPrefix, intentPrefix, fairTicketPrefix, fairUntilPrefix} {
 		for _, key := range res.keys {
 			keys = append(keys, prefix+key.(string))
 		}
@@ -47,17 +47,13 @@ func (p *protocol) leavePlaceCall(res *resource, waiter any, reserveMillis int64
 	return call{p.leave, keys, []any{waiter, reserveMillis}}
 }
 
-// parseQueue reads what a refusal of fair.lua says about the queues. acquire.lua and inspect.lua say nothing.
-func (d *denial) parseQueue(kind string, reply []any) (err error) {
+// parseQueue reads what a refusal of fair.lua says about the queues.
+func (d *denial) parseQueue(kind string, reply []any) bool {
 	if kind == "behind" {
 		d.reason = behind
 	}
-	if len(reply) <= 5 {
-		return nil
-	}
-	if d.ticket, err = redis.Int64(at(reply, 5)); err != nil {
-		return err
-	}
-	d.ahead, err = redis.Int(at(reply, 6))
-	return err
+	var errTicket, errAhead error
+	d.ticket, errTicket = redis.Int64(at(reply, 5))
+	d.ahead, errAhead = redis.Int(at(reply, 6))
+	return errTicket == nil && errAhead == nil
 }

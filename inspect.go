@@ -25,12 +25,18 @@ type State struct {
 	// Votes is how many nodes answered and have a vote. Quorum is how many votes it takes to acquire the name. With
 	// fewer votes nobody can acquire it, and a Held of false means that it is not known who holds the name.
 	Votes, Quorum int
+	// Sharers is who has the name on a quorum of the nodes, if it is held by readers ([RWMutex.Reader]) or by holders of
+	// permits ([Client.Semaphore]). Token is then empty, and Remaining is how long the last of them has it.
+	Sharers []Sharer
 	// Nodes is in the order of Config.Nodes.
 	Nodes []NodeState
 }
 
-// Holder says who holds the name. ok is false if it is not Held.
+// Holder says who holds the name: the first of those that share it. ok is false if it is not Held.
 func (s *State) Holder() (h Holder, ok bool) {
+	if len(s.Sharers) > 0 {
+		return s.Sharers[0].Holder(), true
+	}
 	return holderIn(s.Token, s.Remaining), s.Held
 }
 
@@ -51,6 +57,7 @@ type NodeState struct {
 	Token     string
 	Remaining time.Duration // negative: for ever
 	Fence     uint64
+	Sharers   []Sharer // if several share the name; Token is then "readers" or "permits"
 }
 
 // Inspect asks all nodes whether they vote, and then who has the name. For each of the two it waits no longer than
@@ -128,8 +135,13 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	}
 	var owners []string
 	for _, n := range state.Nodes {
+		for _, s := range n.Sharers {
+			if !slices.Contains(owners, s.entry) {
+				owners = append(owners, s.entry)
+			}
+		}
 		switch {
-		case !n.Held || slices.Contains(owners, n.Token):
+		case !n.Held || n.Sharers != nil || slices.Contains(owners, n.Token):
 		case n.Token == "":
 			return invalid("name", "on %s the key of %q holds something that is no lock; delete it by hand, or use another name", n.Node, name)
 		default:
@@ -165,10 +177,14 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 		n.Fence = f.highest
 		s.Fence = max(s.Fence, f.highest)
-		if n.Reserved = f.taken && strings.HasPrefix(f.owner, reservationPrefix); !f.taken || n.Reserved {
+		onlyReserved := f.owner == ownedByPermits && len(f.sharers) == 0
+		if n.Reserved = f.taken && (strings.HasPrefix(f.owner, reservationPrefix) || onlyReserved); !f.taken || n.Reserved {
 			continue
 		}
-		n.Held, n.Token, n.Remaining = true, f.owner, f.left
+		n.Held, n.Token, n.Remaining, n.Sharers = true, f.owner, f.left, f.sharers
+		if len(n.Sharers) > 0 {
+			continue
+		}
 		left[f.owner] = append(left[f.owner], f.left)
 	}
 	for owner, left := range left {
@@ -177,6 +193,12 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 		slices.SortFunc(left, longest)
 		s.Held, s.Token, s.Remaining = true, owner, left[need-1]
+	}
+	if s.Sharers = sharersOf(s.Nodes, need); len(s.Sharers) > 0 {
+		s.Held = true
+		for _, sharer := range s.Sharers {
+			s.Remaining = max(s.Remaining, sharer.Remaining)
+		}
 	}
 	return s
 }

@@ -35,7 +35,7 @@ type Lease struct {
 }
 
 func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *Lease {
-	o := &ownership{client: l.client, lock: l, token: tokenArg.(string), tokenArg: tokenArg, ballot: ballot, reached: reached, place: -1, leases: 1}
+	o := &ownership{client: l.client, lock: l, token: tokenOf(tokenArg.(string)), tokenArg: tokenArg, ballot: ballot, reached: reached, place: -1, leases: 1}
 	if l.maxHold > 0 {
 		o.limit = now.Add(l.maxHold)
 		until = min(until, o.limit)
@@ -45,8 +45,13 @@ func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached
 	}
 	o.until.Store(int64(until))
 	o.acquiredBy(r)
+	return startLease(ctx, o, now)
+}
+
+// startLease makes the first lease of an ownership, which begins now.
+func startLease(ctx context.Context, o *ownership, now Instant) *Lease {
 	lease := &Lease{ownership: o, parent: ctx}
-	if l.renew {
+	if o.lock.renew {
 		lease.cleanup = runtime.AddCleanup(lease, (*ownership).abandon, o)
 	}
 	o.start(now)

@@ -106,10 +106,12 @@ func (l Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if s.fair {
 		return s.acquireFair(ctx, begun)
 	}
-	if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
-		return nil, s.failure(err, nil, nil, true, false)
+	if !s.res.share.isReader() { // readers are not in each other's way
+		if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
+			return nil, s.failure(err, nil, nil, true, false)
+		}
+		defer c.localQueues.leave(s.res.queueKey)
 	}
-	defer c.localQueues.leave(s.res.queueKey)
 
 	w := waiter{client: c, res: s.res}
 	defer w.end()
@@ -164,6 +166,13 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 		name, both := l.spec.shares(held.lock)
 		if !both || held.cause() != nil {
 			continue
+		}
+		if try && l.spec.res.isShared() && l.spec.res.share.like(held.lock.res.share) && !l.spec.reentrant {
+			continue // they do not exclude each other, and a try does not wait
+		}
+		if !try && !l.spec.res.share.like(held.lock.res.share) {
+			return nil, invalid("ctx", "it already holds %q as another kind of lock, so this would wait for itself for ever; "+
+				"release that first, or use Lease.Downgrade", name)
 		}
 		if try && !(l.spec.reentrant && l.spec.within(held.lock)) {
 			return nil, &RoundError{Op: "acquire", Names: l.spec.res.names, Need: l.spec.client.need, kind: ErrHeld,

@@ -23,6 +23,8 @@ func (l Lock) WithMinHold(d time.Duration) Lock {
 		s.millis = millis(max(s.ttl, s.keptFor()))
 		switch maxTTL := s.client.cfg.MaxTTL; {
 		case s.err != nil:
+		case s.res.isShared():
+			s.err = invalid("WithMinHold", "it is for a mutex, and not for a lock that several share")
 		case d <= 0:
 			s.err = invalid("WithMinHold", "%v is not positive", d)
 		case d > maxTTL || s.keptFor() > maxTTL:

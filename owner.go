@@ -33,15 +33,15 @@ const (
 type Holder struct {
 	Owner string // the [Config.Owner] of its client; "": another library, or no owner is known
 	Label string // what [Lock.WithOwner] added; "": nothing
-	// Token is the beginning of the value of the lock's key, which is a [Lease.Token] if the lock is of this library. It
-	// is enough to recognise a lease, and not enough to release it.
+	// Token is the beginning of the value of the lock's key, which is a [Lease.Token] if the lock is of this library.
+	// It is enough to recognise a lease, and not enough to release it.
 	Token string
 	// Remaining is how much longer the nodes keep the lock if the holder does nothing. Negative: for ever.
 	Remaining time.Duration
 }
 
-// String is the owner with the label in brackets, "web-3/4711 (nightly-report)". Without an owner it is the beginning of
-// the token. What is not printable is quoted, so the text has no line break and does not control a terminal.
+// String is the owner with the label in brackets, "web-3/4711 (nightly-report)". Without an owner it is the beginning
+// of the token. What is not printable is quoted, so the text has no line break and does not control a terminal.
 func (h Holder) String() string {
 	switch {
 	case h.Owner == "" && h.Label == "":
@@ -110,7 +110,8 @@ func longest(a, b time.Duration) int {
 
 // visible quotes a text that has something to quote.
 func visible(text string) string {
-	if text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	if text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, hidden) {
 		return strconv.Quote(text)
 	}
 	return text

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -149,18 +150,34 @@ func TestAForeignKeyHasNoOwner(t *testing.T) {
 }
 
 func TestTheHolderIsTheOneThatMostNodesName(t *testing.T) {
-	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
-	c := open(t, f)
-	tell(t, f.Nodes()[0], "SET", "x", "one", "PX", 90_000)
-	tell(t, f.Nodes()[1], "SET", "x", "two", "PX", 60_000)
-	tell(t, f.Nodes()[2], "SET", "x", "two", "PX", 70_000)
-	_, err := c.Mutex("x").TryAcquire(ctx)
-	h := holderOf(t, err)
-	require.Equal(t, "two", h.Token)
-	require.Greater(t, h.Remaining, 65*time.Second)
-	tell(t, f.Nodes()[2], "SET", "x", "three")
-	_, err = c.Mutex("x").TryAcquire(ctx)
-	require.Equal(t, redlock.Holder{Token: "three", Remaining: -time.Millisecond}, holderOf(t, err), "it never expires")
+	said := func(denials ...*redlock.Denial) *redlock.RoundError {
+		e := &redlock.RoundError{Err: &multierror.Error{}}
+		for _, d := range denials {
+			e.Err.Errors = append(e.Err.Errors, &redlock.NodeError{Node: "node", Err: d})
+		}
+		e.Err.Errors = append(e.Err.Errors, &redlock.NodeError{Node: "node", Err: errors.New("it is away")})
+		return e
+	}
+	one, two := &redlock.Denial{Owner: "one", Left: 90 * time.Second}, &redlock.Denial{Owner: "two", Left: 60 * time.Second}
+	ever := &redlock.Denial{Owner: "ever", Left: -1}
+	reserved := &redlock.Denial{Reason: redlock.ReasonReserved, Left: time.Hour}
+	for _, test := range []struct {
+		said *redlock.RoundError
+		want redlock.Holder
+	}{
+		{said(one, two, &redlock.Denial{Owner: "two", Left: 70 * time.Second}), redlock.Holder{Token: "two", Remaining: 70 * time.Second}},
+		{said(two, one), redlock.Holder{Token: "one", Remaining: 90 * time.Second}},
+		{said(two, ever, one), redlock.Holder{Token: "ever", Remaining: -1}},
+		{said(reserved, two, reserved), redlock.Holder{Token: "two", Remaining: 60 * time.Second}},
+	} {
+		h, ok := test.said.Holder()
+		require.True(t, ok)
+		require.Equal(t, test.want, h)
+	}
+	for _, none := range []*redlock.RoundError{{}, said(), said(reserved), said(&redlock.Denial{Left: time.Second})} {
+		_, ok := none.Holder()
+		require.False(t, ok)
+	}
 }
 
 func TestLeaseFromIsTheInnermostLease(t *testing.T) {

@@ -162,7 +162,7 @@ func (o *ownership) sendRelease() *round {
 	rest := o.rest(now)
 	// W1: the lock may go to a waiter of this process, which needs no reservation. Once the client is closed, its own
 	// waiters have gone, so the nodes reserve the lock for a waiter elsewhere.
-	handsOver, reserve := rest == 0 && !o.lock.fair && !c.isClosed() && c.waiters.handsOver(o.lock.res), c.reservation()
+	handsOver, reserve := rest == 0 && !c.isClosed() && !o.lock.res.isShared() && !o.lock.fair && c.waiters.handsOver(o.lock.res), c.reservation()
 	if handsOver {
 		reserve = 0
 	}

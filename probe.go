@@ -153,9 +153,10 @@ func (n *node) isSlow(trip, usual time.Duration) bool {
 //   - The first round of an Acquire does not, because it would be slower where nobody waits. It yields only if that
 //     answer is there already.
 //   - An Acquire that was refused before, or that found the lock contended (how.reservation is set), does not yield: it
-//     is a waiter itself.
+//     is a waiter itself. But a reader always yields to a writer that waits (S2).
 func (c *Client) yields(ctx context.Context, res *resource, r *round, how approach) bool {
-	if how.reservation != "" || !how.try && r.deniedBy() == 0 {
+	waits := how.reservation != ""
+	if waits && !res.isShared() || !how.try && r.deniedBy() == 0 {
 		return false
 	}
 	first := c.probeFor(res)
@@ -168,15 +169,16 @@ func (c *Client) yields(ctx context.Context, res *resource, r *round, how approa
 			return false // ctx or the client ended, which ends the attempt
 		}
 	}
-	return r.yield(first.index, c.waiters.me)
+	return r.yield(first.index, c.waiters.idFor(res.isShared()), waits)
 }
 
-// yield gives up the round if the node has reserved the key for a client other than me.
-func (r *round) yield(node int, me string) bool {
+// yield gives up the round if the node has reserved the key for a client other than me. A waiter yields only to a writer
+// that waits (S2).
+func (r *round) yield(node int, me string, waits bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.answers[node].denial
-	r.yielded = d != nil && d.isReservation() && d.owner != me
+	r.yielded = d != nil && d.isReservation() && d.owner != me && (!waits || d.owner == writerAhead)
 	return r.yielded
 }
 

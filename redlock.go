@@ -27,6 +27,7 @@ type approach struct {
 	include     nodeSet // ask these nodes with the first, because they reserved a key for this client
 	reservation any     // the value of a key that is reserved for this client; "": it was never refused
 	try         bool    // for TryAcquire: it yields to a reservation for another client (T3)
+	slots       []int   // which permits of a semaphore to ask for; nil: by chance
 	fair        *place  // in the queue of a fair lock (O1); nil: the lock is not fair
 }
 
@@ -40,10 +41,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	// A1: a token that was never used before, so that nothing that was sent for an older attempt and arrives late can
 	// touch this one (etcd#22082); and a ballot.
 	t0 := c.cfg.Clock.Now()
-	var tokenArg any = c.waiters.ownerToken(l.owner)
+	token := c.waiters.ownerToken(l.owner)
 	if c.protocol.omits(freshToken) {
-		tokenArg = c.oldToken
+		token = c.oldToken
 	}
+	if how.slots == nil {
+		how.slots = l.res.share.anySlots(c.protocol.random)
+	}
+	var tokenArg any = l.res.share.entry(token, how.slots)
 	var ballot uint64
 	if !c.cfg.NoFence {
 		if ballot = c.ballot(t0); ballot == 0 {

@@ -9,8 +9,11 @@ import (
 
 // Re-entry: several leases share one ownership. The nodes have one owner token for all of them.
 
-// within reports whether the other lock has all names of this one.
+// within reports whether the other lock has all names of this one, as the same kind of lock.
 func (s *spec) within(other *spec) bool {
+	if !s.res.share.like(other.res.share) {
+		return false
+	}
 	for _, name := range s.res.names {
 		if !slices.Contains(other.res.names, name) {
 			return false

@@ -12,8 +12,9 @@ import (
 
 // exported is the denial in the form of the public errors.
 func (d *denial) exported() *Denial {
-	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest}
+	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest, Free: d.free, Permits: d.permits}
 	switch d.reason {
+	case slotTaken:
 	case held:
 		if d.isReservation() {
 			t.Reason, t.Owner = ReasonReserved, "" // who knows the waiter's id could take what is reserved for it

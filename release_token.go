@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ReleaseToken releases the lease of name that has this owner token ([Lease.Token]), from whatever process: one that was
-// given the token, because the process that acquired the lock has handed on the work, or has crashed. It takes the lock
-// from nobody else, however late it comes. Of a lock with several names it releases this one. A minimum hold
+// ReleaseToken releases the lease of name that has this owner token ([Lease.Token]), from whatever process: one that
+// was given the token, because the process that acquired the lock has handed on the work, or has crashed. It takes the
+// lock from nobody else, however late it comes. Of a lock with several names it releases this one. A minimum hold
 // ([Lock.WithMinHold]) ends with it.
 //
 // The process that acquired the lock, if it is alive, learns of it as after [Client.ForceRelease], and relies on the
@@ -17,6 +17,8 @@ import (
 //     left of it on other nodes is deleted;
 //   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
 //     earlier still get the release.
+//
+// It does not release a reader or permits of a lock that several share.
 //
 // ErrLost and ErrNoQuorum come in a [*RoundError]. Other errors are [ErrInvalid], [ErrClosed] and ctx.Err(). ctx bounds
 // only the wait. ReleaseToken waits for nodes that are up, no longer than NodeTimeout. The first use of a client also

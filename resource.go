@@ -13,6 +13,7 @@ type resource struct {
 	keys     []any    // the lock keys
 	slots    []any    // the fence slot of each lock key
 	queueKey queueKey // its queue in this process (W1)
+	share    *sharing // how several may have the lock; nil: a mutex
 }
 
 // maxNames bounds the names of one lock, because a server does nothing else while it runs a script.
@@ -51,6 +52,17 @@ func newResource(prefix, name string, more []string) *resource {
 		res.queueKey = queueKey{names: quoted(slices.Sorted(slices.Values(res.names))), several: true}
 	}
 	return res
+}
+
+// isShared reports whether several may have the lock at once.
+func (r *resource) isShared() bool { return r.share != nil }
+
+// shared returns the resource in a form that several may have.
+func (r *resource) shared(how *sharing) *resource {
+	s := *r
+	s.share = how
+	s.queueKey.permits = how.isSemaphore()
+	return &s
 }
 
 // first is the smallest lock key. It chooses the node to ask first, so it must be the same in every process (W3).
@@ -113,4 +125,5 @@ func mix(h uint64) uint64 {
 type queueKey struct {
 	names   string
 	several bool
+	permits bool // those who want permits do not queue behind those who want all of the lock
 }

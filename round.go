@@ -101,6 +101,8 @@ type denial struct {
 	left    time.Duration // how much longer the key in the way, or the quarantine, lasts; negative: for ever
 	owner   string        // the value of that key
 	highest uint64        // the highest ballot granted in the slots asked for; 0: none, or not said
+	free    []int         // of a semaphore: the slots that are free; none: not enough are
+	permits int           // of a semaphore: the largest number of permits that a holder knows
 	ticket  int64         // fair.lua: the largest ticket in the queues; 0: none, or not said
 	ahead   int           // fair.lua: how many waiters are ahead
 }
@@ -109,6 +111,7 @@ type reason uint8
 
 const (
 	held         reason = iota // another owner has a key, or it is reserved
+	slotTaken                  // another owner has the slot of a semaphore that was asked for; others are free
 	stale                      // the ballot is not above the highest that was granted (F2)
 	missing                    // extend.lua: a key of ours is missing, and was not taken
 	gone                       // release.lua: not all keys were ours
@@ -471,5 +474,6 @@ func (t *timers) stop(timer *time.Timer) {
 // A finding is what inspect.lua found on a node: how the node would refuse an acquire, if the key is taken.
 type finding struct {
 	denial
-	taken bool // the key exists
+	taken   bool     // the key exists
+	sharers []Sharer // if several share it
 }

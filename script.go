@@ -43,6 +43,13 @@ var (
 	adoptSource string
 	//go:embed scripts/inspect.lua
 	inspectSource string
+	//go:embed scripts/share.lua
+	shareSource string
+	//go:embed scripts/unshare.lua
+	unshareSource string
+	// entriesSource is the functions that stand in front of the scripts for locks that several may share.
+	//go:embed scripts/entries.lua
+	entriesSource string
 )
 
 func newScript(name, source string) *script {

@@ -118,6 +118,14 @@ func (k *worker) work() {
 			if err != nil {
 				w.oracle.report(stuck, "client %d: %s: %v", k.id+1, w.names[0], err)
 			}
+			for i := range sharedNames {
+				if !w.has.shares {
+					return
+				}
+				if err := k.once(ctx, sharedNames[i:][:1], inBrief); err != nil && !errors.Is(err, redlock.ErrClosed) {
+					w.oracle.report(stuck, "client %d: %s: %v", k.id+1, sharedNames[i], err)
+				}
+			}
 			return
 		default:
 		}
@@ -127,6 +135,9 @@ func (k *worker) work() {
 			names = w.names[1:]
 		case n < 0.35:
 			names = w.names
+		}
+		if w.has.shares && k.chance(0.6) {
+			names = sharedNames[k.random.IntN(2):][:1]
 		}
 		if w.has.closes && k.chance(0.1) {
 			k.reopen(0)
@@ -163,17 +174,19 @@ const (
 )
 
 // lock describes what the worker wants.
-func (k *worker) lock(client *redlock.Client, names []string, how manner) redlock.Lock {
+func (k *worker) lock(client *redlock.Client, names []string, how manner) (l redlock.Lock, as role) {
 	if k.chance(0.5) {
 		names = slices.Clone(names)
 		slices.Reverse(names)
 	}
-	l := client.Mutex(names[0], names[1:]...)
-	if k.world.has.fair > 0 && k.chance(float64(k.world.has.fair)/100) {
+	l = client.Mutex(names[0], names[1:]...)
+	if slices.Contains(sharedNames, names[0]) {
+		l, as = k.sharedLock(client, names[0])
+	} else if k.world.has.fair > 0 && k.chance(float64(k.world.has.fair)/100) {
 		l = l.Fair()
 	}
 	if how == asPlain || how == asTry {
-		return l
+		return l, as
 	}
 	if k.chance(0.5) && !k.world.has.closes {
 		l = l.WithoutRenewal()
@@ -184,20 +197,21 @@ func (k *worker) lock(client *redlock.Client, names []string, how manner) redloc
 	if how == asUsual && k.chance(0.1) {
 		l = l.WithMaxHold(time.Millisecond + k.upTo(k.world.ttl))
 	}
-	return l
+	return l, as
 }
 
 // once acquires, works and releases.
 func (k *worker) once(ctx context.Context, names []string, how manner) error {
 	w := k.world
 	client := k.current()
-	lock := k.lock(client, names, how)
+	lock, as := k.lock(client, names, how)
 	trying := how == asTry || how == asUsual && k.chance(0.2)
 	acquire := lock.Acquire
 	if trying {
 		acquire = lock.TryAcquire
 	}
 	a := w.oracle.begins(k, client, names, trying)
+	a.role = as
 	l, err := acquire(ctx)
 	w.events.Add(1)
 	if err != nil {
@@ -226,12 +240,17 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 	if k.chance(0.2) {
 		l.Wanted()
 	}
-	if how == asUsual && w.has.handsOver && k.chance(0.5) {
+	isShared := slices.Contains(sharedNames, names[0])
+	if how == asUsual && w.has.handsOver && !isShared && k.chance(0.5) {
 		if a, l = k.handOver(a, l); l == nil {
 			return nil
 		}
 	}
-	k.hold(a, l, names, how)
+	if isShared {
+		l = k.share(a, l, how)
+	} else {
+		k.hold(a, l, names, how)
+	}
 	valid := w.oracle.ends(l)
 	release, cancel := context.WithTimeout(context.Background(), w.ttl)
 	defer cancel()

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 
 type savedKey struct {
 	name, text string
-	fields     map[string]string // of a hash
-	left       time.Duration     // 0: without expiry
+	fields     map[string]string  // of a hash
+	scores     map[string]float64 // of a sorted set
+	left       time.Duration      // 0: without expiry
 }
 
 // save saves the data, as Redis does in an RDB file.
@@ -30,7 +32,8 @@ func (s *server) saveLocked(running *fleet.ServerCommands) {
 	s.saved, s.savedAt, s.savedOf = nil, s.nowLocked(), running.Identity().History
 	s.redis.SetTime(s.savedAt)
 	for _, name := range s.redis.Keys() {
-		if kind := s.redis.Type(name); kind != "hash" && kind != "string" {
+		kind := s.redis.Type(name)
+		if kind != "hash" && kind != "string" && !slices.Contains(sharedNames, name) {
 			continue // a queue is only a hint
 		}
 		k := savedKey{name: name, left: s.redis.TTL(name)}
@@ -40,6 +43,8 @@ func (s *server) saveLocked(running *fleet.ServerCommands) {
 			for _, f := range names {
 				k.fields[f] = s.redis.HGet(name, f)
 			}
+		} else if kind == "zset" {
+			k.scores, _ = s.redis.SortedSet(name)
 		} else {
 			k.text, _ = s.redis.Get(name)
 		}
@@ -60,6 +65,14 @@ func (s *server) isUnnoticed() bool {
 	return is.Before != "" && !(strings.Contains(marker, is.RunID) && strings.Contains(marker, is.Before))
 }
 
+// tokens are the owners of the entries.
+func (k savedKey) tokens() (all []string) {
+	for entry := range k.scores {
+		all = append(all, entry[strings.LastIndexByte(entry, ' ')+1:])
+	}
+	return all
+}
+
 func (k savedKey) restore(m *miniredis.Miniredis, age time.Duration) {
 	if k.left > 0 && k.left <= age {
 		return
@@ -67,7 +80,10 @@ func (k savedKey) restore(m *miniredis.Miniredis, age time.Duration) {
 	for f, v := range k.fields {
 		m.HSet(k.name, f, v)
 	}
-	if k.fields == nil {
+	for entry, score := range k.scores {
+		_, _ = m.ZAdd(k.name, score, entry)
+	}
+	if k.fields == nil && k.scores == nil {
 		_ = m.Set(k.name, k.text)
 	}
 	if k.left > 0 {
@@ -106,6 +122,12 @@ func (s *server) failBackUnseen() {
 			continue
 		}
 		s.revived[k.text] = true
+		for _, entry := range k.tokens() {
+			s.revived[entry] = true
+		}
+		if k.scores != nil {
+			continue // replaceAll leaves these out: a copy may be older still
+		}
 		if k.fields == nil {
 			args = append(args, k.name, "", k.text, left)
 		}

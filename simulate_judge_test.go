@@ -29,6 +29,9 @@ func (w *world) judge(workers []*worker) {
 	}
 	done.Wait()
 	w.storm()
+	if w.has.shares {
+		w.crowd()
+	}
 	if w.random.IntN(2) == 0 {
 		w.closeAtWork()
 	}
@@ -92,6 +95,9 @@ func (k *worker) answer() {
 		names := w.names[:1]
 		if k.chance(0.3) {
 			names = w.names
+		}
+		if w.has.shares && k.chance(0.5) {
+			names = sharedNames[k.random.IntN(2):][:1]
 		}
 		patience, how := 40*w.ttl+10*time.Second, asPlain
 		switch n := k.random.Float64(); {

@@ -87,6 +87,9 @@ func (s *server) startLocked(saved bool, as existence) {
 			k.restore(s.redis, age)
 			if !s.world.has.durable || as.Before != "" { // a promoted replica has old data, even if restarts forget nothing
 				s.revived[k.text] = true
+				for _, token := range k.tokens() {
+					s.revived[token] = true
+				}
 			}
 		}
 	}
@@ -175,6 +178,16 @@ func (s *server) locks(old bool) map[string]string {
 	for _, name := range s.world.names {
 		if token, err := s.redis.Get(name); err == nil && (old || !s.revived[token]) && !strings.HasPrefix(token, "next:") {
 			locks[name] = token
+		}
+	}
+	for _, name := range sharedNames {
+		if token, err := s.redis.Get(name); err == nil && (old || !s.revived[token]) && !strings.HasPrefix(token, "next:") {
+			locks[name] = token
+		}
+		for _, token := range s.sharers(name) {
+			if old || !s.revived[token] {
+				locks[name] = token
+			}
 		}
 	}
 	return locks

@@ -56,6 +56,7 @@ type call struct {
 	client *redlock.Client
 	names  []string
 	floor  map[string]uint64 // the largest fencing tokens that were returned before it
+	role   role
 	trying bool
 	quiet  bool // when it began
 	forced bool // an operator may have taken its lock away: nothing is promised to it any more
@@ -193,12 +194,16 @@ func (o *oracle) look() {
 }
 
 func (o *oracle) lookLocked() {
+	o.lookShared()
 	believers := map[string]*redlock.Lease{}
 	for l, a := range o.leases {
 		if a.forced || !l.Valid() {
 			continue
 		}
 		for _, name := range a.names {
+			if slices.Contains(sharedNames, name) {
+				continue
+			}
 			if other := believers[name]; other != nil {
 				o.violate(twoHolders, "clients %d and %d both hold %s, with fences %d and %d",
 					a.worker.id+1, o.leases[other].worker.id+1, name, l.Fence(), other.Fence())

@@ -31,6 +31,7 @@ const (
 	forgetsScripts = "scripts flushed"
 	splitting      = "a flush between two commands"
 	impatience     = "callers who give up beside one who waits"
+	sharing        = "readers, writers and permits"
 	handingOver    = "leases that are handed over"
 	arrivals       = "fair locks alone, and clients that die"
 	fairness       = "fair locks among others"
@@ -61,6 +62,7 @@ type traits struct {
 	light           bool // every acquire that may go out in its light form does
 	handsOver       bool // leases are detached, and adopted by other clients
 	splits          bool // servers are flushed between two commands of a light acquire
+	shares          bool // there are locks that several may have
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
 }

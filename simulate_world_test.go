@@ -47,15 +47,16 @@ const maxStep = 60 * time.Second
 // newWorld makes the world of this seed, in which one defence is off, or none.
 func newWorld(seed uint64, off string) *world {
 	r := rand.New(rand.NewPCG(seed, 0))
-	w := &world{seed: seed, random: r, began: time.Now(), names: []string{"a", "b"}, resting: make(chan struct{}),
+	w := &world{seed: seed, random: r, began: time.Now(), names: []string{"a", "b"}[:2:2], resting: make(chan struct{}),
 		fenced: map[string]*register{}, bare: map[string]*register{}, trace: func(string, ...any) {}}
 	w.ttl = []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second}[r.IntN(3)]
 	w.has = drawTraits(r, shownBy[off])
+	w.has.shares = drawShared(seed, shownBy[off])
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
 		w.has.differs = 0 // a switch may change the configuration too
 	}
 	w.oracle = newOracle(w)
-	for _, name := range w.names {
+	for _, name := range append(w.names, sharedNames...) {
 		w.fenced[name] = &register{oracle: w.oracle, name: name + " (fenced)", fenced: true, passed: map[*redlock.Lease]bool{}}
 		w.bare[name] = &register{oracle: w.oracle, name: name, passed: map[*redlock.Lease]bool{}}
 	}

@@ -214,7 +214,7 @@ func (s *subscriber) handshake(conn redis.Conn, login login) error {
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
 	waiters := &s.client.waiters
-	if err := pubsub.Subscribe(channelPrefix+waiters.me, takenPrefix+waiters.id); err != nil {
+	if err := pubsub.Subscribe(channelPrefix+waiters.me, channelPrefix+waiters.meShared, takenPrefix+waiters.id); err != nil {
 		return err
 	}
 	if waiters.isWatching() {
@@ -270,10 +270,10 @@ func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 				return errors.New("it ended the subscription")
 			}
 			switch m.Channel {
-			case takenPrefix + s.client.waiters.id:
+			case takenPrefix + s.client.waiters.id, channelPrefix + s.client.waiters.me:
 			case wantedPrefix + s.client.waiters.id:
 				s.client.waiters.watchedOn(s.node)
-			default:
+			default: // the second of the two for releases
 				s.subscribed()
 			}
 		case redis.Message:
@@ -290,7 +290,7 @@ func (s *subscriber) received(channel, message string) {
 	case wantedPrefix + waiters.id:
 		waiters.isWanted(message)
 	default:
-		waiters.received(message, s.node.index)
+		waiters.received(message, s.node.index, channel == channelPrefix+waiters.meShared)
 	}
 }
 

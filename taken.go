@@ -8,7 +8,7 @@ import "slices"
 // sayTaken tells the client of this owner that the key was taken from it. It is called when the nodes have answered the
 // release, so what the holder asks them now comes after that. A user that may not publish tells nobody.
 func (c *Client) sayTaken(owner string, key any) {
-	id := ownersClient(owner)
+	id := ownersClient(tokenOf(owner))
 	if id == "" {
 		return
 	}
@@ -30,8 +30,8 @@ func (c *Client) taken(key string) {
 	}
 }
 
-// check asks the nodes that had the keys whether they still have them. It changes nothing there: extend.lua never makes a
-// key's time shorter, and takes nothing without a ballot. Further hints do not begin another check before this one is
+// check asks the nodes that had the keys whether they still have them. It changes nothing there: extend.lua never makes
+// a key's time shorter, and takes nothing without a ballot. Further hints do not begin another check before this one is
 // over.
 func (o *ownership) check() {
 	c := o.client
@@ -40,15 +40,16 @@ func (o *ownership) check() {
 		o.mu.Unlock()
 		return
 	}
-	r := c.newRound(plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, int64(1), o.ballot), only: o.hadKeys(), answered: o.checked})
+	ask := c.protocol.extendCall(o.lock.res, o.tokenArg, int64(1), o.ballot)
+	r := c.newRound(plan{call: ask, only: o.hadKeys(), answered: o.checked})
 	o.checking = r
 	_, unsent := c.enqueue(r, r.only, 0)
 	o.mu.Unlock()
 	r.recordUnsent(unsent)
 }
 
-// checked is called with each node's answer to a check. If so many nodes lack the keys that no quorum is left, the lease
-// is lost (R3). Otherwise it goes on: the next renewal decides.
+// checked is called with each node's answer to a check. If so many nodes lack the keys that no quorum is left, the
+// lease is lost (R3). Otherwise it goes on: the next renewal decides.
 func (o *ownership) checked(r *round, _ int, a answer, _ verdict, _ bool) {
 	if a.vote != denied {
 		return

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A Ticket is a lock on its way from one process to another: [Lease.Detach] makes it, [Client.Adopt] takes it over. It is
-// a value that holds nothing. MarshalText makes text of it that can be sent or stored: about as long as the names and
-// 200 bytes, without spaces, and safe in a URL. The zero Ticket is for nothing.
+// A Ticket is a lock on its way from one process to another: [Lease.Detach] makes it, [Client.Adopt] takes it over. It
+// is a value that holds nothing. MarshalText makes text of it that can be sent or stored: about as long as the names
+// and 200 bytes, without spaces, and safe in a URL. The zero Ticket is for nothing.
 //
 // Whoever has the text can take the lock. String, the fmt verbs and the log show only a part of it.
 type Ticket struct {
@@ -27,11 +27,12 @@ type Ticket struct {
 // Names returns a copy of the lock's names.
 func (t Ticket) Names() []string { return slices.Clone(t.names) }
 
-// Token is the owner token of the lock while nobody has taken it over: [Client.ReleaseToken] with it gives up the ticket.
+// Token is the owner token of the lock while nobody has taken it over: [Client.ReleaseToken] with it gives up the
+// ticket.
 func (t Ticket) Token() string { return t.token }
 
-// Expires is how long the nodes keep the lock for this ticket, counted from the return of [Lease.Detach]: the lock's TTL,
-// less what the hand-over took. A try to adopt it may prolong that.
+// Expires is how long the nodes keep the lock for this ticket, counted from the return of [Lease.Detach]: the lock's
+// TTL, less what the hand-over took. A try to adopt it may prolong that.
 func (t Ticket) Expires() time.Duration { return t.left }
 
 // String shows what the ticket is for, and not the ticket.
@@ -51,8 +52,8 @@ func (t Ticket) LogValue() slog.Value { return slog.StringValue(t.String()) }
 // ticketPrefix begins the text of a ticket. The number is the version of its form.
 const ticketPrefix = "redlock-ticket-1."
 
-// sumBytes is how much of a hash the text has, to notice that it was cut or changed on the way. The nodes check the owner
-// token; nobody can guess that.
+// sumBytes is how much of a hash the text has, to notice that it was cut or changed on the way. The nodes check the
+// owner token; nobody can guess that.
 const sumBytes = 8
 
 // MarshalText returns the text of the ticket. The zero Ticket has none: [ErrInvalid].
@@ -70,8 +71,8 @@ func (t Ticket) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode([]byte(ticketPrefix), append(b, sum[:sumBytes]...)), nil
 }
 
-// UnmarshalText reads the text of a ticket. The error is [ErrTicketAltered] if the text is not what MarshalText made. The
-// ticket is then unchanged.
+// UnmarshalText reads the text of a ticket. The error is [ErrTicketAltered] if the text is not what MarshalText made.
+// The ticket is then unchanged.
 func (t *Ticket) UnmarshalText(text []byte) error {
 	coded, ok := bytes.CutPrefix(text, []byte(ticketPrefix))
 	b, err := base64.RawURLEncoding.Strict().AppendDecode(nil, coded)
@@ -149,11 +150,12 @@ var (
 	// ErrTicketUsed: another has the lock. It adopted the ticket, or acquired the lock after the ticket had expired. It
 	// matches [ErrHeld] too.
 	ErrTicketUsed error = &ticketError{"redlock: ticket used: another has the lock", ErrHeld}
-	// ErrTicketExpired: too few nodes still have the lock for this ticket. It came too late, or who adopted it has released
-	// the lock again. It matches [ErrLost] too.
+	// ErrTicketExpired: too few nodes still have the lock for this ticket. It came too late, or whoever adopted it has
+	// released the lock again. It matches [ErrLost] too.
 	ErrTicketExpired error = &ticketError{"redlock: ticket expired: the nodes no longer have it", ErrLost}
-	// ErrTicketAltered: the text is no ticket. It was cut short or changed on its way. It matches [ErrInvalid] too.
-	ErrTicketAltered error = &ticketError{"redlock: ticket altered: the text is not what Detach made; send it again, whole", ErrInvalid}
+	// ErrTicketAltered: the text is no ticket. It was cut short or changed on its way; send it again. It matches
+	// [ErrInvalid] too.
+	ErrTicketAltered error = &ticketError{"redlock: ticket altered: it is not the text that Detach made", ErrInvalid}
 )
 
 // label is what the lock was held for.

@@ -35,7 +35,8 @@ func (l Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true}}
+	t := try{spec: s, begun: c.cfg.Clock.Now(), how: approach{reservation: "", try: true, all: true,
+		slots: s.res.share.anySlots(c.protocol.random)}}
 	if s.fair {
 		t.how.fair = newPlace(c, s.res) // without a ticket: it enters no queue
 	} else if c.waiters.isContended(s.res) {
@@ -84,8 +85,17 @@ type try struct {
 func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
-	if r.alone() {
+	if slots, ok := t.otherSlots(ctx, r); ok && t.rounds < maxBallots {
+		t.how.slots = slots
+		return nil, nil
+	}
+	if r.alone() && !s.res.isShared() {
 		return t.refusedAlone(ctx, r)
+	}
+	if r.alone() { // what keeps a mutex out may let this in: have them all vote
+		c.waiters.contend(s.res)
+		t.how.probe = nil
+		return nil, nil
 	}
 	t.how.probe = nil
 	if r.onlyStale() && t.rounds < maxBallots {
@@ -202,7 +212,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 		switch a := answers[node]; {
 		case a.vote == granted, a.vote == pending && r.isUnvouched(node): // the key there is ours
 			return true, nil
-		case a.denial != nil && a.denial.reason == held:
+		case a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken):
 			return false, nil
 		}
 	}

@@ -18,6 +18,7 @@ type waiter struct {
 	client   *Client
 	res      *resource
 	attempts int
+	asked    int      // how often in a row it asked at once for other permits of a semaphore
 	how      approach // of the next attempt
 	inbox    *inbox   // gets hints of releases; nil before the first refusal, unless the lock was contended
 	since    Instant  // when the inbox was made
@@ -65,6 +66,9 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	w.turn = hints{}
 	if r.onlyStale() {
 		return nil // only the ballot was too low: ask again at once, in the same way, with a higher one
+	}
+	if w.asksForOthers(r) {
+		return nil
 	}
 	if refused.votes.denied > 0 {
 		w.client.waiters.contend(w.res)
@@ -126,7 +130,7 @@ func (w *waiter) know(r refusedRound, turn hints) known {
 func (w *waiter) carryOut(ctx context.Context, n next) error {
 	w.memory, w.how.probe = n.memory, n.probe
 	if n.leaves != 0 {
-		w.client.waiters.leave(w.res.keys, n.leaves, w.inbox)
+		w.client.waiters.leave(w.res, n.leaves, w.inbox)
 	}
 	if n.pause == 0 {
 		return nil
@@ -169,6 +173,9 @@ func (w *waiter) takeTurn(h hints) bool {
 		return false
 	}
 	w.turn, w.how.probe = h, nil
+	if h.permit != 0 && w.res.share.isSemaphore() && w.res.share.take == 1 {
+		w.how.slots = []int{h.permit - 1}
+	}
 	if h.localRelease { // this went ahead on the same connections, and sent no other waiter a message
 		w.unannounced = w.client.allNodes()
 	}

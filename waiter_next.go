@@ -51,6 +51,12 @@ func (n *next) queueAnew(k *known, first *node) {
 	n.pause = k.protocol.random(k.roundTrip)
 }
 
+// now has it ask at once.
+func (n next) now() next {
+	n.pause = 0
+	return n
+}
+
 const (
 	outageMin = 20 * time.Millisecond
 	outageMax = time.Second
@@ -76,6 +82,12 @@ func (k *known) decide() next {
 		n.outages, n.splits = 0, 0
 		n.queued, n.unqueued = k.entered, k.obstacle.unqueued(k.entered)
 		n.pause = k.untilFree()
+		if k.obstacle.owner == ownedByReaders { // a writer leaves its intent on all nodes (S2)
+			n.probe = nil
+			if k.askedOne() {
+				return n.now()
+			}
+		}
 	case k.lostToOthers():
 		// A split vote (W3). A random pause of a few round trips, longer each time, separates the contenders.
 		n.outages, n.splits = 0, k.splits+1

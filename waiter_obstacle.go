@@ -122,8 +122,12 @@ func (c *Client) deafPoll() time.Duration {
 }
 
 // isOurs reports whether a release of this owner may send a message: it is an owner token of this library, or a
-// reservation. A token in capital letters counts as another library's: it is of a client that may not publish.
+// reservation; or several own the key, and the release of the last one does. A token in capital letters counts as another
+// library's: it is of a client that may not publish.
 func isOurs(owner string) bool {
+	if owner == ownedByReaders || owner == ownedByPermits {
+		return true
+	}
 	return digitsOf(strings.TrimPrefix(owner, reservationPrefix), "0123456789abcdef")
 }
 

@@ -9,7 +9,7 @@ package redlock
 // turn.
 func (w *waiter) queueUp() {
 	c := w.client
-	w.how.reservation, w.how.queueAt, w.polls = c.waiters.me, 0, false
+	w.how.reservation, w.how.queueAt, w.polls = c.waiters.idFor(w.res.isShared()), 0, false
 	n := w.how.probe
 	if n == nil {
 		n = c.probeFor(w.res)
@@ -84,7 +84,7 @@ func (w *waiter) end() {
 	default:
 		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved
 	}
-	w.client.waiters.leave(w.res.keys, nodes, nil)
+	w.client.waiters.leave(w.res, nodes, nil)
 }
 
 // leftovers returns the nodes whose queues the winner of a lock still has to leave. A node that granted took the client
@@ -116,7 +116,10 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 // recordQueues notes what the round left behind on the nodes: where this client is queued, and where keys may be free.
 func (w *waiter) recordQueues(r *refusedRound) {
 	for i, a := range r.answers {
-		if r.entered.has(i) && a.denial != nil && a.denial.reason == held {
+		if a.denial != nil && a.denial.owner == ownedByReaders {
+			w.queuedAt.add(i) // there is a writer's intent too (S2)
+		}
+		if r.entered.has(i) && a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken) {
 			w.queuedAt.add(i)
 			if w.arrival == 0 {
 				w.arrival = a.micros
@@ -140,7 +143,7 @@ func (w *waiter) passOnUnused(r *refusedRound) {
 	switch {
 	case r.askedOne():
 		// The other nodes were not asked, so their reservations are unused.
-		waiters.leave(keys, reserved&^r.entered, w.inbox)
+		waiters.leave(w.res, reserved&^r.entered, w.inbox)
 		if len(keys) > 1 { // the node asked may have reserved one key for us, and refused us another
 			waiters.passOn(keys, reserved&r.entered, w.inbox)
 		}

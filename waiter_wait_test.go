@@ -124,7 +124,7 @@ func (s *scene) refused(ctx context.Context, answers ...answer) (time.Duration, 
 }
 
 // message is what the node tells this client.
-func (s *scene) message(text string, rank int) { s.c.waiters.received(text, s.rank[rank]) }
+func (s *scene) message(text string, rank int) { s.c.waiters.received(text, s.rank[rank], false) }
 
 // sent is the scripts that were sent to each node since the last call.
 func (s *scene) sent() (all [3]string) {

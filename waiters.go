@@ -13,6 +13,7 @@ import (
 type waiters struct {
 	client      *Client
 	me          string // the value of a key that is reserved for this client, and the end of its channel's name
+	meShared    string // the same for those of its waiters that may share the lock: these are not in each other's way
 	id          string // the beginning of me: it names this client in its owner tokens
 	owner       string // what follows the digits in its owner tokens
 	subscribers []*subscriber
@@ -40,6 +41,7 @@ type keyState struct {
 // An inbox collects the hints for one waiter, of all keys of its lock.
 type inbox struct {
 	keys   []any
+	shared bool          // it is of a lock that several may share
 	signal chan struct{} // capacity 1: there are hints, or a subscription has changed
 	hints  hints
 }
@@ -47,6 +49,7 @@ type inbox struct {
 // hints are what came into an inbox since it was last drained.
 type hints struct {
 	reserved     nodeSet // nodes that reserved a key for this client; or where a key of a fair lock was released
+	permit       int     // of a semaphore, the slot that they reserved, plus one; 0: not said
 	localRelease bool    // this process has released a key
 	poll         bool    // a key is reserved for another client, which polls: if that one is dead, no message follows
 	resubscribed nodeSet // nodes whose subscription was made or has ended: messages may have been lost
@@ -75,6 +78,7 @@ func (w *waiters) init(c *Client) {
 	w.places = map[string]*inbox{}
 	id := newToken("")
 	w.me, w.id = reservationPrefix+id, id[:clientDigits]
+	w.meShared = reservationPrefix + newToken("")
 	w.owner = ownerSuffix(w.id, c.cfg.Owner)
 	for _, n := range c.nodes {
 		w.subscribers = append(w.subscribers, newSubscriber(c, n))
@@ -100,7 +104,7 @@ func (w *waiters) key(key any) *keyState {
 
 // listen makes an inbox for the keys of a lock, and starts the subscribers. The inbox gets hints until remove.
 func (w *waiters) listen(res *resource) *inbox {
-	box := &inbox{signal: make(chan struct{}, 1), keys: res.keys}
+	box := &inbox{signal: make(chan struct{}, 1), keys: res.keys, shared: res.isShared()}
 	w.listening.Add(1)
 	w.mu.Lock()
 	for _, key := range res.keys {
@@ -197,15 +201,27 @@ func (w *waiters) handsOver(res *resource) bool {
 func (w *waiters) released(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	unwanted := make([]any, 0, len(res.keys))
 	for _, key := range res.keys {
-		if k := w.keys[key.(string)]; k != nil {
-			for _, box := range k.inboxes {
-				box.hints.localRelease = true
-				box.wakeUp()
-			}
+		k := w.keys[key.(string)]
+		if k == nil || len(k.inboxes) == 0 {
+			unwanted = append(unwanted, key)
+			continue
+		}
+		for _, box := range k.inboxes {
+			box.hints.localRelease = true
+			box.wakeUp()
 		}
 	}
-	w.leaveLocked(res.keys, w.client.allNodes(), nil)
+	w.leaveLocked(unwanted, w.client.allNodes(), nil, false)
+}
+
+// idFor is the name of this client's waiters for the lock in the queues of the nodes.
+func (w *waiters) idFor(shared bool) string {
+	if shared {
+		return w.meShared
+	}
+	return w.me
 }
 
 // confirm notes that the subscription to a node was confirmed, or has ended. In both cases messages may have been lost,

@@ -8,21 +8,21 @@ import (
 // leave takes this client out of the queues of these keys on these nodes. A key that is reserved for it, or that is
 // free, goes to the next waiter. A key that other waiters of this process want, besides the owner of this inbox, is
 // left out: all of them are queued under the same client id, and have got the same hints.
-func (w *waiters) leave(keys []any, nodes nodeSet, except *inbox) {
+func (w *waiters) leave(res *resource, nodes nodeSet, except *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leaveLocked(keys, nodes, except)
+	w.leaveLocked(res.keys, nodes, except, res.isShared())
 }
 
 // leaveLocked sends while w.mu is held. So a waiter that begins later also enters the queue later, and this cannot take
 // it out.
-func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox) {
+func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox, shared bool) {
 	if nodes == 0 || w.client.protocol.omits(queuesLeft) {
 		return
 	}
 	unwanted := make([]any, 0, len(keys))
 	for _, key := range keys {
-		if !w.keys[key.(string)].wantedBeside(except) {
+		if !w.keys[key.(string)].wantedBeside(except, shared) {
 			unwanted = append(unwanted, key)
 		}
 	}
@@ -30,16 +30,16 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox) {
 		return
 	}
 	c := w.client
-	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.me, c.reservation())})
+	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.idFor(shared), c.reservation())})
 	c.send(r, nodes, 0)
 }
 
-// wantedBeside reports whether the key has an inbox other than this one.
-func (k *keyState) wantedBeside(box *inbox) bool {
+// wantedBeside reports whether the key has an inbox of that kind other than this one.
+func (k *keyState) wantedBeside(box *inbox, shared bool) bool {
 	if k == nil {
 		return false
 	}
-	return slices.ContainsFunc(k.inboxes, func(other *inbox) bool { return other != box })
+	return slices.ContainsFunc(k.inboxes, func(other *inbox) bool { return other != box && other.shared == shared })
 }
 
 // passOn releases the keys that these nodes reserved for this client, so that each goes to the next waiter. It leaves
@@ -48,15 +48,15 @@ func (w *waiters) passOn(keys []any, nodes nodeSet, except *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range keys {
-		if nodes != 0 && !w.keys[key.(string)].wantedBeside(except) {
+		if nodes != 0 && !w.keys[key.(string)].wantedBeside(except, false) { // only a mutex has several keys
 			w.client.releaseAt([]any{key}, w.me, nodes, w.client.reservation())
 		}
 	}
 }
 
-// received handles a message: the node reserved a key for this client, or for another client that polls. If nobody here
-// waits for the key any more, it goes to the next waiter.
-func (w *waiters) received(message string, node int) {
+// received handles a message to this client's waiters of that kind: the node reserved a key for them, or for another
+// client that polls. If none of them waits for the key any more, it goes to the next waiter.
+func (w *waiters) received(message string, node int, shared bool) {
 	if message == "" { // our own, sent to learn whether we may publish
 		return
 	}
@@ -66,10 +66,19 @@ func (w *waiters) received(message string, node int) {
 		w.placeTold(message, node)
 		return
 	}
-	if k := w.keys[message]; k != nil && len(k.inboxes) > 0 {
+	permit := 0
+	if w.keys[message] == nil {
+		if slot, key, ok := reservedPermit(message); ok {
+			permit, message = slot+1, key
+		}
+	}
+	if k := w.keys[message]; k.wantedBeside(nil, shared) {
 		for _, box := range k.inboxes {
-			box.hints.reserved.add(node)
-			box.wakeUp()
+			if box.shared == shared {
+				box.hints.reserved.add(node)
+				box.hints.permit = permit
+				box.wakeUp()
+			}
 		}
 		return
 	}
@@ -82,7 +91,7 @@ func (w *waiters) received(message string, node int) {
 		}
 		return
 	}
-	w.leaveLocked([]any{message}, 1<<node, nil)
+	w.leaveLocked([]any{message}, 1<<node, nil, shared)
 }
 
 // reservedForAnother reads the message "next:<id> <key>"; see release.lua.

@@ -6,14 +6,14 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Wanted returns a channel that is closed when it is known that somebody waits for one of the lease's names: a chance to
-// stop early and release. It is closed once and stays closed, also if that waiter gives up. It is not closed when the
-// lease ends: select on the lease's context too. Every call returns the same channel, and so do re-entered leases.
+// Wanted returns a channel that is closed when it is known that somebody waits for one of the lease's names: a chance
+// to stop early and release. It is closed once and stays closed, also if that waiter gives up. It is not closed when
+// the lease ends: select on the lease's context too. Every call returns the same channel, and so do re-entered leases.
 //
 // It is a hint. A waiter of this process is known at once. One elsewhere is known after a round trip, by a message. If
-// messages are lost, or the user may not use channels, it is known after the next renewal, and with [Lock.WithoutRenewal]
-// only if it waited already at the first call. A caller of [Lock.TryAcquire], and a program that polls with another
-// library, is not known.
+// messages are lost, or the user may not use channels, it is known after the next renewal, and with
+// [Lock.WithoutRenewal] only if it waited already at the first call. A caller of [Lock.TryAcquire], and a program that
+// polls with another library, is not known.
 //
 // The first call makes the client subscribe to its nodes, as a waiter does: one connection more a node, until its last
 // such lease has ended. A lease that does not ask costs nothing.

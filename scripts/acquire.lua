@@ -18,7 +18,8 @@
 --
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
---   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written
+--   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written. owner is "readers" or
+--                                                    "permits" if several share it (share.lua)
 --   {"ballot", time, highest ballot}                 all keys are free or ours, but the ballot is not above the highest
 --   {"unready", time}                                the marker differs (Q1): ask ready.lua
 --
@@ -60,8 +61,22 @@ if stale or #KEYS > 1 or not redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) 
 end
 
 if held then
-  -- A key that is no string is no lock: something else is there.
-  if type(owner) ~= 'string' then owner = '' end
+  -- A key that is no string may be a lock that several share (entries.lua). Otherwise something else is there.
+  if type(owner) ~= 'string' then
+    local last = redis.pcall('ZRANGE', held, -1, -1)[1] or ''
+    owner = ''
+    if string.find(last, '^permit [%d,]+/%d+ %S+$') then owner = 'permits' end
+    if string.find(last, '^reader %S+$') then
+      owner = 'readers'
+      if me ~= '' then -- a waiting writer keeps new readers out, for a short time (S2)
+        local intent = 'redlock:rw:' .. held
+        local asked = string.match(redis.call('GET', intent) or '', '%d+$') or string.format('%.0f', now)
+        redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)
+      end
+    end
+    -- It may not publish; see release.lua.
+    if string.find(string.match(last, ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
+  end
   if queues then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end

@@ -7,7 +7,7 @@
 -- ARGV[1]    the marker that the client expects; "": no lease may take a key here
 -- Then for each lease:
 --   how many keys it has
---   its owner token
+--   its owner token; of a reader or a holder of permits, its entry (entries.lua stands in front of this)
 --   time to live, milliseconds
 --   its ballot, if it may take keys that are missing here; "0": it may, without fencing tokens; "-": it may not
 --   the fence slot of each key, if there is a ballot
@@ -34,8 +34,13 @@ while arg <= #ARGV do
   key, arg = last + 1, slots
   if ballot ~= '-' and ballot ~= '0' then arg = arg + last - first + 1 end
 
-  local reply, missing = 1, false
-  for i = first, last do
+  local reply, missing, shares = 1, false, kindOf(token)
+  if shares then
+    local state, left, owner = stateFor(KEYS[first], token, now)
+    missing = state == 'free'
+    if state == 'held' then reply = {left, owner} end
+  end
+  for i = first, shares and 0 or last do
     local owner = redis.pcall('GET', KEYS[i])
     if not owner then
       missing = true
@@ -54,7 +59,8 @@ while arg <= #ARGV do
   end
 
   if reply == 1 or reply == 2 then
-    for i = first, last do
+    if shares and write(KEYS[first], token, now + ttl * 1000) then begin(KEYS[first], 1 / 0) end
+    for i = first, shares and 0 or last do
       -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
       -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,
       -- while the lease still relies on the key.

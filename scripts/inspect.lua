@@ -4,12 +4,23 @@
 -- KEYS[1]    the lock key
 -- ARGV[1]    its fence slot
 --
--- Reply: {"key", time, pttl, owner, highest ballot}. pttl is -2 if there is no such key, and -1 if it never expires.
--- The owner of a key that is no string is "".
+-- Reply: {"key", time, pttl, owner, highest ballot, entries}. pttl is -2 if there is no such key, and -1 if it never
+-- expires. The owner of a key that is no string is "". If several share the key, it is "readers" or "permits", and entries
+-- has their entries, each followed by when it ends, microseconds (entries.lua, which stands in front of this).
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local owner = redis.pcall('GET', KEYS[1])
-if type(owner) ~= 'string' then owner = '' end
+local entries = {}
+if type(owner) ~= 'string' then
+  local all = redis.pcall('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  local kind = kindOf(all[1])
+  owner = name(kind or 'other')
+  for i = 1, kind and #all or 0, 2 do
+    if tonumber(all[i + 1]) > now then
+      entries[#entries + 1], entries[#entries + 2] = all[i], tonumber(all[i + 1])
+    end
+  end
+end
 local highest = tonumber(redis.call('ZSCORE', 'redlock:fence', ARGV[1]) or 0)
-return {'key', now, redis.call('PTTL', KEYS[1]), owner, highest}
+return {'key', now, redis.call('PTTL', KEYS[1]), owner, highest, entries}

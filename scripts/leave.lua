@@ -2,22 +2,41 @@
 -- reserve the key for the next waiter. A free key counts too, because the next waiter may have received no message: a
 -- release that hands the lock to a waiter of its own process sends none.
 --
--- KEYS       the lock keys, then the queue of each, in the same order: redlock:wait:<key>
---            If a waiter of a fair lock gives up (O3): then redlock:fair:ticket:<key> of each, and
---            redlock:fair:until:<key> of each
+-- entries.lua stands in front of this.
+--
+-- KEYS       the lock keys; then the queue of each, in the same order: redlock:wait:<key>; then likewise
+--            redlock:shared:<key>, and redlock:rw:<key>. If a waiter of a fair lock leaves (O3): then likewise
+--            redlock:fair:ticket:<key>, and redlock:fair:until:<key>
 -- ARGV[1]    the value of a key that is reserved for this client; or that waiter: "fair:<client id>:<number>"
 -- ARGV[2]    how long a reservation lasts, milliseconds
 --
 -- Reply: 0. The next waiter gets a message as in release.lua.
 
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local fair = string.sub(ARGV[1], 1, 5) == 'fair:'
-local count = #KEYS / (fair and 4 or 2)
+local count = #KEYS / (fair and 6 or 4)
 for i = 1, count do
   local key, waiting = KEYS[i], KEYS[count + i]
   redis.pcall('ZREM', waiting, ARGV[1], ARGV[1] .. ':poll')
+  redis.pcall('ZREM', KEYS[2 * count + i], ARGV[1], ARGV[1] .. ':poll')
   if fair then
-    redis.call('ZREM', KEYS[2 * count + i], ARGV[1])
-    redis.call('ZREM', KEYS[3 * count + i], ARGV[1])
+    redis.call('ZREM', KEYS[4 * count + i], ARGV[1])
+    redis.call('ZREM', KEYS[5 * count + i], ARGV[1])
+  end
+  local what = look(key, now)
+  -- A writer that gives up no longer keeps readers out (S2).
+  if string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
+    redis.call('DEL', KEYS[3 * count + i])
+    if what == 'reader' then begin(key, 1 / 0) end
+  end
+  if what == 'permit' then
+    for _, entry in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+      if ownerOf(entry) == ARGV[1] then
+        redis.call('ZREM', key, entry)
+        reserve(key, entry, tonumber(ARGV[2]), now)
+      end
+    end
   end
   local owner = redis.pcall('GET', key)
   if not owner or owner == ARGV[1] then
@@ -27,8 +46,7 @@ for i = 1, count do
       next = first[1]
       if not next then break end
       if string.sub(next, 1, 5) == 'fair:' then
-        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next)
-        if told ~= 0 then
+        if tell(next, key) ~= 0 then
           redis.pcall('ZADD', waiting, first[2], next)
           next = nil
           break

@@ -2,7 +2,7 @@
 -- quorum extended the same lease.
 --
 -- KEYS       the lock keys
--- ARGV[1]    owner token
+-- ARGV[1]    owner token; of a reader or a holder of permits, its entry (entries.lua stands in front of this)
 -- ARGV[2]    time to live, milliseconds
 -- ARGV[3]    the lease's ballot; "0": no fencing tokens
 -- ARGV[4..]  the fence slot of each lock key, in the order of KEYS
@@ -14,7 +14,14 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-for i = 1, #KEYS do
+local shares = kindOf(ARGV[1])
+if shares then
+  local state, left, owner = stateFor(KEYS[1], ARGV[1], now)
+  if state == 'held' then return {'held', now, left, owner, 0} end
+  write(KEYS[1], ARGV[1], now + ARGV[2] * 1000)
+end
+
+for i = 1, shares and 0 or #KEYS do
   local owner = redis.pcall('GET', KEYS[i])
   if owner and owner ~= ARGV[1] then
     if type(owner) ~= 'string' then owner = '' end
@@ -22,7 +29,7 @@ for i = 1, #KEYS do
   end
 end
 
-for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
+for i = 1, shares and 0 or #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
 if ARGV[3] ~= '0' then
   for i = 4, #ARGV do
     -- Never lower a slot: a later holder may have raised it for another name.

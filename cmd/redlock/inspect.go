@@ -33,6 +33,8 @@ owner is what the holder says of itself: by default the host name and the proces
 
 A node in quarantine, or an unfit one, does not vote: it may have forgotten that it granted the lock.
 
+If readers, or holders of permits, share the lock, it lists them.
+
 inspect does not take the lock: a moment later somebody else may hold it. A reservation (a released key that is reserved
 for the next waiter for a short time) counts as not held.
 
@@ -97,14 +99,33 @@ var errTooFewVotes = errors.New("too few nodes vote; redlock doctor says why and
 
 // A lockReport is what inspect prints.
 type lockReport struct {
-	Key    string           `json:"key"`
-	State  string           `json:"state"` // held, free, partial or unknown
-	Held   bool             `json:"held"`
-	Nodes  []nodeLockReport `json:"nodes"`
-	Votes  int              `json:"votes"`
-	Quorum int              `json:"quorum"`
+	Key   string           `json:"key"`
+	State string           `json:"state"` // held, free, partial or unknown
+	Held  bool             `json:"held"`
+	Nodes []nodeLockReport `json:"nodes"`
+	// Sharers is who has it on a quorum, if several share it: readers, or holders of permits.
+	Sharers []sharerReport `json:"sharers,omitempty"`
+	Votes   int            `json:"votes"`
+	Quorum  int            `json:"quorum"`
 	holding
 	jsonFailure
+}
+
+type sharerReport struct {
+	Token           string `json:"token"`
+	Owner           string `json:"owner,omitempty"`
+	Slots           []int  `json:"slots,omitempty"`   // which permits it has; none: it is a reader
+	Permits         int    `json:"permits,omitempty"` // of how many
+	RemainingMillis int64  `json:"remaining_millis"`
+}
+
+func (s sharerReport) String() string {
+	left := time.Duration(s.RemainingMillis) * time.Millisecond
+	if s.Permits == 0 {
+		return fmt.Sprintf("%s reads, for %v unless it is renewed", oneLine(s.Token), left)
+	}
+	return fmt.Sprintf("%s has %s (slot %s of %d), for %v unless it is renewed", oneLine(s.Token), plural(len(s.Slots), "permit"),
+		strings.Trim(fmt.Sprint(s.Slots), "[]"), s.Permits, left)
 }
 
 type nodeLockReport struct {
@@ -164,6 +185,9 @@ func reportOn(s *redlock.State) lockReport {
 		}
 		l.Nodes = append(l.Nodes, r)
 	}
+	for _, who := range s.Sharers {
+		l.Sharers = append(l.Sharers, sharerReport{who.Token, who.Holder().Owner, who.Slots, who.Permits, who.Remaining.Milliseconds()})
+	}
 	switch {
 	case s.Votes < s.Quorum:
 		l.State = "unknown"
@@ -206,6 +230,13 @@ func (l lockReport) print(out io.Writer) error {
 		}
 		fmt.Fprintln(out)
 	case "held":
+		if len(l.Sharers) > 0 {
+			fmt.Fprintf(out, "%s is shared by %d on a quorum (%d of %s); largest fencing token %d\n", key, len(l.Sharers), l.Quorum, all, l.Fence)
+			for _, s := range l.Sharers {
+				fmt.Fprintf(out, "  %v\n", s)
+			}
+			break
+		}
 		on := 0
 		for _, n := range l.Nodes {
 			if n.Held && n.Token == l.Token {

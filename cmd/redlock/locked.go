@@ -85,10 +85,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	defer client.Close()
 
-	lock := withMinHold(client.Mutex(o.keys[0], o.keys[1:]...).WithOwner(o.owner), o.atLeast)
-	if o.fair {
-		lock = lock.Fair()
-	}
+	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
 	began := time.Now()
 	stopNotice := notice.start(ctx, client)
 	lease, err := o.acquireUnlessStopped(ctx, lock, signals)
@@ -112,14 +109,6 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		say(o.stderr, "the release reached no quorum; the lock expires by itself: %v", released)
 	}
 	return code, reason, err
-}
-
-// withMinHold makes the lock last at least this long.
-func withMinHold(lock redlock.Lock, least time.Duration) redlock.Lock {
-	if least == 0 {
-		return lock
-	}
-	return lock.WithMinHold(least)
 }
 
 // acquireUnlessStopped acquires the lock. Until then, signals end the wait: there is no command to pass them to.

@@ -43,6 +43,9 @@ If redlock itself is killed (kill -9), a second process kills CMD and its proces
   - on Windows.
 CMD can then run for longer than the lease. Pass the fencing token to the resource that CMD works on.
 
+With --read, CMD shares KEY with others that read; a run without --read waits for all of them, and they for it. With
+--semaphore N, up to N hold KEY at a time.
+
 --at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a time that is longer
 than the hosts' clocks differ and jobs start late, and shorter than the interval. Otherwise a short job could run twice:
 a host whose clock is late, or that restarts, finds the lock free.
@@ -60,9 +63,10 @@ type runOptions struct {
 	clientFlags
 	wait      string
 	killAfter time.Duration
-	atLeast   time.Duration
-	fair      bool
+	kind      kindOfLock
 	owner     string
+
+	wantsPermits func() bool // --semaphore is given
 
 	patience waiting
 	keys     []string
@@ -81,6 +85,7 @@ func newRun() *cobra.Command {
 			"  redlock run --wait 0 --nodes embedded try -- sh -c 'echo fence $REDLOCK_FENCE'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stderr = cmd.ErrOrStderr()
+			o.wantsPermits = func() bool { return cmd.Flags().Changed("semaphore") }
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())
 		},
 	}
@@ -88,8 +93,10 @@ func newRun() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
-	flags.DurationVar(&o.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
-	flags.BoolVar(&o.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
+	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
+	flags.BoolVar(&o.kind.read, "read", false, "share the lock with others that read; without it, CMD is alone")
+	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: this many hold it at a time; give all the same number")
+	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
 	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
@@ -138,8 +145,8 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if o.atLeast < 0 {
-		return usage("--at-least %v is negative", o.atLeast)
+	if err := o.kind.check(len(o.keys), o.wantsPermits()); err != nil {
+		return err
 	}
 	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
 		return err

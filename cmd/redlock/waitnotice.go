@@ -68,8 +68,12 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		if state == nil || !state.Held {
 			continue
 		}
+		left := reportOn(state).remaining()
+		if n := len(state.Sharers); n > 0 {
+			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, left)
+		}
 		holder, _ := state.Holder()
-		return fmt.Sprintf("%s is held by %s, for %s unless it is renewed", key, oneLine(holder.String()), reportOn(state).remaining())
+		return fmt.Sprintf("%s is held by %s, for %s unless it is renewed", key, oneLine(holder.String()), left)
 	}
 	return ""
 }

@@ -1,0 +1,107 @@
+package redlock
+
+import "context"
+
+// An RWMutex is a lock that any number of readers can hold, or one writer. It is a value that never changes and holds
+// nothing. Get one from [Client.RWMutex].
+type RWMutex struct{ writer Lock }
+
+// RWMutex returns a lock for readers and writers.
+//
+//   - While there is a reader, no writer gets in, and while there is a writer, nobody else does.
+//   - Each reader has a lease of its own. A reader that dies keeps writers out until its lease is over, and no longer.
+//   - A writer that waits keeps new readers out. If it dies, they are kept out for three seconds at most.
+//   - After a writer, the first waiter has its turn. If that is a reader, the readers that wait get in with it.
+//
+// A context that carries a lease of the lock cannot acquire it again: a reader that waits for itself to write, or that
+// wants to read once more behind a writer that waits for it, would wait for ever. That is [ErrInvalid]; see
+// [Lock.Reentrant] and [Lease.Downgrade].
+func (c *Client) RWMutex(name string) RWMutex { return RWMutex{c.Mutex(name)} }
+
+// Reader returns the lock of a reader. [Lock.WithMinHold] is [ErrInvalid] for it.
+func (m RWMutex) Reader() Lock { return m.writer.shared(sharing{reader: true}) }
+
+// Writer returns the lock of a writer. It is the same as [Client.Mutex] of the name.
+func (m RWMutex) Writer() Lock { return m.writer }
+
+// Downgrade makes a reader of a writer, without a moment in which another writer could get in. It ends this lease, with
+// the cause [ErrReleased], and returns the reader's, which has the same owner token, fencing token and validity, and is
+// renewed by the same rules. To release this lease afterwards does nothing. Other readers get in from then on, node by
+// node.
+//
+// Downgrade waits until a quorum of the nodes has been told, no longer than NodeTimeout or until ctx ends. The reader's
+// lease is valid also if that fails; its renewals tell the nodes again.
+//
+// Errors are [ErrInvalid] if the lease is not of one name, is no writer's, was re-entered ([Lock.Reentrant]) or has a
+// minimum hold; and [ErrLost], [ErrReleased] or [ErrClosed] if it has ended.
+func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
+	o := l.ownership
+	c := o.client
+	switch {
+	case o.lock.res.isShared():
+		return nil, invalid("Downgrade", "the lease is no writer's")
+	case len(o.lock.res.names) > 1:
+		return nil, invalid("Downgrade", "the lease has several names; a reader has one")
+	case o.lock.minHold > 0:
+		return nil, invalid("Downgrade", "the lease has a minimum hold, in which nobody else may get in")
+	}
+	if !c.begin() {
+		return nil, ErrClosed
+	}
+	defer c.finish()
+	ctx = o.outside(ctx) // it may end with the writer's lease
+	o.checkExpiry()
+	reader, err := l.becomeReader()
+	if err != nil {
+		return nil, err
+	}
+	r, err := reader.ownership.beginRenewal()
+	if err != nil {
+		return nil, err
+	}
+	r.await(ctx, &c.timers, c.cfg.nodeTimeout(o.lock.ttl))
+	if err := reader.endedOr(nil); err != nil {
+		return nil, err
+	}
+	return reader, nil
+}
+
+// becomeReader ends the writer's lease and begins the reader's, which no node knows yet. Each node where the writer
+// has the key takes it for the reader's: it keeps other writers out until it expires, and so for as long as the lease
+// is valid. A renewal of the reader puts its entry in the place of the key, and a release of the reader deletes
+// either (S4).
+func (l *Lease) becomeReader() (*Lease, error) {
+	o := l.ownership
+	c := o.client
+	lock := Lock{o.lock}.shared(sharing{reader: true}).spec
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released.Load() {
+		return nil, ErrReleased
+	}
+	o.mu.Lock()
+	if o.ended != nil || o.leases != 1 {
+		defer o.mu.Unlock()
+		if o.ended != nil {
+			return nil, o.ended
+		}
+		return nil, invalid("Downgrade", "the lease was re-entered, and the others still write")
+	}
+	now := c.cfg.Clock.Now()
+	if o.acquire != nil {
+		o.had.Or(uint64(o.acquire.grantedBy()))
+	}
+	entry := lock.res.share.entry(o.token, nil)
+	reader := &ownership{client: c, lock: lock, token: o.token, tokenArg: entry, ballot: o.ballot, limit: o.limit,
+		reached: o.reached, place: -1, leases: 1}
+	reader.until.Store(o.until.Load())
+	reader.had.Store(o.had.Load())
+	// The writer sends nothing any more, not even a release: what it has is the reader's now.
+	o.leases = 0
+	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})
+	o.endLocked(ErrReleased)
+	c.scheduler.drop(o)
+	l.released.Store(true)
+	l.cleanup.Stop()
+	return startLease(l.parent, reader, now), nil
+}

@@ -1,0 +1,273 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+func TestNoMoreLeasesThanPermits(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f, unasked), open(t, f, unasked), soon(t)
+		var held []*redlock.Lease
+		for i := range 5 {
+			c := []*redlock.Client{a, b}[i%2]
+			l, err := c.Semaphore("x", 5).Acquire(ctx)
+			require.NoError(t, err)
+			held = append(held, l)
+		}
+		_, err := b.Semaphore("x", 5).TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		state, err := a.Inspect(ctx, "x")
+		require.NoError(t, err)
+		require.True(t, state.Held)
+		require.Len(t, state.Sharers, 5)
+		slots := map[int]bool{}
+		for _, s := range state.Sharers {
+			require.Equal(t, 5, s.Permits)
+			slots[s.Slots[0]] = true
+		}
+		require.Len(t, slots, 5)
+		done := waitsFor(t, ctx, b, b.Semaphore("x", 5), 1)
+		queuedFirst(t, f, b, "x", 1)
+		require.NoError(t, held[2].Release(ctx))
+		l := <-done
+		require.NotNil(t, l)
+		held[2] = l
+		for _, l := range held {
+			require.NoError(t, l.Release(ctx))
+		}
+		clears(t, f, "x")
+	})
+}
+
+// S5: A release hands its permit to the first waiter.
+func TestPermitsGoToWaitersInOrder(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		ctx := soon(t)
+		a := open(t, f, unasked)
+		var held []*redlock.Lease
+		for range 2 {
+			l, err := a.Semaphore("x", 2).Acquire(ctx)
+			require.NoError(t, err)
+			held = append(held, l)
+		}
+		var got []<-chan *redlock.Lease
+		for i := range 4 {
+			c := open(t, f, unasked)
+			got = append(got, waitsFor(t, ctx, c, c.Semaphore("x", 2), 1))
+			queuedFirst(t, f, c, "x", i+1)
+		}
+		for i := range got {
+			require.NoError(t, held[i].Release(ctx))
+			l := <-got[i]
+			require.NotNil(t, l, "waiter %d", i)
+			held = append(held, l)
+		}
+		for _, l := range held[len(got):] {
+			require.NoError(t, l.Release(ctx))
+		}
+		clears(t, f, "x")
+	})
+}
+
+// S6: A client with fewer permits gets one only while fewer than that are taken, and is told of how many others know.
+func TestClientsWithDifferentNumbersOfPermits(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f), open(t, f), soon(t)
+		var held []*redlock.Lease
+		for range 5 {
+			l, err := a.Semaphore("x", 5).Acquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, l.Extend(ctx))
+			held = append(held, l)
+		}
+		for len(held) > 1 {
+			_, err := b.Semaphore("x", 2).TryAcquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrHeld, "%d are taken", len(held))
+			var denial *redlock.Denial
+			require.ErrorAs(t, err, &denial)
+			require.Equal(t, 5, denial.Permits)
+			require.NoError(t, held[0].Release(ctx))
+			held = held[1:]
+			for _, n := range f.Nodes() {
+				require.Eventually(t, func() bool { return tell(t, n, "ZCARD", "x") == int64(len(held)) }, 5*time.Second, time.Millisecond)
+			}
+		}
+		l, err := b.Semaphore("x", 2).TryAcquire(ctx)
+		require.NoError(t, err)
+		_, err = b.Semaphore("x", 2).TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, l.Release(ctx))
+		require.NoError(t, held[0].Release(ctx))
+		clears(t, f, "x")
+	})
+}
+
+// T3: A try leaves a permit that is reserved for a waiter.
+func TestATryLeavesAPermitThatIsReserved(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f, redlock.NeverSlow, patient), soon(t)
+		keep, err := c.Semaphore("x", 2).Acquire(ctx)
+		require.NoError(t, err)
+		spreadEntries(t, f, keep)
+		state, err := c.Inspect(ctx, "x")
+		require.NoError(t, err)
+		first := f.Nodes()[redlock.ProbeFor(c, "x")]
+		reserved := fmt.Sprintf("permit %d/2 next:0123456789abcdef0123456789abcdef", 1-state.Sharers[0].Slots[0])
+		tell(t, first, "ZADD", "x", time.Now().Add(time.Minute).UnixMicro(), reserved)
+		l, err := c.Semaphore("x", 2).TryAcquire(ctx)
+		for err == nil { // on a busy machine it may not hear that node in time
+			require.NoError(t, l.Release(ctx))
+			l, err = c.Semaphore("x", 2).TryAcquire(ctx)
+		}
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		tell(t, first, "ZREM", "x", reserved)
+		l, err = c.Semaphore("x", 2).TryAcquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(ctx))
+		require.NoError(t, keep.Release(ctx))
+		clears(t, f, "x")
+	})
+}
+
+// spreadEntries has the lease renewed, and waits until every node has an entry for it (R2).
+func spreadEntries(t *testing.T, f *fleet.Fleet, l *redlock.Lease) {
+	t.Helper()
+	require.NoError(t, l.Extend(soon(t)))
+	for _, n := range f.Nodes() {
+		require.Eventually(t, func() bool { return tell(t, n, "ZCARD", l.Names()[0]) == int64(1) }, 5*time.Second, time.Millisecond)
+	}
+}
+
+func TestSeveralPermitsAtOnceAllOrNone(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f), open(t, f), soon(t)
+		three, err := a.Semaphore("x", 5).WithPermits(3).Acquire(ctx)
+		require.NoError(t, err)
+		_, err = b.Semaphore("x", 5).WithPermits(3).TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		two, err := b.Semaphore("x", 5).WithPermits(2).TryAcquire(ctx)
+		require.NoError(t, err, "whatever slots are free")
+		_, err = a.Semaphore("x", 5).TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		state, err := a.Inspect(ctx, "x")
+		require.NoError(t, err)
+		require.Len(t, state.Sharers, 2)
+		require.Len(t, append(state.Sharers[0].Slots, state.Sharers[1].Slots...), 5)
+		got := waitsFor(t, ctx, b, b.Semaphore("x", 5).WithPermits(3), 1)
+		require.NoError(t, three.Release(ctx))
+		l := <-got
+		require.NotNil(t, l)
+		require.NoError(t, l.Release(ctx))
+		require.NoError(t, two.Release(ctx))
+		clears(t, f, "x")
+	})
+}
+
+// S1: Of many that try at once, some get a permit, and never more than there are. Afterwards nothing is left.
+func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		ctx := soon(t)
+		var clients []*redlock.Client
+		for range 6 {
+			clients = append(clients, open(t, f))
+		}
+		for round := range 20 {
+			name := fmt.Sprint("x", round)
+			var mu sync.Mutex
+			var won []*redlock.Lease
+			var all sync.WaitGroup
+			for _, c := range clients {
+				all.Go(func() {
+					if l, err := c.Semaphore(name, 2).TryAcquire(ctx); err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						won = append(won, l)
+					}
+				})
+			}
+			all.Wait()
+			require.NotEmpty(t, won)
+			require.LessOrEqual(t, len(won), 2)
+			for _, l := range won {
+				require.NoError(t, l.Release(ctx))
+			}
+			clears(t, f, name)
+		}
+	})
+}
+
+// A majority for each permit, which each node counts by itself, is not safe: of three nodes, holders on {1,2}, {2,3} and
+// {1,3} are three holders of two permits. A slot that is the same on all nodes is (S1).
+func TestAMajorityForEachPermitIsNotEnough(t *testing.T) {
+	for _, sameSlot := range []bool{true, false} {
+		t.Run(fmt.Sprint("the same slot on all nodes: ", sameSlot), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 3)
+				var clients []*redlock.Client
+				for i := range 3 {
+					clients = append(clients, w.connect(t, i, func(cfg *redlock.Config) {
+						if !sameSlot {
+							redlock.Switches["one slot on all nodes"].Off(cfg)
+						}
+					}))
+				}
+				require.NoError(t, clients[0].Enroll(t.Context()))
+				for i, c := range clients { // each is cut off from one node, another one each time
+					require.Empty(t, c.Status(t.Context())[i].Err)
+					w.servers[i].links[i].hold(requests, 1)
+					defer w.servers[i].links[i].hold(requests, -1)
+				}
+				valid := 0
+				for _, c := range clients {
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					l, err := c.Semaphore("x", 2).Acquire(ctx)
+					cancel()
+					if err != nil {
+						require.ErrorIs(t, err, redlock.ErrHeld)
+						continue
+					}
+					defer l.Release(context.Background())
+					valid++
+				}
+				if sameSlot {
+					require.LessOrEqual(t, valid, 2)
+				} else {
+					require.Equal(t, 3, valid)
+				}
+			})
+		})
+	}
+}
+
+func TestWrongUsesOfLocksThatSeveralShareAreToldAtOnce(t *testing.T) {
+	c, ctx := open(t, fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})), soon(t)
+	for name, l := range map[string]redlock.Lock{
+		"no permits":             c.Semaphore("x", 0),
+		"too many permits":       c.Semaphore("x", 1001),
+		"more than there are":    c.Semaphore("x", 2).WithPermits(3),
+		"none":                   c.Semaphore("x", 2).WithPermits(0),
+		"permits of a mutex":     c.Mutex("x").WithPermits(1),
+		"permits of a reader":    c.RWMutex("x").Reader().WithPermits(1),
+		"a reader's least hold":  c.RWMutex("x").Reader().WithMinHold(time.Second),
+		"a permit's least hold":  c.Semaphore("x", 2).WithMinHold(time.Second),
+		"a reader's wrong TTL":   c.RWMutex("x").Reader().WithTTL(time.Hour),
+		"an empty name":          c.RWMutex("").Reader(),
+		"a name of this library": c.Semaphore("redlock:shared:x", 2),
+	} {
+		_, err := l.Acquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrInvalid, name)
+		_, err = l.TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrInvalid, name)
+	}
+}

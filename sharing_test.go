@@ -1,0 +1,68 @@
+package redlock_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// S1: Two kinds of lock on one name exclude each other, whichever came first, except readers and holders of permits
+// among themselves. So does SET NX of another library.
+func TestTheKindsOfLockOnOneNameExcludeEachOther(t *testing.T) {
+	kinds := []struct {
+		name string
+		lock func(c *redlock.Client) redlock.Lock
+	}{
+		{"mutex", func(c *redlock.Client) redlock.Lock { return c.Mutex("x") }},
+		{"reader", func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }},
+		{"writer", func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }},
+		{"semaphore", func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) }},
+	}
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f), open(t, f), soon(t)
+		for _, first := range kinds {
+			for _, second := range kinds {
+				t.Run(first.name+" then "+second.name, func(t *testing.T) {
+					l, err := first.lock(a).Acquire(ctx)
+					require.NoError(t, err)
+					again, err := second.lock(b).TryAcquire(ctx)
+					if first.name == second.name && (first.name == "reader" || first.name == "semaphore") {
+						require.NoError(t, err)
+						require.NoError(t, again.Release(ctx))
+					} else {
+						require.ErrorIs(t, err, redlock.ErrHeld)
+						var denial *redlock.Denial
+						require.ErrorAs(t, err, &denial)
+						require.NotEmpty(t, denial.Owner)
+					}
+					require.NoError(t, l.Release(ctx))
+					clears(t, f, "x")
+				})
+			}
+			t.Run(first.name+" and another library", func(t *testing.T) {
+				l, err := first.lock(a).Acquire(ctx)
+				require.NoError(t, err)
+				taken := 0
+				for _, n := range f.Nodes() {
+					if tell(t, n, "SET", "x", "theirs", "NX", "PX", "10000") != nil {
+						taken++
+						tell(t, n, "DEL", "x")
+					}
+				}
+				require.Less(t, taken, 3, "another library must not win a quorum")
+				require.NoError(t, l.Release(ctx))
+				for _, n := range f.Nodes() {
+					tell(t, n, "SET", "x", "theirs", "PX", "10000")
+				}
+				_, err = first.lock(a).TryAcquire(ctx)
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				for _, n := range f.Nodes() {
+					tell(t, n, "DEL", "x")
+				}
+			})
+		}
+	})
+}
