@@ -252,7 +252,7 @@ func parseArray(reply []any) (answer, bool) {
 	}
 	a := answer{vote: denied, micros: micros, denial: &denial{}}
 	switch kind {
-	case "held", "queued", "behind", "key":
+	case "held", "taken", "behind", "key":
 		left, errLeft := redis.Int64(at(reply, 2))
 		owner, errOwner := redis.String(at(reply, 3))
 		highest, errHighest := redis.Uint64(at(reply, 4))
@@ -265,7 +265,7 @@ func parseArray(reply []any) (answer, bool) {
 			sharers, ok := parseSharers(reply[len(reply)-1], micros)
 			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey, sharers: sharers}
 			return a, ok
-		case kind == "queued" || kind == "behind":
+		case kind == "taken" || kind == "behind":
 			return a, a.denial.parseQueue(kind, reply)
 		case len(reply) > 5:
 			return a, a.denial.parseFree(reply)

@@ -104,7 +104,8 @@ func newProtocol(edit func(name, source string) string) *protocol {
 }
 
 func (p *protocol) scripts() []*script {
-	return []*script{p.ready, p.acquire, p.fair, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect, p.share, p.unshare}
+	return []*script{p.ready, p.acquire, p.fair, p.vouch, p.extend, p.plant, p.release, p.leave, p.swap, p.adopt, p.inspect,
+		p.share, p.unshare}
 }
 
 // omits reports whether the defence is off.

@@ -37,9 +37,9 @@ func (p *protocol) fairCall(res *resource, at *place, token, ttlMillis any, ball
 // leavePlaceCall takes the waiter out of the queues of a fair lock. A key that is free goes to the next waiter, with a
 // reservation of that length if that one's lock is not fair.
 func (p *protocol) leavePlaceCall(res *resource, waiter any, reserveMillis int64) call {
-	keys := make([]any, 0, 4*len(res.keys))
+	keys := make([]any, 0, 6*len(res.keys))
 	keys = append(keys, res.keys...)
-	for _, prefix := range []string{waitPrefix, fairTicketPrefix, fairUntilPrefix} {
+	for _, prefix := range []string{waitPrefix, sharedPrefix, intentPrefix, fairTicketPrefix, fairUntilPrefix} {
 		for _, key := range res.keys {
 			keys = append(keys, prefix+key.(string))
 		}

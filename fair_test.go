@@ -344,3 +344,28 @@ func TestAHolderHearsThatSomebodyWaitsForItsFairLock(t *testing.T) {
 	require.NoError(t, held.Release(soon(t)))
 	require.NoError(t, <-waiter.ended)
 }
+
+// O4: A writer may be fair. Readers keep it out as they do any mutex, and the last one that leaves tells it.
+func TestAFairWriterHasItsTurnAmongReaders(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f), open(t, f)
+	rw, fair := a.RWMutex("x"), b.RWMutex("x").Writer().Fair()
+	for range 10 {
+		one, err := rw.Reader().Acquire(soon(t))
+		require.NoError(t, err)
+		two, err := rw.Reader().Acquire(soon(t))
+		require.NoError(t, err)
+		_, err = fair.TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		r := &roll{t: t}
+		writer := r.join(0, fair)
+		arrived(t, f, "x", 1)
+		require.NoError(t, one.Release(soon(t)))
+		require.NoError(t, two.Release(soon(t)))
+		require.NoError(t, <-writer.ended)
+	}
+	for _, shared := range []redlock.Lock{rw.Reader(), a.Semaphore("s", 2)} {
+		_, err := shared.Fair().Acquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+	}
+}

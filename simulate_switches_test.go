@@ -28,15 +28,15 @@ var shownBy = map[string]string{
 	"a giver stops first":              handingOver,
 	"a failed adopter gives back":      handingOver,
 	"a ticket's token compared":        handingOver,
-	"order of arrival":                 arrivals,
-	"tickets above a quorum's":         arrivals,
-	"places end":                       arrivals,
-	"places left":                      arrivals,
 	"one slot on all nodes":            sharing,
 	"intent of a writer":               sharing,
 	"an entry for each":                sharing,
 
 	"a key lasts as long as its last entry": sharing,
+	"order of arrival":                      arrivals,
+	"tickets above a quorum's":              arrivals,
+	"places end":                            arrivals,
+	"places left":                           arrivals,
 }
 
 // switchOff runs the world without one of the defences.

@@ -92,7 +92,11 @@ local function write(key, entry, ends)
   return alone
 end
 
+-- tell sends a message to a waiter. That of a fair lock (O3) gets its own name, on its client's channel.
 local function tell(member, message)
+  if string.sub(member, 1, 5) == 'fair:' then
+    return redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(member, 6, 37), member)
+  end
   return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), message)
 end
 
@@ -121,7 +125,8 @@ local function pop(key, queue, keep, message)
     local member = first[1]
     if not member then return end
     local listeners, polls = tell(member, message), string.sub(member, -5) == ':poll'
-    if type(listeners) ~= 'number' and not polls then
+    local fair = string.sub(member, 1, 5) == 'fair:'
+    if type(listeners) ~= 'number' and not polls or fair and listeners > 0 then -- nothing is reserved for a fair lock
       redis.pcall('ZADD', queue .. key, first[2], member)
       return
     end

@@ -18,7 +18,7 @@
 --
 -- Replies
 --   integer                                                               granted; this server's TIME in microseconds
---   {"queued", time, pttl, owner, highest ballot, largest ticket, ahead}  some key is taken
+--   {"taken", time, pttl, owner, highest ballot, largest ticket, ahead}   some key is taken
 --   {"behind", time, left, "", highest ballot, largest ticket, ahead}     all keys are free, and waiters are ahead
 --   {"ballot", time, highest ballot}                                      nothing else is in the way
 --   {"unready", time}                                                     the marker differs (Q1)
@@ -93,7 +93,7 @@ for i = 3, #KEYS, 4 do
     -- The holder may want to know of a new waiter (Lease.Wanted). Its client is named in its owner token.
     local holder = entered[i] and string.match(owner, '^%x+:(%x+):')
     if holder then redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i]) end
-    return {'queued', now, redis.call('PTTL', KEYS[i]), owner, highest, number(largest), ahead}
+    return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, number(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.
   local first = ended[i] and redis.call('ZRANGE', KEYS[i + 1], 0, 0)[1]

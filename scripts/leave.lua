@@ -5,9 +5,8 @@
 -- entries.lua stands in front of this.
 --
 -- KEYS       the lock keys; then the queue of each, in the same order: redlock:wait:<key>; then likewise
---              redlock:shared:<key>, and redlock:rw:<key>
---            or, if a waiter of a fair lock gives up (O3),
---              redlock:fair:ticket:<key>, and redlock:fair:until:<key>
+--            redlock:shared:<key>, and redlock:rw:<key>. If a waiter of a fair lock leaves (O3): then likewise
+--            redlock:fair:ticket:<key>, and redlock:fair:until:<key>
 -- ARGV[1]    the value of a key that is reserved for this client; or that waiter: "fair:<client id>:<number>"
 -- ARGV[2]    how long a reservation lasts, milliseconds
 --
@@ -16,16 +15,18 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local fair = string.sub(ARGV[1], 1, 5) == 'fair:'
-local count = #KEYS / 4
+local count = #KEYS / (fair and 6 or 4)
 for i = 1, count do
   local key, waiting = KEYS[i], KEYS[count + i]
   redis.pcall('ZREM', waiting, ARGV[1], ARGV[1] .. ':poll')
   redis.pcall('ZREM', KEYS[2 * count + i], ARGV[1], ARGV[1] .. ':poll')
-  local what = look(key, now)
   if fair then
-    redis.call('ZREM', KEYS[3 * count + i], ARGV[1])
-  elseif string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
-    -- A writer that gives up no longer keeps readers out (S2).
+    redis.call('ZREM', KEYS[4 * count + i], ARGV[1])
+    redis.call('ZREM', KEYS[5 * count + i], ARGV[1])
+  end
+  local what = look(key, now)
+  -- A writer that gives up no longer keeps readers out (S2).
+  if string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
     redis.call('DEL', KEYS[3 * count + i])
     if what == 'reader' then begin(key, 1 / 0) end
   end
@@ -45,8 +46,7 @@ for i = 1, count do
       next = first[1]
       if not next then break end
       if string.sub(next, 1, 5) == 'fair:' then
-        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next)
-        if told ~= 0 then
+        if tell(next, key) ~= 0 then
           redis.pcall('ZADD', waiting, first[2], next)
           next = nil
           break

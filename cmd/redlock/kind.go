@@ -38,18 +38,18 @@ func (k *kindOfLock) check(keys int, wantsPermits bool) error {
 
 // lock is the lock on these keys.
 func (k *kindOfLock) lock(client *redlock.Client, keys []string) redlock.Lock {
-	mutex := client.Mutex(keys[0], keys[1:]...)
-	if k.fair {
-		mutex = mutex.Fair()
-	}
 	switch {
 	case k.read:
 		return client.RWMutex(keys[0]).Reader()
 	case k.semaphore > 0:
 		return client.Semaphore(keys[0], k.semaphore)
-	case k.atLeast > 0:
-		return mutex.WithMinHold(k.atLeast)
-	default:
-		return mutex
 	}
+	l := client.Mutex(keys[0], keys[1:]...)
+	if k.fair {
+		l = l.Fair()
+	}
+	if k.atLeast > 0 {
+		l = l.WithMinHold(k.atLeast)
+	}
+	return l
 }
