@@ -24,6 +24,7 @@ type Client struct {
 	waiters     waiters
 	timers      timers
 	seen        atomic.Uint64 // the highest ballot made or seen (F1)
+	acquiring   atomic.Int64  // calls of Acquire that are under way, for Stats
 	oldToken    string        // every attempt's token, if freshToken is off
 
 	cancel context.CancelFunc // ends every goroutine

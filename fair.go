@@ -34,14 +34,14 @@ func (l Lock) Fair() Lock {
 
 // acquireFair is Acquire for a fair lock. There is no local queue: all waiters, of this process and of others, are in
 // the queues on the nodes.
-func (s *spec) acquireFair(ctx context.Context, begun Instant) (*Lease, error) {
+func (s *spec) acquireFair(ctx context.Context, begun Instant, t *tracing) (*Lease, error) {
 	c := s.client
 	w := newFairWaiter(s, begun)
 	defer w.end()
 	var last *round // the last one that was not cut short
 	denied := false // by some node, in this call
 	for {
-		lease, r, err := c.attempt(ctx, s, w.how())
+		lease, r, err := t.attempt(ctx, c, s, w.how())
 		w.attempts++
 		if lease != nil {
 			c.acquired(lease, begun, w.attempts)

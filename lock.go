@@ -103,10 +103,14 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	}
 	defer c.finish()
 	t := c.traceAcquire(ctx, "acquire", s)
-	defer func() { t.acquired(lease, err) }()
+	c.acquiring.Add(1)
+	defer func() {
+		c.acquiring.Add(-1)
+		t.acquired(lease, err)
+	}()
 	begun := c.cfg.Clock.Now()
 	if s.fair {
-		return s.acquireFair(ctx, begun)
+		return s.acquireFair(ctx, begun, t)
 	}
 	if !s.res.share.isReader() { // readers are not in each other's way
 		if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {

@@ -21,7 +21,7 @@ type Stats struct {
 // Stats counts what the client holds and waits for. It asks no node and blocks nothing; with 100 000 leases it takes
 // some milliseconds. It may be called at any time. After Close nothing is held.
 func (c *Client) Stats() Stats {
-	s := Stats{Waiters: c.localQueues.waiters(), Dropped: c.Dropped()}
+	s := Stats{Waiters: int(c.acquiring.Load()), Dropped: c.Dropped()}
 	now := c.cfg.Clock.Now()
 	for _, o := range c.scheduler.all() {
 		left := o.validUntil().Sub(now)
@@ -35,17 +35,4 @@ func (c *Client) Stats() Stats {
 		s.OldestHold = max(s.OldestHold, now.Sub(o.acquired))
 	}
 	return s
-}
-
-// waiters is how many callers have joined and not left.
-func (l *localQueues) waiters() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := len(l.byName)
-	for _, behind := range l.byName {
-		if behind != nil {
-			n += behind.Len()
-		}
-	}
-	return n
 }

@@ -62,6 +62,40 @@ func TestStatsCountWhatIsHeldAndWaitedFor(t *testing.T) {
 	})
 }
 
+func TestWaitersOfAFairLockAreCountedAndTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		told := make(chan redlock.Operation, 10)
+		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Hooks: redlock.Hooks{
+			Traced: func(_ context.Context, op redlock.Operation) { told <- op },
+		}})
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Enroll(t.Context()))
+		lock := c.Mutex("a").Fair()
+		held, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Len(t, (<-told).Rounds, 1)
+		waiting, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		for range 3 {
+			go func() { _, err := lock.Acquire(waiting); done <- err }()
+		}
+		synctest.Wait()
+		require.Equal(t, 3, c.Stats().Waiters)
+		go func() { _, err := c.RWMutex("a").Reader().Acquire(waiting); done <- err }()
+		synctest.Wait()
+		require.Equal(t, 4, c.Stats().Waiters, "readers are in no queue of this process")
+		stop()
+		for range 4 {
+			require.ErrorIs(t, <-done, context.Canceled)
+			require.NotEmpty(t, (<-told).Rounds)
+		}
+		require.Zero(t, c.Stats().Waiters)
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
 // A downgrade goes on with the same hold, and a renewal of what follows is traced as before.
 func TestADowngradedLockCountsFromItsAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
