@@ -53,6 +53,7 @@ var quotedRules = map[string]quotedRule{
 	"redlock bench":                             {instead: "redlock bench --seconds 0.2"},
 	"redlock run":                               {notRun: "it is only named"},
 	"redlock run --wait 0 --at-least DUR":       {instead: "redlock run --wait 0 --at-least 2s once -- true"},
+	"redlock run --read KEY":                    {instead: "redlock run --wait 5s --read table -- true"},
 	"redlock release --force":                   {notRun: "it is only named"},
 	"redlock doctor --prefix lock:":             {code: 1},  // the nodes have agreed on another prefix
 	"redlock enroll --change-config":            {code: 64}, // here is no terminal to confirm it
@@ -131,6 +132,9 @@ func quotesOf(t *testing.T, path string) (quotes []quote) {
 			inline.commands = append(inline.commands, c)
 		}
 	}
+	slices.SortStableFunc(inline.commands, func(a, b quotedCommand) int { // what stops the servers comes last
+		return strings.Count(a.text, "shutdown") - strings.Count(b.text, "shutdown")
+	})
 	return append(quotes, inline)
 }
 
