@@ -96,8 +96,8 @@ func (k *fairKnown) decide() fairNext {
 	if free := quorumOf(times, k.votes.need); free != never {
 		n.pause = min(n.pause, max(free-k.passed, 0))
 	}
-	// No message comes from another library, or from a client that may not publish; or this client gets none. The further
-	// back a waiter is, the less often it asks.
+	// No message comes from another library, or from a client that may not publish; or this client gets none. The
+	// further back a waiter is, the less often it asks.
 	if foreign {
 		n.pause = min(n.pause, k.jitter(foreignPoll)*time.Duration(1+ahead))
 	}

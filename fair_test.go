@@ -131,8 +131,8 @@ func viewed(t *testing.T, f *fleet.Fleet) (c *redlock.Client, cutOff func()) {
 	}
 }
 
-// O2, O3: Of 40 waiters in six clients, those of two clients die while they wait, at the head and in between. The others
-// get the lock in the order in which they arrived, and wait once for all the dead.
+// O2, O3: Of 40 waiters in six clients, those of two clients die while they wait, at the head and in between. The
+// others get the lock in the order in which they arrived, and wait once for all the dead.
 func TestTheLivingGetAFairLockInOrderWhileOthersDie(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	holder := open(t, f)
@@ -300,7 +300,8 @@ func TestAContendedFairLockIsNeverFreeForLong(t *testing.T) {
 	}
 	all.Wait()
 	for _, n := range f.Nodes() {
-		require.Eventually(t, func() bool { return len(places(t, n, "x"))+len(queue(t, n, "x")) == 0 }, 8*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(places(t, n, "x"))+len(queue(t, n, "x")) == 0 },
+			8*time.Second, 5*time.Millisecond)
 	}
 }
 

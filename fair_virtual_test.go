@@ -155,7 +155,8 @@ func TestTheOrderOfArrivalDoesNotDependOnClocks(t *testing.T) {
 	})
 }
 
-// O2, O3: One server's clock steps: forward, so that all places there seem to be over; or back, so that they seem to last.
+// O2, O3: One server's clock steps: forward, so that all places there seem to be over; or back, so that they seem to
+// last.
 func TestOneClockThatStepsNeitherChangesTheOrderNorStallsAnybody(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -183,8 +184,8 @@ func TestOneClockThatStepsNeitherChangesTheOrderNorStallsAnybody(t *testing.T) {
 	}
 }
 
-// O2: A node that forgot its queue knows it again before it may grant, because waiters write their places there while it
-// is in quarantine. So no newcomer gets a quorum with it.
+// O2: A node that forgot its queue knows it again before it may grant, because waiters write their places there while
+// it is in quarantine. So no newcomer gets a quorum with it.
 func TestANodeThatForgotItsQueueKnowsItAgainBeforeItGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := fairClients(t, 3)
@@ -241,7 +242,8 @@ func TestAFairHandOverTakesTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// O3: A waiter that reaches fewer nodes than a quorum cannot use its turn. It keeps nobody from theirs who reaches others.
+// O3: A waiter that reaches fewer nodes than a quorum cannot use its turn. It keeps nobody from theirs who reaches
+// others.
 func TestAWaiterWithoutAQuorumKeepsNobodyFromItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := fairClients(t, 3)

@@ -28,16 +28,16 @@ const (
 	fairRefresh = time.Second
 	// minRefresh bounds that from below, for a small MaxTTL.
 	minRefresh = 50 * time.Millisecond
-	// maxPlaceLife bounds how long a place lasts. fair.lua takes a place that lasts longer than a minute for one that was
-	// made before the clock was set back.
+	// maxPlaceLife bounds how long a place lasts. fair.lua takes a place that lasts longer than a minute for one that
+	// was made before the clock was set back.
 	maxPlaceLife = 30 * time.Second
 	// maxWasted is how many rounds in a row a waiter may win too late to be of use before it loses its turn.
 	maxWasted = 3
 )
 
-// fairRefresh is how often a waiter asks again at the least, so that its place lasts. It does so twice within MaxTTL, so
-// that a node which has forgotten its queue knows it again when it leaves its quarantine (O2). With many waiters in this
-// client each asks less often.
+// fairRefresh is how often a waiter asks again at the least, so that its place lasts. It does so twice within MaxTTL,
+// so that a node which has forgotten its queue knows it again when it leaves its quarantine (O2). With many waiters in
+// this client each asks less often.
 func (c *Client) fairRefresh() time.Duration {
 	waiters := time.Duration(c.waiters.listening.Load())
 	refresh := fairRefresh * max(manyWaiters, min(waiters, 5*manyWaiters)) / manyWaiters
@@ -81,8 +81,8 @@ func (w *fairWaiter) how() approach {
 	return a
 }
 
-// wait is called after a refused round. It returns when the next attempt is worthwhile, or with an error when ctx or the
-// client has ended.
+// wait is called after a refused round. It returns when the next attempt is worthwhile, or with an error when ctx or
+// the client has ended.
 func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 	c := w.client
 	answers, votes := r.snapshot()
@@ -184,7 +184,7 @@ func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 			}
 		}
 		if h.resubscribed != 0 {
-			sooner = min(sooner, c.jitter(c.lostPoll()/10)) // messages may have been lost while there was no subscription
+			sooner = min(sooner, c.jitter(c.lostPoll()/10)) // messages may have been lost meanwhile
 		}
 		if now := c.cfg.Clock.Now(); sooner < end.Sub(now) {
 			end = now.Add(sooner)

@@ -68,8 +68,8 @@ func (w *fairWorld) isHurt(a *fairWait, server int) bool {
 	})
 }
 
-// decisive reports whether a place on so many servers keeps others from the lock: every quorum has one of them, and they
-// are a quorum themselves, without which the waiter would not renew its place.
+// decisive reports whether a place on so many servers keeps others from the lock: every quorum has one of them, and
+// they are a quorum themselves, without which the waiter would not renew its place.
 func (w *fairWorld) decisive(servers int) bool { return servers > len(w.servers)/2 }
 
 // hasPlace reports whether the server has the waiter in the queues of all these names.
@@ -86,7 +86,8 @@ func (s *server) hasPlace(waiter string, names []string) bool {
 func (w *fairWorld) begins(client int, names []string) *fairWait {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := &fairWait{client: client, waiter: redlock.NextWaiter(w.clients[client].client), names: names, began: time.Now()}
+	waiter := redlock.NextWaiter(w.clients[client].client)
+	b := &fairWait{client: client, waiter: waiter, names: names, began: time.Now()}
 	for _, a := range w.waiting {
 		if !shareNames(a.names, names) {
 			continue
@@ -117,7 +118,7 @@ func (w *fairWorld) ends(b *fairWait, granted bool) {
 	for _, a := range b.before {
 		kept := slices.DeleteFunc(slices.Clone(a.servers), func(s int) bool { return w.isHurt(a.fairWait, s) })
 		if slices.Contains(w.waiting, a.fairWait) && w.decisive(len(kept)) {
-			w.oracle.report(outOfOrder, "client %d got %s, for which client %d has waited for %v longer, and has its place on nodes %v",
+			w.oracle.report(outOfOrder, "client %d got %s; client %d has waited for %v longer, with its place on nodes %v",
 				b.client+1, b.names, a.client+1, b.began.Sub(a.began), kept)
 		}
 	}

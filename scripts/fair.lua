@@ -1,11 +1,11 @@
--- Acquire a fair lock (protocol step O1): grant every lock key to one owner, or none, and only if no waiter with a smaller
--- ticket is in the queue of one of them.
+-- Acquire a fair lock (protocol step O1): grant every lock key to one owner, or none, and only if no waiter with a
+-- smaller ticket is in the queue of one of them.
 --
 -- KEYS[1]    redlock:node, the marker
 -- KEYS[2]    redlock:fence
 -- KEYS[3..]  for each lock key four: the key itself, and of its queue
 --              redlock:fair:ticket:<key>  sorted set: waiter -> ticket
---              redlock:fair:until:<key>   sorted set: waiter -> until when its place lasts, microseconds of this server's TIME
+--              redlock:fair:until:<key>   sorted set: waiter -> until when its place lasts, by this server's TIME
 --              redlock:wait:<key>         sorted set: whom a release tells (release.lua)
 -- ARGV[1]    the marker that the client expects
 -- ARGV[2]    the waiter's ticket; "0": it has none, and does not enter the queues
@@ -23,8 +23,8 @@
 --   {"ballot", time, highest ballot}                                      nothing else is in the way
 --   {"unready", time}                                                     the marker differs (Q1)
 -- The largest ticket is of all waiters, and is for one that has none; else 0. ahead is how many waiters are ahead, in
--- the queue where that is most. left is in how many milliseconds their places have ended, unless they ask again; -1: not
--- known. Tickets stay below 2^53, so Lua's doubles are exact.
+-- the queue where that is most. left is in how many milliseconds their places have ended, unless they ask again; -1:
+-- not known. Tickets stay below 2^53, so Lua's doubles are exact.
 
 local ticket, me, token, ttl, life, ballot = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local time = redis.call('TIME')

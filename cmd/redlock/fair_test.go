@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// Twelve processes wait in order for a lock, and every third is killed while it waits: one at the head and three behind.
-// The others run in the order in which they arrived.
+// Twelve processes wait in order for a lock, and every third is killed while it waits: one at the head and three
+// behind. The others run in the order in which they arrived.
 func TestProcessesRunInOrderOfArrivalWhileOthersAreKilled(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	held, err := newClient(t, f).Mutex("job").Acquire(t.Context())

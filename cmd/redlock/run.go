@@ -51,8 +51,8 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 than the hosts' clocks differ and jobs start late, and shorter than the interval. Otherwise a short job could run twice:
 a host whose clock is late, or that restarts, finds the lock free.
 
---fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock counts
-as held while somebody waits for it. A run without --fair may overtake.
+--fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock
+counts as held while somebody waits for it. A run without --fair may overtake.
 
 Exit code: the exit code of CMD (128+n if a signal ended it), or
   64   usage
