@@ -54,6 +54,7 @@ var quotedRules = map[string]quotedRule{
 	"redlock run":                               {notRun: "it is only named"},
 	"redlock run --wait 0 --at-least DUR":       {instead: "redlock run --wait 0 --at-least 2s once -- true"},
 	"redlock run --read KEY":                    {instead: "redlock run --wait 5s --read table -- true"},
+	"redlock run --fair":                        {instead: "redlock run --wait 5s --fair queue -- true"},
 	"redlock release --force":                   {notRun: "it is only named"},
 	"redlock doctor --prefix lock:":             {code: 1},  // the nodes have agreed on another prefix
 	"redlock enroll --change-config":            {code: 64}, // here is no terminal to confirm it
@@ -61,6 +62,8 @@ var quotedRules = map[string]quotedRule{
 	"redlock COMMAND --help":                    {instead: "redlock run --help"},
 	"go run ./try":                              {notRun: "TestTheProgramInTheReadmeCompiles has the program"},
 	"go run ./examples/election":                {notRun: "its own test runs it"},
+	"go run ./examples/cron":                    {notRun: "likewise"},
+	"go run ./examples/http":                    {notRun: "likewise"},
 	"go doc -all github.com/quorumlock/redlock": {instead: `(cd "$ROOT" && go doc -all github.com/quorumlock/redlock)`},
 	"ACL SETUSER locker >NEW":                   {instead: `redis-cli -p 7001 ACL SETUSER locker '>NEW'`},
 	"ACL SETUSER locker <OLD":                   {instead: `redis-cli -p 7001 ACL SETUSER locker '>OLD' && redis-cli -p 7001 ACL SETUSER locker '<OLD'`},
@@ -241,6 +244,9 @@ func (h *quoteHouse) run(t *testing.T, q quote) (ran int) {
 			text = rule.instead
 		case strings.HasPrefix(text, "go test -bench "): // it would take minutes; there must be such a benchmark
 			text = `grep -rq "func Benchmark.*` + strings.TrimPrefix(text, "go test -bench ") + `" --include=*_test.go "$ROOT"`
+		case strings.HasPrefix(text, "go test -run "): // likewise
+			name := strings.Fields(strings.TrimPrefix(text, "go test -run "))[0]
+			text = `grep -rq "func ` + name + `" --include=*_test.go "$ROOT"`
 		case q.kind == "inline":
 			text = placeholder.ReplaceAllStringFunc(text, func(name string) string { return placeholders[name] })
 		}
