@@ -108,8 +108,8 @@ func TestABatchWaitsForHeldItemsLast(t *testing.T) {
 		l, err := other.Mutex(items[2]).Acquire(t.Context())
 		require.NoError(t, err)
 		for _, ifHeld := range []redlock.IfHeld{redlock.Fail, redlock.Skip} {
-			ran := 0
-			errs = redlock.Each(t.Context(), items, 2, lock, func(context.Context, string) error { ran++; return nil }, ifHeld)
+			var ran atomic.Int32
+			errs = redlock.Each(t.Context(), items, 2, lock, func(context.Context, string) error { ran.Add(1); return nil }, ifHeld)
 			for i, err := range errs {
 				if i == 2 && ifHeld == redlock.Fail {
 					require.ErrorIs(t, err, redlock.ErrHeld)
@@ -117,7 +117,7 @@ func TestABatchWaitsForHeldItemsLast(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}
-			require.Equal(t, 9, ran)
+			require.EqualValues(t, 9, ran.Load())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
