@@ -173,6 +173,7 @@ func TestAcquiringUnderOneselfIsAnErrorAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	ctx := l.With(soon(t))
 	require.NoError(t, l.Release(ctx))
+	<-ctx.Done() // it follows the lease's own context
 	require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
 }
 
