@@ -129,9 +129,12 @@ func (n *node) repair(r *round, err error) {
 	}
 }
 
+// isForgotten reports whether the server no longer has the script.
+func isForgotten(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
+
 // reload loads the script again if the server forgot it, and reports whether it did.
 func (n *node) reload(s *script, err error) (forgotten bool) {
-	if !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+	if !isForgotten(err) {
 		return false
 	}
 	n.mu.Lock()
@@ -148,7 +151,7 @@ const balkTime = 3 * time.Second
 // balk notes that the server answered an acquire with an error, so that it is not asked first for balkTime. A server
 // that has forgotten its scripts does not count: it gets them again (repair).
 func (n *node) balk(r *round, err error) {
-	if r.script.grants && isRefusal(err) && !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+	if r.script.grants && isRefusal(err) && !isForgotten(err) {
 		n.balks.Store(int64(n.cfg.Clock.Now().Add(balkTime)))
 	}
 }

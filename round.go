@@ -400,6 +400,12 @@ func (r *round) snapshot() ([]answer, tally) {
 	return slices.Clone(r.answers), t
 }
 
+// scriptForgotten reports whether some server answered that it no longer has the script, as after SCRIPT FLUSH.
+func (r *round) scriptForgotten() bool {
+	answers, _ := r.snapshot()
+	return slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil && isForgotten(a.err) })
+}
+
 // deniedBy is the nodes that denied.
 func (r *round) deniedBy() nodeSet { return r.votedBy(denied) }
 

@@ -80,6 +80,7 @@ type try struct {
 	begun  Instant
 	rounds int
 	waited bool // it has waited until every node had tried to connect
+	loaded bool // it has asked again because servers had forgotten the script
 }
 
 // next is called after a lost round. It returns how the try ends, or nothing if another round is to follow; then it has
@@ -105,6 +106,10 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	}
 	refusal := r.refusal(s.res.names, c.nodes)
 	if refusal.kind != ErrHeld {
+		if !t.loaded && r.scriptForgotten() {
+			t.loaded = true
+			return nil, nil // the script is loaded again, ahead of the next round
+		}
 		if t.waited || c.hasTried() || refusal.Granted >= c.need {
 			return refusal, nil
 		}

@@ -213,3 +213,18 @@ func TestATryUnderAContextThatHoldsTheLockIsHeld(t *testing.T) {
 		return nil
 	}))
 }
+
+// A try does not ask again later. So where the servers have forgotten the script, it asks once more, behind its loading.
+func TestATryLoadsAScriptThatTheServersForgot(t *testing.T) {
+	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		c := open(t, f)
+		for i, lock := range []redlock.Lock{c.Mutex("m"), c.Mutex("f").Fair(), c.Semaphore("s", 2), c.RWMutex("r").Reader()} {
+			for _, n := range f.Nodes() {
+				tell(t, n, "SCRIPT", "FLUSH")
+			}
+			l, err := lock.TryAcquire(soon(t))
+			require.NoError(t, err, "lock %d", i)
+			require.NoError(t, l.Release(soon(t)))
+		}
+	})
+}
