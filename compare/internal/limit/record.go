@@ -146,10 +146,13 @@ func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int, light bool
 		return nil, err
 	}
 	byToken := map[string][]int{}
+	for _, lease := range leases {
+		byToken[lease.Token()] = nil
+	}
 	for i, r := range commands {
 		for _, arg := range r.args {
-			if len(arg.text) == 32 { // not a hash, which has 40
-				byToken[string(arg.text)] = append(byToken[string(arg.text)], i)
+			if calls, isToken := byToken[string(arg.text)]; isToken {
+				byToken[string(arg.text)] = append(calls, i)
 			}
 		}
 	}
