@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -73,7 +72,7 @@ func (a accessor) Run(node int, script *access.Script, keys, args []string) {
 		all = append(all, arg)
 	}
 	n.command("EVALSHA", all, func(_ any, err error) {
-		if isRefusal(err) && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		if isRefusal(err) && isForgotten(err) {
 			a.Load(node, script)
 			n.command("EVALSHA", all, ignoreReply)
 		}

@@ -74,24 +74,16 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	// D4: like one attempt to acquire (A1 to A4), but each node grants only what the ticket has.
 	t0 := c.cfg.Clock.Now()
 	var token any = c.waiters.ownerToken(l.owner)
-	var ballot uint64
-	if !c.cfg.NoFence {
-		if ballot = c.ballot(t0); ballot == 0 {
-			return nil, c.unreached(l, t0), nil
-		}
+	ballot, known := c.propose(t0)
+	if !known {
+		return nil, c.unreached(l, t0), nil
 	}
-	band, timeout := c.cfg.band(l.ttl), c.cfg.nodeTimeout(l.ttl)
 	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.token, token, l.millis, ballot), t0: t0, ending: c.ending},
-		len(c.nodes), c.need, toleranceOf(band))
+		len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	r.askMore(c.allNodes())
 	reached := c.send(r, c.allNodes(), 0)
-	verdict := r.await(ctx, &c.timers, timeout)
-	_, apart := r.counted()
-	if wait := bandWait(band, apart); verdict == won && wait > 0 {
-		c.pause(ctx, wait)
-	}
-	now := c.cfg.Clock.Now()
-	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
+	verdict := r.await(ctx, &c.timers, c.cfg.nodeTimeout(l.ttl))
+	now, validity := c.settle(ctx, l, r, verdict)
 	var err error
 	switch {
 	case ctx.Err() != nil:

@@ -92,9 +92,10 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		s.counts = true
 	}
 	for _, s := range []*script{p.acquire, p.fair, p.share, p.adopt} {
-		s.grants, s.takes, s.own = true, true, ownMarker
+		s.grants, s.takes = true, true
 	}
-	p.adopt.own, p.ready.own, p.extend.own = ownMarkerOnly, ownIdentity, ownLease
+	p.acquire.own, p.fair.own, p.share.own, p.adopt.own = ownMarker, ownMarker, ownMarker, ownMarkerOnly
+	p.ready.own, p.extend.own = ownIdentity, ownLease
 	p.swap.name = "detach"
 	undo := *p.swap // the same script, but it is owed until a server has answered it (D5)
 	p.undo, undo.name, undo.cleansUp = &undo, "undo", true

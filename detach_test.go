@@ -437,14 +437,20 @@ func TestATicketIsGivenUpByItsToken(t *testing.T) {
 	require.NoError(t, next.Release(ctx))
 }
 
+// giverAndTaker are two clients of three enrolled nodes, in virtual time.
+func giverAndTaker(t *testing.T) (w *world, giver, taker *redlock.Client) {
+	w = virtual(t, 3, 2)
+	giver, taker = w.connect(t, 0), w.connect(t, 1)
+	require.NoError(t, giver.Enroll(t.Context()))
+	taker.Status(t.Context())
+	return w, giver, taker
+}
+
 // A ticket's keys are also on nodes that may not give them to anybody: one in quarantine, to which the giver's renewals had
 // put its keys back. They are released when the ticket is adopted. Otherwise they would keep the new lease out.
 func TestNothingOfATicketIsLeftWhenItIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := virtual(t, 3, 2)
-		giver, taker := w.connect(t, 0), w.connect(t, 1)
-		require.NoError(t, giver.Enroll(t.Context()))
-		taker.Status(t.Context())
+		w, giver, taker := giverAndTaker(t)
 		l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context()))
@@ -471,10 +477,7 @@ func TestNothingOfATicketIsLeftWhenItIsAdopted(t *testing.T) {
 // Q1: A node in quarantine may have forgotten somebody's lease, so what it has for a ticket is no vote.
 func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := virtual(t, 3, 2)
-		giver, taker := w.connect(t, 0), w.connect(t, 1)
-		require.NoError(t, giver.Enroll(t.Context()))
-		taker.Status(t.Context())
+		w, giver, taker := giverAndTaker(t)
 		l, err := giver.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context()))
@@ -496,10 +499,7 @@ func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 // D3: A swap that the network held up arrives when the ticket has been used. What it writes is released.
 func TestASwapThatArrivesLateLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := virtual(t, 3, 2)
-		giver, taker := w.connect(t, 0), w.connect(t, 1)
-		require.NoError(t, giver.Enroll(t.Context()))
-		taker.Status(t.Context())
+		w, giver, taker := giverAndTaker(t)
 		l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context()))

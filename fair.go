@@ -50,9 +50,7 @@ func (s *spec) acquireFair(ctx context.Context, begun Instant, t *tracing) (*Lea
 		if err == nil {
 			denied = denied || r.deniedBy() != 0
 			last = r
-			c.learn(r)
-			c.refused(s, r)
-			if err := c.refusedByConfig(s, r); err != nil {
+			if err := c.heedRefusal(s, r); err != nil {
 				return nil, err
 			}
 			err = w.wait(ctx, r)

@@ -141,9 +141,7 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 			if !r.alone() {
 				last = r
 			}
-			c.learn(r)
-			c.refused(s, r)
-			if err := c.refusedByConfig(s, r); err != nil {
+			if err := c.heedRefusal(s, r); err != nil {
 				return nil, err
 			}
 			err = w.wait(ctx, r)
@@ -203,6 +201,14 @@ func (c *Client) acquired(l *Lease, begun Instant, attempts int) {
 	if hook := c.cfg.Hooks.Acquired; hook != nil {
 		hook(l.ownership.info(), c.cfg.Clock.Now().Sub(begun), attempts)
 	}
+}
+
+// heedRefusal takes from a refused round of an Acquire what the next one needs, and tells the hook. An error means that
+// further rounds cannot help.
+func (c *Client) heedRefusal(s *spec, r *round) error {
+	c.learn(r)
+	c.refused(s, r)
+	return c.refusedByConfig(s, r)
 }
 
 func (c *Client) refused(s *spec, r *round) {

@@ -49,35 +49,27 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		how.slots = l.res.share.anySlots(c.protocol.random)
 	}
 	var tokenArg any = l.res.share.entry(token, how.slots)
-	var ballot uint64
-	if !c.cfg.NoFence {
-		if ballot = c.ballot(t0); ballot == 0 {
-			return nil, c.unreached(l, t0), nil
-		}
+	ballot, known := c.propose(t0)
+	if !known {
+		return nil, c.unreached(l, t0), nil
 	}
 
 	// A2, A3: to a bare quorum (W3: to one node first), each on its one ordered connection. The verdict does not wait
 	// for slow nodes.
-	band := c.cfg.band(l.ttl)
 	r = newRound(plan{
 		call:    how.acquireCall(c.protocol, l, tokenArg, ballot),
 		t0:      t0,
 		queueAt: how.queueAt, queueEntry: how.queueEntry,
 		full:   how.all,
 		ending: c.ending,
-	}, len(c.nodes), c.need, toleranceOf(band))
+	}, len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, l.res, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
-	_, apart := r.counted()
-	if wait := bandWait(band, apart); verdict == won && wait > 0 {
-		c.pause(ctx, wait)
-	}
 
-	// A4: now is read last. If ctx has ended, the lock that was won is released.
-	now := c.cfg.Clock.Now()
-	validity := validityOf(l.ttl, now.Sub(t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
+	// A4: If ctx has ended, the lock that was won is released.
+	now, validity := c.settle(ctx, l, r, verdict)
 	if c.protocol.omits(finalValidity) {
 		validity = l.ttl
 	}
@@ -117,6 +109,27 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		err = c.classify(ctx, r)
 	}
 	return nil, r, err
+}
+
+// propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false if no node's clock is known.
+func (c *Client) propose(now Instant) (ballot uint64, known bool) {
+	if c.cfg.NoFence {
+		return 0, true
+	}
+	ballot = c.ballot(now)
+	return ballot, ballot != 0
+}
+
+// settle ends a round that acquires. If it was won, it first waits as long as the clocks of its quorum ask for (C2). It
+// returns the validity that is left, from a moment that is read last (A4).
+func (c *Client) settle(ctx context.Context, l *spec, r *round, v verdict) (now Instant, validity time.Duration) {
+	band := c.cfg.band(l.ttl)
+	_, apart := r.counted()
+	if wait := bandWait(band, apart); v == won && wait > 0 {
+		c.pause(ctx, wait)
+	}
+	now = c.cfg.Clock.Now()
+	return now, validityOf(l.ttl, now.Sub(r.t0), driftOf(l.ttl, c.cfg.Drift), bandCost(band, apart))
 }
 
 // acquireCall is what the attempt sends: acquire.lua, or fair.lua.

@@ -31,10 +31,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any, queueAt nodeSet) *round {
 		now := c.cfg.Clock.Now()
-		ballot := uint64(0)
-		if !c.cfg.NoFence {
-			ballot = c.ballot(now)
-		}
+		ballot, _ := c.propose(now)
 		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
 			queueAt: queueAt, queueEntry: queueNow})
 	}

@@ -5,13 +5,17 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A server that refuses a command in a script says in which line, and not which command.
 
+// The patterns are compiled when a trial needs them, and not in every program that imports this package.
 var (
-	refusedLine   = regexp.MustCompile(`can't run this command.*script: ([0-9a-f]{40}), on @user_script:(\d+)`) // Redis 7
-	commandInLine = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
+	refusedLine = sync.OnceValue(func() *regexp.Regexp { // Redis 7
+		return regexp.MustCompile(`can't run this command.*script: ([0-9a-f]{40}), on @user_script:(\d+)`)
+	})
+	commandInLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`) })
 )
 
 // withRight adds to a server's refusal which right is missing, if it does not say so itself.
@@ -19,7 +23,7 @@ func (p *protocol) withRight(err error) error {
 	if err == nil {
 		return nil
 	}
-	at := refusedLine.FindStringSubmatch(err.Error())
+	at := refusedLine().FindStringSubmatch(err.Error())
 	if at == nil {
 		return err
 	}
@@ -30,7 +34,7 @@ func (p *protocol) withRight(err error) error {
 			continue
 		}
 		var rights []string
-		for _, command := range commandInLine.FindAllStringSubmatch(lines[number-1], -1) {
+		for _, command := range commandInLine().FindAllStringSubmatch(lines[number-1], -1) {
 			rights = append(rights, "+"+strings.ToLower(command[1]))
 		}
 		if len(rights) > 0 {
