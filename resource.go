@@ -26,7 +26,7 @@ func newResource(prefix, name string, more []string) *resource {
 	if len(more) >= maxNames { // refused by checkNames
 		return &resource{names: append([]string{name}, more...)}
 	}
-	res := &resource{}
+	var res *resource
 	if len(more) == 0 { // most locks: one allocation for all; the allocations of BenchmarkCycle show it
 		one := &struct {
 			resource
@@ -37,9 +37,8 @@ func newResource(prefix, name string, more []string) *resource {
 		res = &one.resource
 		res.names, res.keys, res.slots = one.names[:0], one.keys[:0], one.slots[:0]
 	} else {
-		res.names = make([]string, 0, 1+len(more))
-		res.keys = make([]any, 0, 1+len(more))
-		res.slots = make([]any, 0, 1+len(more))
+		size := 1 + len(more)
+		res = &resource{names: make([]string, 0, size), keys: make([]any, 0, size), slots: make([]any, 0, size)}
 	}
 	res.names = append(append(res.names, name), more...)
 	for _, name := range res.names {
