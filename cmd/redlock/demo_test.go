@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -78,7 +77,7 @@ func TestDemoTellsAStory(t *testing.T) {
 
 func TestDemoEndsEarlyWithWhatRan(t *testing.T) {
 	p := start(t, nil, nil, "demo", "--seconds=60")
-	time.Sleep(1500 * time.Millisecond)
+	eventually(t, "the first line of progress", func() bool { return strings.Contains(p.stdout.String(), "nodes vote") })
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	code, stdout, _ := p.wait()
 	assert.Equal(t, 130, code, stdout)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -56,9 +57,27 @@ func TestMain(m *testing.M) {
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stdout bytes.Buffer
+	stdout output
 	stderr *os.File // a file, so that Wait does not wait for a child of redlock that keeps it open
 	cancel context.CancelFunc
+}
+
+// An output is what a process has printed so far.
+type output struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // start runs the binary for a bounded time. It has no terminal, even if the test has one.
