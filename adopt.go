@@ -48,7 +48,9 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		case err != nil:
 			return nil, err
 		}
-		c.learn(r)
+		if c.learn(r) && rounds < maxBallots {
+			continue
+		}
 		isOver := rounds >= minTries && c.cfg.Clock.Now().Sub(begun) >= c.cfg.NodeTimeout
 		next, kind := t.judge(r)
 		switch {

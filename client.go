@@ -24,8 +24,10 @@ type Client struct {
 	waiters     waiters
 	timers      timers
 	seen        atomic.Uint64 // the highest ballot made or seen (F1)
-	acquiring   atomic.Int64  // calls of Acquire that are under way, for Stats
-	oldToken    string        // every attempt's token, if freshToken is off
+	// agreedBallot is what a quorum of nodes had when they were far ahead of the servers' clocks; see learn.
+	agreedBallot atomic.Uint64
+	acquiring    atomic.Int64 // calls of Acquire that are under way, for Stats
+	oldToken     string       // every attempt's token, if freshToken is off
 
 	cancel context.CancelFunc // ends every goroutine
 	ending chan struct{}      // closed when Close begins
@@ -77,36 +79,6 @@ func New(cfg Config) (*Client, error) {
 		go n.run(ctx)
 	}
 	return c, nil
-}
-
-// ballot is the median of the nodes' clocks in µs, as last observed, and above every ballot that this client has seen
-// (F1). This process's wall clock is not used. It is 0 while no node's clock is known.
-func (c *Client) ballot(now Instant) uint64 {
-	median, known := c.medianClock()
-	if !known {
-		return 0
-	}
-	if c.protocol.omits(serverBallots) {
-		median = 0
-	}
-	fresh := uint64(max(0, int64(now)/1e3+median))
-	for {
-		seen := c.seen.Load()
-		next := max(fresh, seen+1)
-		if c.seen.CompareAndSwap(seen, next) {
-			return next
-		}
-	}
-}
-
-// saw makes every later ballot larger than this one.
-func (c *Client) saw(ballot uint64) {
-	for {
-		seen := c.seen.Load()
-		if ballot <= seen || c.seen.CompareAndSwap(seen, ballot) {
-			return
-		}
-	}
 }
 
 // Dropped is how many calls of hooks and lines of the log were dropped because earlier ones took too long. Up to 4096

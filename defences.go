@@ -37,6 +37,7 @@ const (
 	giverStops                             // D2: Detach ends the lease before the nodes swap its token
 	ticketsCompared                        // O2: a ticket is larger than those that a quorum of nodes has
 	placesLeft                             // O3: a waiter of a fair lock that gives up leaves its place
+	farBallotsAgreed                       // F2: a ballot far ahead of the servers' clocks counts only if a quorum has such
 )
 
 // A protocol is what tests can change: the scripts, the source of chance, some times, and the defences that are off.

@@ -169,6 +169,7 @@ func init() {
 		"tickets above a quorum's": omit(ticketsCompared),
 		"places end":               edit("fair", "if #over == 0 then break end", "do break end"),
 		"places left":              omit(placesLeft),
+		"far ballots agreed":       omit(farBallotsAgreed),
 	} {
 		Switches[name] = Switch{name, apply}
 	}

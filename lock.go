@@ -217,16 +217,6 @@ func (c *Client) refused(s *spec, r *round) {
 	}
 }
 
-// learn makes the next ballot larger than those of the nodes that denied (F2).
-func (c *Client) learn(r *round) {
-	answers, _ := r.snapshot()
-	for _, a := range answers {
-		if a.denial != nil && a.denial.highest > 0 {
-			c.saw(a.denial.highest)
-		}
-	}
-}
-
 // Reentrant returns the lock in a form that its holder can acquire again. Under a context that carries a lease of all
 // its names (from [Lock.Do], [Lease.With] or [Lease.Context]), Acquire and TryAcquire return another lease of the lock
 // that is held already, without asking any node. The leases share the owner token, the fencing token and the validity.

@@ -98,6 +98,8 @@ type nodeHost interface {
 	word(n *node) (word string, fleetMicros int64)
 	// readied is called when the node's readiness is known anew.
 	readied(n *node, first, agrees bool)
+	// ballotLimit is the largest ballot that one node is believed.
+	ballotLimit() uint64
 	logQuarantine(n *node, left time.Duration)
 }
 

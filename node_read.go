@@ -77,6 +77,12 @@ func (n *node) answer(q request, reply any, err error) {
 	if q.round.script.takes {
 		n.noteDelay(q)
 	}
+	if d := a.denial; d != nil && d.reason == stale {
+		if err := n.notBelieved(d.highest); err != nil {
+			a = answer{vote: unknown, micros: a.micros, clock: a.clock, err: err}
+			n.balks.Store(int64(n.cfg.Clock.Now().Add(balkTime)))
+		}
+	}
 	switch said := a.err.(type) {
 	case otherConfig:
 		a.err = n.cfg.differences(string(said))

@@ -111,15 +111,6 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	return nil, r, err
 }
 
-// propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false if no node's clock is known.
-func (c *Client) propose(now Instant) (ballot uint64, known bool) {
-	if c.cfg.NoFence {
-		return 0, true
-	}
-	ballot = c.ballot(now)
-	return ballot, ballot != 0
-}
-
 // settle ends a round that acquires. If it was won, it first waits as long as the clocks of its quorum ask for (C2). It
 // returns the validity that is left, from a moment that is read last (A4).
 func (c *Client) settle(ctx context.Context, l *spec, r *round, v verdict) (now Instant, validity time.Duration) {

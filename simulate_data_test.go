@@ -1,6 +1,8 @@
 package redlock_test
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +35,7 @@ func (s *server) saveLocked(running *fleet.ServerCommands) {
 	s.redis.SetTime(s.savedAt)
 	for _, name := range s.redis.Keys() {
 		kind := s.redis.Type(name)
-		if kind != "hash" && kind != "string" && !slices.Contains(sharedNames, name) {
+		if kind != "hash" && kind != "string" && name != fenceKey && !slices.Contains(sharedNames, name) {
 			continue // a queue is only a hint
 		}
 		k := savedKey{name: name, left: s.redis.TTL(name)}
@@ -44,11 +46,43 @@ func (s *server) saveLocked(running *fleet.ServerCommands) {
 				k.fields[f] = s.redis.HGet(name, f)
 			}
 		} else if kind == "zset" {
-			k.scores, _ = s.redis.SortedSet(name)
+			scores, _ := s.redis.SortedSet(name)
+			k.scores = maps.Clone(scores) // it is the live one
 		} else {
 			k.text, _ = s.redis.Get(name)
 		}
 		s.saved = append(s.saved, k)
+	}
+}
+
+const fenceKey = "redlock:fence"
+
+// raiseFence stores this ballot in all fence slots of the server, as a program with its login could.
+func (s *server) raiseFence(ballot uint64) {
+	s.mu.Lock()
+	scores, _ := s.redis.SortedSet(fenceKey)
+	s.believed = maps.Clone(scores)
+	s.mu.Unlock()
+	args := []any{fenceKey}
+	for slot := range 4096 {
+		args = append(args, ballot, fmt.Sprint(slot))
+	}
+	s.tell("ZADD", args...)
+}
+
+// lowerFence puts right what raiseFence did, also in old data that came back.
+func (s *server) lowerFence(ballot uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored, _ := s.redis.SortedSet(fenceKey)
+	for slot, score := range maps.Clone(stored) {
+		if score != float64(ballot) {
+			continue
+		}
+		s.redis.ZRem(fenceKey, slot)
+		if before, ok := s.believed[slot]; ok {
+			s.redis.ZAdd(fenceKey, before, slot)
+		}
 	}
 }
 

@@ -80,6 +80,16 @@ func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	add(w.has.failsBack, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBack) })
 	add(w.has.failsBackUnseen, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBackUnseen) })
 
+	add(w.has.raises, 25, 4*w.ttl, func() func() {
+		last := w.servers[len(w.servers)-1]
+		if w.raised {
+			return nil // once: the second time, those of before were huge too
+		}
+		w.raised = true
+		w.trace("node-%d is told huge ballots", last.index+1)
+		last.raiseFence(hugeBallot)
+		return func() {} // heal puts them right
+	})
 	add(true, 8, long, w.strikeAfterAcquire)
 	add(w.has.splits, 60, soon, func() func() { return w.split(s) })
 

@@ -25,6 +25,7 @@ type server struct {
 
 	mu          sync.Mutex // guards the rest
 	redis       *miniredis.Miniredis
+	believed    map[string]float64    // its fencing tokens before raiseFence
 	commands    *fleet.ServerCommands // nil: it is down
 	ahead       time.Duration         // of its clock, against true time; changes when it steps
 	stepped     time.Duration         // of that, by steps

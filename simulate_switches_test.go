@@ -37,6 +37,7 @@ var shownBy = map[string]string{
 	"tickets above a quorum's":              arrivals,
 	"places end":                            arrivals,
 	"places left":                           arrivals,
+	"far ballots agreed":                    raising,
 }
 
 // switchOff runs the world without one of the defences.

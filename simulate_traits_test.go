@@ -34,6 +34,7 @@ const (
 	sharing        = "readers, writers and permits"
 	handingOver    = "leases that are handed over"
 	arrivals       = "fair locks alone, and clients that die"
+	raising        = "huge ballots on one server"
 	fairness       = "fair locks among others"
 )
 
@@ -61,6 +62,7 @@ type traits struct {
 	failsBackUnseen bool
 	light           bool // every acquire that may go out in its light form does
 	handsOver       bool // leases are detached, and adopted by other clients
+	raises          bool // a program writes huge ballots to one server
 	splits          bool // servers are flushed between two commands of a light acquire
 	shares          bool // there are locks that several may have
 	ordered         bool // all locks are fair: see fairWorld
@@ -110,6 +112,7 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	t.light = t.light || t.splits
 	t.handsOver = draw(15, handingOver)
 	t.ordered = draw(5, arrivals)
+	t.raises = draw(5, raising) && !t.ordered
 	if draw(12, fairness) {
 		t.fair = 50 * (1 + r.IntN(2))
 	}

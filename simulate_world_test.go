@@ -24,6 +24,7 @@ type world struct {
 	names   []string
 	servers []*server
 	clients []*caller
+	raised  bool // one server was told huge ballots
 	fenced  map[string]*register
 	bare    map[string]*register // without fencing tokens
 	oracle  *oracle
@@ -217,6 +218,7 @@ func (w *world) heal() {
 			s.startLocked(s.world.has.durable, s.newRun())
 		}
 		s.mu.Unlock()
+		s.lowerFence(hugeBallot)
 	}
 	w.healed = time.Now()
 	w.trace("healed")

@@ -59,7 +59,9 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.learn(r)
+		if c.learn(r) && t.rounds < maxBallots {
+			continue
+		}
 		refusal, err := t.next(ctx, r)
 		switch {
 		case err != nil:

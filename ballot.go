@@ -1,0 +1,134 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// The ballots of a client (F1, F2). The ballot of the attempt that wins is the lease's fencing token.
+
+// propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false if no node's clock is known.
+func (c *Client) propose(now Instant) (ballot uint64, known bool) {
+	if c.cfg.NoFence {
+		return 0, true
+	}
+	ballot = c.ballot(now)
+	return ballot, ballot != 0
+}
+
+// ballot is the median of the nodes' clocks in µs, as last observed, and above every ballot that this client has seen
+// (F1). This process's wall clock is not used. It is 0 while no node's clock is known.
+func (c *Client) ballot(now Instant) uint64 {
+	median, known := c.medianClock()
+	if !known {
+		return 0
+	}
+	if c.protocol.omits(serverBallots) {
+		median = 0
+	}
+	fresh := atMicros(now, median)
+	for {
+		seen := c.seen.Load()
+		next := max(fresh, seen+1)
+		if c.seen.CompareAndSwap(seen, next) {
+			return next
+		}
+	}
+}
+
+// atMicros is what a server's clock shows now, in µs, if it is so far ahead of ours.
+func atMicros(now Instant, offset int64) uint64 { return uint64(max(0, int64(now)/1e3+offset)) }
+
+// saw makes every later ballot larger than this one.
+func (c *Client) saw(ballot uint64) { raise(&c.seen, ballot) }
+
+// raise makes the number at least this large.
+func raise(number *atomic.Uint64, to uint64) {
+	for {
+		old := number.Load()
+		if to <= old || number.CompareAndSwap(old, to) {
+			return
+		}
+	}
+}
+
+// learn makes the next ballot larger than those that the nodes refused it for (F2). It reports whether the next attempt
+// may succeed for that reason alone, although nodes had no vote in this one.
+//
+// A ballot that is far ahead of the servers' clocks counts only if a quorum says so. Then the clocks were set back.
+// Otherwise somebody has written it, or the server is broken: one node must not use up the numbers of all.
+func (c *Client) learn(r *round) (agreed bool) {
+	answers, _ := r.snapshot()
+	limit := c.ballotLimit()
+	var array [maxNodes]uint64
+	far := array[:0]
+	for _, a := range answers {
+		switch highest := a.highest(); {
+		case highest > limit:
+			far = append(far, highest)
+		case highest > 0:
+			c.saw(highest)
+		}
+	}
+	if len(far) < c.need {
+		return false
+	}
+	slices.Sort(far)
+	agreedOn := far[len(far)-c.need] // a quorum has as much as that
+	raise(&c.agreedBallot, agreedOn)
+	c.saw(agreedOn)
+	return true
+}
+
+// highest is the highest ballot that the node says it granted; 0: it did not say.
+func (a *answer) highest() uint64 {
+	var far *farBallotError
+	switch {
+	case a.denial != nil:
+		return a.denial.highest
+	case errors.As(a.err, &far):
+		return far.highest
+	}
+	return 0
+}
+
+// ballotLead is how far a ballot may be ahead of the servers' clocks. A client that takes the lock again and again adds
+// one to its ballot, while its clock goes on by more than that; so a ballot is ahead only if a clock was set back.
+const ballotLead = time.Hour
+
+const maxMicros = 1 << 53 // above all ballots
+
+// ballotLimit is the largest ballot that one node is believed.
+func (c *Client) ballotLimit() uint64 {
+	median, known := c.medianClock()
+	if !known || c.protocol.omits(farBallotsAgreed) {
+		return math.MaxUint64
+	}
+	return max(atMicros(c.cfg.Clock.Now(), median), c.agreedBallot.Load()) + uint64(ballotLead.Microseconds())
+}
+
+// A farBallotError is why a node has no vote that refuses a ballot, because it has one that is far ahead of the servers'
+// clocks. The client cannot tell what that node granted last, so it is as if it were away.
+type farBallotError struct {
+	highest uint64
+	ahead   time.Duration
+}
+
+func (e *farBallotError) Error() string {
+	return fmt.Sprintf("its highest fencing token for the name, %d, is %v ahead of the servers' clocks, so it is not believed: "+
+		"a program has written to %s there; delete that key on this node", e.highest, e.ahead.Round(time.Second), fenceKey)
+}
+
+// notBelieved is the farBallotError for the ballot that the node refuses others for, if it is above the limit.
+func (n *node) notBelieved(highest uint64) error {
+	limit := n.host.ballotLimit()
+	if highest <= limit {
+		return nil
+	}
+	ahead := time.Duration(min(highest-limit, maxMicros))*time.Microsecond + ballotLead
+	return &farBallotError{highest, ahead}
+}
