@@ -198,3 +198,13 @@ func IsProbe(c *Client, node int) bool {
 
 // ShortID names the client in its owner tokens and in the names of channels.
 func ShortID(c *Client) string { return c.waiters.id }
+
+// TrialFailure is what a trial says of a node where this command failed.
+func TrialFailure(command string, err error) error {
+	for _, t := range trialCommands("x", "me") {
+		if t.name == command {
+			return refusals([]refusedCommand{{t, err}})
+		}
+	}
+	return nil
+}
