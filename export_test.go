@@ -162,8 +162,9 @@ func init() {
 		// A release that deletes all of a shared key.
 		"an entry for each": edit("unshare", "redis.call('ZREM', key, entry) == 0", "redis.call('DEL', key) == 0"),
 		// A majority for each permit, counted by the nodes, whatever the slot is.
-		"one slot on all nodes": edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
-		"intent of a writer":    edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
+		"one slot on all nodes":   edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
+		"intent of a writer":      edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
+		"intent of a fair writer": edit("fair", "if ticket ~= '0' and tonumber(ticket) <= asked then", "if false then"),
 
 		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
 		"tickets above a quorum's": omit(ticketsCompared),

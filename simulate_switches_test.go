@@ -31,6 +31,7 @@ var shownBy = map[string]string{
 	"one slot on all nodes":            sharing,
 	"intent of a writer":               sharing,
 	"an entry for each":                sharing,
+	"intent of a fair writer":          sharing,
 
 	"a key lasts as long as its last entry": sharing,
 	"order of arrival":                      arrivals,

@@ -63,6 +63,7 @@ type traits struct {
 	handsOver       bool // leases are detached, and adopted by other clients
 	splits          bool // servers are flushed between two commands of a light acquire
 	shares          bool // there are locks that several may have
+	fairWriters     bool // of these locks, all writers are fair
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
 }

@@ -51,7 +51,7 @@ func newWorld(seed uint64, off string) *world {
 		fenced: map[string]*register{}, bare: map[string]*register{}, trace: func(string, ...any) {}}
 	w.ttl = []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second}[r.IntN(3)]
 	w.has = drawTraits(r, shownBy[off])
-	w.has.shares = drawShared(seed, shownBy[off])
+	w.has.shares, w.has.fairWriters = drawShared(seed, shownBy[off])
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
 		w.has.differs = 0 // a switch may change the configuration too
 	}

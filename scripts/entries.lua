@@ -10,7 +10,8 @@
 --
 -- Besides, for each such key
 --   redlock:shared:<key>   the waiters that may share it, a part of redlock:wait:<key>: the same members and scores
---   redlock:rw:<key>       the intent of a waiting writer (S2): "next:<id> <since when, microseconds>"
+--   redlock:rw:<key>       the intent of a waiting writer (S2): "next:<id> <since when, microseconds>", or, of one that
+--                          waits in order of arrival, "fair:<id>:<number> <ticket>"
 
 -- kindOf is 'reader' or 'permit', or nil if this is no entry.
 local function kindOf(entry)

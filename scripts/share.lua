@@ -47,9 +47,11 @@ local first = what ~= kind
 if what == 'string' and (value ~= me or me == '') then return refuse(redis.call('PTTL', key), value) end
 if what ~= 'free' and what ~= 'string' and what ~= kind then return refuse(redis.call('PTTL', key), name(what)) end
 
-if kind == 'reader' and what == 'reader' then
-  -- A reader that waited before the writer did may still come in.
-  local asked = tonumber(string.match(redis.call('GET', intent) or '', '%d+$') or 0)
+if kind == 'reader' and (what == 'reader' or what == 'free') then
+  -- A reader that waited before the writer did may still come in. A key that is free is not reserved for the writer if
+  -- that waits in order of arrival (O3). Its intent keeps the key for it.
+  local who, from = string.match(redis.call('GET', intent) or '', '^(%S+) (%d+)$')
+  local asked = tonumber((what == 'reader' or string.sub(who or '', 1, 5) == 'fair:') and from or 0)
   if asked > 0 and since >= asked then return refuse(redis.call('PTTL', intent), 'next:' .. string.rep('0', 32)) end
 end
 
