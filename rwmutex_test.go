@@ -71,6 +71,10 @@ func TestAWaitingWriterKeepsNewReadersOut(t *testing.T) {
 			a, b, c, ctx := open(t, f, unasked), open(t, f, unasked), open(t, f, unasked), soon(t)
 			old, err := a.RWMutex("x").Reader().Acquire(ctx)
 			require.NoError(t, err)
+			require.NoError(t, old.Extend(ctx)) // so all nodes have it, also those that answered late, and all queue there
+			for _, n := range f.Nodes() {
+				require.Eventually(t, func() bool { return tell(t, n, "EXISTS", "x") == int64(1) }, 8*time.Second, time.Millisecond)
+			}
 			patience, giveUp := context.WithCancel(ctx)
 			lock := b.RWMutex("x").Writer()
 			if how.fair {
