@@ -101,6 +101,20 @@ local function tell(member, message)
   return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), message)
 end
 
+-- sayWanted tells the clients of the holders that there is a new waiter (Lease.Wanted). An owner token names its client.
+-- Where there are very many holders, the others learn of it at their next renewal.
+local function sayWanted(key)
+  local owner = redis.pcall('GET', key)
+  local told = {}
+  for _, entry in ipairs(type(owner) == 'string' and {owner} or redis.pcall('ZRANGE', key, 0, 127)) do
+    local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
+    if holder and not told[holder] then
+      told[holder] = true
+      redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, key)
+    end
+  end
+end
+
 -- begin is called when the first reader or holder of permits has come in: those that wait and may come in too are told.
 -- The intent was for the time before, so it goes. The first waiter of another kind is told as well: it asks, is
 -- refused, and its intent keeps newcomers out from then on.

@@ -90,7 +90,9 @@ for i = 3, #KEYS, 5 do
   local owner = redis.pcall('GET', KEYS[i])
   if owner then
     -- A key that is no string may be a lock that several share (entries.lua). Otherwise something else is there.
+    local holders = {owner}
     if type(owner) ~= 'string' then
+      holders = redis.pcall('ZRANGE', KEYS[i], 0, 127)
       local last = redis.pcall('ZRANGE', KEYS[i], -1, -1)[1] or ''
       owner = string.find(last, '^permit [%d,]+/%d+ %S+$') and 'permits' or ''
       if string.find(last, '^reader %S+$') then
@@ -104,9 +106,15 @@ for i = 3, #KEYS, 5 do
       -- It may not publish; see release.lua.
       if string.find(string.match(last, ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
     end
-    -- The holder may want to know of a new waiter (Lease.Wanted). Its client is named in its owner token.
-    local holder = entered[i] and string.match(owner, '^%x+:(%x+):')
-    if holder then redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i]) end
+    -- The holders may want to know of a new waiter (Lease.Wanted). The client is named in an owner token.
+    local told = {}
+    for _, entry in ipairs(entered[i] and holders or {}) do
+      local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
+      if holder and not told[holder] then
+        told[holder] = true
+        redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i])
+      end
+    end
     return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, number(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.

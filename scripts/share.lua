@@ -33,7 +33,9 @@ if since <= 1 then since = now end
 
 local function refuse(left, owner, free, largest)
   if queues then
-    redis.pcall('ZADD', waiting, 'NX', since, member)
+    local new = redis.pcall('ZADD', waiting, 'NX', since, member) == 1
+    -- With free slots, the client asks for one of these at once.
+    if new and (free or '') == '' then sayWanted(key) end
     redis.pcall('ZADD', shared, 'NX', since, member)
     redis.call('PEXPIRE', waiting, 10000)
     redis.call('PEXPIRE', shared, 10000)
