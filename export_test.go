@@ -155,6 +155,9 @@ func init() {
 		"fence persistence": both(omit(fenceStored), edit("acquire", "redis.call('ZADD', 'redlock:fence', ballot, ARGV[i])", "")),
 		"quarantine": both(omit(markerChecked),
 			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),
+		// A node that refuses one of several names keeps the names before it.
+		"all names or none": edit("acquire", "      held = KEYS[i]\n      break",
+			"      held = KEYS[i]\n      for j = 1, i - 1 do redis.call('SET', KEYS[j], token, 'PX', ttl) end\n      break"),
 		"quarantine length": edit("ready", "local length = longest + margin", "local length = 1"),
 		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
 		// A shared lock key that ends with the entry that was written last, as a shared time to live does.
