@@ -54,7 +54,11 @@ if kind == 'reader' and (what == 'reader' or what == 'free') then
   -- that waits in order of arrival (O3). Its intent keeps the key for it.
   local who, from = string.match(redis.call('GET', intent) or '', '^(%S+) (%d+)$')
   local asked = tonumber((what == 'reader' or string.sub(who or '', 1, 5) == 'fair:') and from or 0)
-  if asked > 0 and since >= asked then return refuse(redis.call('PTTL', intent), 'next:' .. string.rep('0', 32)) end
+  if asked > 0 and since >= asked then
+    -- Nobody has the lock: the writer comes soon, or never.
+    if what == 'free' and redis.call('PTTL', intent) > 250 then redis.call('PEXPIRE', intent, 250) end
+    return refuse(redis.call('PTTL', intent), 'next:' .. string.rep('0', 32))
+  end
 end
 
 local left = 1 / 0 -- how many more permits there are
