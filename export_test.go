@@ -155,6 +155,9 @@ func init() {
 		"fence persistence": both(omit(fenceStored), edit("acquire", "redis.call('ZADD', 'redlock:fence', ballot, ARGV[i])", "")),
 		"quarantine": both(omit(markerChecked),
 			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),
+		// A node that refuses one of several names keeps the names before it.
+		"all names or none": edit("acquire", "      held = KEYS[i]\n      break",
+			"      held = KEYS[i]\n      for j = 1, i - 1 do redis.call('SET', KEYS[j], token, 'PX', ttl) end\n      break"),
 		"quarantine length": edit("ready", "local length = longest + margin", "local length = 1"),
 		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
 		// A shared lock key that ends with the entry that was written last, as a shared time to live does.
@@ -162,8 +165,9 @@ func init() {
 		// A release that deletes all of a shared key.
 		"an entry for each": edit("unshare", "redis.call('ZREM', key, entry) == 0", "redis.call('DEL', key) == 0"),
 		// A majority for each permit, counted by the nodes, whatever the slot is.
-		"one slot on all nodes": edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
-		"intent of a writer":    edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
+		"one slot on all nodes":   edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
+		"intent of a writer":      edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
+		"intent of a fair writer": edit("fair", "if ticket ~= '0' and tonumber(ticket) <= asked then", "if false then"),
 
 		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
 		"tickets above a quorum's": omit(ticketsCompared),
@@ -199,3 +203,13 @@ func IsProbe(c *Client, node int) bool {
 
 // ShortID names the client in its owner tokens and in the names of channels.
 func ShortID(c *Client) string { return c.waiters.id }
+
+// TrialFailure is what a trial says of a node where this command failed.
+func TrialFailure(command string, err error) error {
+	for _, t := range trialCommands("x", "me") {
+		if t.name == command {
+			return refusals([]refusedCommand{{t, err}})
+		}
+	}
+	return nil
+}

@@ -20,11 +20,11 @@ const fairPrefix = "fair:"
 
 // fairKeys are KEYS of fair.lua.
 func fairKeys(res *resource) []any {
-	keys := make([]any, 0, 2+4*len(res.keys))
+	keys := make([]any, 0, 2+5*len(res.keys))
 	keys = append(keys, markerArg, fenceArg)
 	for _, key := range res.keys {
 		name := key.(string)
-		keys = append(keys, key, fairTicketPrefix+name, fairUntilPrefix+name, waitPrefix+name)
+		keys = append(keys, key, fairTicketPrefix+name, fairUntilPrefix+name, waitPrefix+name, intentPrefix+name)
 	}
 	return keys
 }

@@ -2,10 +2,13 @@ package redlock_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -290,5 +293,123 @@ func TestAWaiterThatIsAlwaysTooLateKeepsNobodyFromItsTurn(t *testing.T) {
 		require.Less(t, time.Since(began), 5*time.Second)
 		first.cancel()
 		<-first.ended
+	})
+}
+
+// readSteadily has readers come and go, so that there is always one, until stop is called. It returns how many have come.
+func readSteadily(readers []redlock.Lock, stay time.Duration) (stop func() int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	var came atomic.Int64
+	for i, lock := range readers {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * stay / time.Duration(len(readers)))
+			for {
+				l, err := lock.Acquire(ctx)
+				if err != nil {
+					return
+				}
+				came.Add(1)
+				time.Sleep(stay)
+				_ = l.Release(context.Background())
+			}
+		})
+	}
+	time.Sleep(2 * stay)
+	return func() int {
+		cancel()
+		all.Wait()
+		return int(came.Load())
+	}
+}
+
+// S2, O3: Eight readers that come and go without a pause do not keep a fair writer out, nor does it keep readers out. A writer that dies or gives up keeps readers out for no longer than its place lasts.
+func TestAFairWriterIsNotStarvedByReaders(t *testing.T) {
+	const stay = 50 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 7)
+		var readers []redlock.Lock
+		for i := range 8 {
+			readers = append(readers, c[i%4].RWMutex("x").Reader())
+		}
+		stop := readSteadily(readers, stay)
+		for i := range 5 {
+			began := time.Now()
+			l, err := c[4+i%2].RWMutex("x").Writer().Fair().Acquire(soon(t))
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 3*stay, "no reader that comes later gets in")
+			time.Sleep(stay)
+			require.NoError(t, l.Release(t.Context()))
+			time.Sleep(stay)
+		}
+		require.GreaterOrEqual(t, stop(), 8*(2+5), "readers have their turns between")
+
+		// Two writers at a time, one behind the other.
+		stop = readSteadily(readers, stay)
+		var writers sync.WaitGroup
+		for _, c := range c[4:6] {
+			writers.Go(func() {
+				for range 5 {
+					l, err := c.RWMutex("x").Writer().Fair().Acquire(soon(t))
+					if assert.NoError(t, err) {
+						time.Sleep(stay)
+						assert.NoError(t, l.Release(t.Context()))
+					}
+				}
+			})
+		}
+		writers.Wait()
+		stop()
+
+		reader, err := readers[0].Acquire(soon(t))
+		require.NoError(t, err)
+		r := &roll{t: t}
+		for _, dies := range []bool{false, true} {
+			writer := arrives(r, 0, c[6].RWMutex("x").Writer().Fair())
+			_, err = readers[1].TryAcquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			began := time.Now()
+			if dies {
+				w.dies(t, 6)
+			} else {
+				writer.cancel()
+				require.Error(t, <-writer.ended)
+			}
+			other, err := readers[1].Acquire(soon(t))
+			require.NoError(t, err)
+			if dies {
+				require.Less(t, time.Since(began), placeLasts)
+				writer.cancel()
+				<-writer.ended
+			} else {
+				require.Less(t, time.Since(began), 10*time.Millisecond)
+			}
+			require.NoError(t, other.Release(t.Context()))
+		}
+		require.NoError(t, reader.Release(t.Context()))
+	})
+}
+
+// S2: When the last reader leaves, nothing is reserved for a fair writer. Its intent keeps the free lock for it, also if
+// it is far away, and readers ask at that moment.
+func TestAFreeLockIsKeptForAFairWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		reader, err := c[0].RWMutex("x").Reader().Acquire(soon(t))
+		require.NoError(t, err)
+		writer := arrives(&roll{t: t}, 0, c[1].RWMutex("x").Writer().Fair())
+		for _, s := range w.servers {
+			s.links[1].hold(replies, +1) // its messages too
+		}
+		require.NoError(t, reader.Release(t.Context()))
+		_, err = c[2].RWMutex("x").Reader().TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		for _, s := range w.servers {
+			s.links[1].hold(replies, -1)
+		}
+		require.NoError(t, <-writer.ended)
+		reader, err = c[2].RWMutex("x").Reader().TryAcquire(soon(t))
+		require.NoError(t, err, "the intent has gone with the writer")
+		require.NoError(t, reader.Release(t.Context()))
 	})
 }

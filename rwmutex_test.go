@@ -64,15 +64,23 @@ func TestReadersShareAndAWriterWaitsForTheLast(t *testing.T) {
 	})
 }
 
-// S2: Readers that come after a waiting writer wait for it. If it gives up, they get in at once.
+// S2: Readers that come after a waiting writer wait for it, fair or not. If it gives up, they get in at once.
 func TestAWaitingWriterKeepsNewReadersOut(t *testing.T) {
-	for _, givesUp := range []bool{false, true} {
+	for _, how := range []struct{ fair, givesUp bool }{{}, {fair: true}, {givesUp: true}, {fair: true, givesUp: true}} {
 		onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 			a, b, c, ctx := open(t, f, unasked), open(t, f, unasked), open(t, f, unasked), soon(t)
 			old, err := a.RWMutex("x").Reader().Acquire(ctx)
 			require.NoError(t, err)
+			require.NoError(t, old.Extend(ctx)) // so all nodes have it, also those that answered late, and all queue there
+			for _, n := range f.Nodes() {
+				require.Eventually(t, func() bool { return tell(t, n, "EXISTS", "x") == int64(1) }, 8*time.Second, time.Millisecond)
+			}
 			patience, giveUp := context.WithCancel(ctx)
-			writer := waitsFor(t, patience, b, b.RWMutex("x").Writer(), 1)
+			lock := b.RWMutex("x").Writer()
+			if how.fair {
+				lock = lock.Fair()
+			}
+			writer := waitsFor(t, patience, b, lock, 1)
 			require.Eventually(t, func() bool { // where it met readers: on so many nodes that no quorum is left
 				intents := 0
 				for _, n := range f.Nodes() {
@@ -89,7 +97,7 @@ func TestAWaitingWriterKeepsNewReadersOut(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrHeld, "in the writer's own process too")
 			reader := waitsFor(t, ctx, c, c.RWMutex("x").Reader(), 1)
 			queuedFirst(t, f, b, "x", 2)
-			if givesUp {
+			if how.givesUp {
 				giveUp()
 				require.Nil(t, <-writer)
 				l := <-reader

@@ -136,7 +136,10 @@ func (k *worker) work() {
 		case n < 0.35:
 			names = w.names
 		}
-		if w.has.shares && k.chance(0.6) {
+		if isKind("names") {
+			names = w.names
+		}
+		if w.has.shares && (isKind("shared") || k.chance(0.6)) {
 			names = sharedNames[k.random.IntN(2):][:1]
 		}
 		if w.has.closes && k.chance(0.1) {
@@ -207,11 +210,15 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 	lock, as := k.lock(client, names, how)
 	trying := how == asTry || how == asUsual && k.chance(0.2)
 	acquire := lock.Acquire
-	if trying {
-		acquire = lock.TryAcquire
-	}
+	release := func(ctx context.Context, l *redlock.Lease) error { return l.Release(ctx) }
 	a := w.oracle.begins(k, client, names, trying)
 	a.role = as
+	switch {
+	case trying:
+		acquire = lock.TryAcquire
+	case w.has.elects && as == exclusive && len(names) == 1 && (isKind("leader") || k.chance(0.5)):
+		acquire, release = k.campaign(a, client, names[0])
+	}
 	l, err := acquire(ctx)
 	w.events.Add(1)
 	if err != nil {
@@ -241,7 +248,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 		l.Wanted()
 	}
 	isShared := slices.Contains(sharedNames, names[0])
-	if how == asUsual && w.has.handsOver && !isShared && k.chance(0.5) {
+	if how == asUsual && w.has.handsOver && !isShared && (isKind("handover") || k.chance(0.5)) {
 		if a, l = k.handOver(a, l); l == nil {
 			return nil
 		}
@@ -252,9 +259,9 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 		k.hold(a, l, names, how)
 	}
 	valid := w.oracle.ends(l)
-	release, cancel := context.WithTimeout(context.Background(), w.ttl)
+	ctx, cancel := context.WithTimeout(context.Background(), w.ttl)
 	defer cancel()
-	err = l.Release(release)
+	err = release(ctx, l)
 	w.oracle.released(a, valid, err)
 	w.trace("client %d released %s, fence %d: %v", k.id+1, strings.Join(names, "+"), l.Fence(), err)
 	return nil

@@ -29,6 +29,9 @@ func (w *world) judge(workers []*worker) {
 	}
 	done.Wait()
 	w.storm()
+	if w.has.dines {
+		w.dine()
+	}
 	if w.has.shares {
 		w.crowd()
 	}

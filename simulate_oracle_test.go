@@ -31,6 +31,9 @@ const (
 	inTheGap     = "nobody gets a lock that is being handed over"
 	twoAdopters  = "a ticket is adopted once"
 	outOfOrder   = "a fair lock is granted in order of arrival"
+	twoLeaders   = "one leader"
+	formerLeader = "observers see no former leader after a later one"
+	deadlocked   = "no deadlock among overlapping names"
 )
 
 // An oracle sees every answer that the clients get, and reports what breaks an invariant.
@@ -66,6 +69,7 @@ type call struct {
 	free         time.Time       // since when nobody has had any of its names
 	overtaken    int             // leases of others that came later
 	granted      bool            // it got its lease, and now releases it
+	leads        bool            // as the winner of an election
 }
 
 type violation struct {
@@ -205,7 +209,11 @@ func (o *oracle) lookLocked() {
 				continue
 			}
 			if other := believers[name]; other != nil {
-				o.violate(twoHolders, "clients %d and %d both hold %s, with fences %d and %d",
+				invariant := twoHolders
+				if a.leads && o.leases[other].leads {
+					invariant = twoLeaders
+				}
+				o.violate(invariant, "clients %d and %d both hold %s, with fences %d and %d",
 					a.worker.id+1, o.leases[other].worker.id+1, name, l.Fence(), other.Fence())
 			}
 			believers[name] = l

@@ -36,13 +36,15 @@ const (
 	permit
 )
 
-// drawShared draws whether the world has such locks. It has a source of its own, so that other worlds stay as they are.
-func drawShared(seed uint64, shows string) bool {
+// drawShared draws whether the world has such locks, and whether its writers are fair. It has a source of its own, so that
+// other worlds stay as they are.
+func drawShared(seed uint64, shows string) (shares, fairWriters bool) {
 	percent := 25
 	if isNamed(sharing) || shows == sharing {
 		percent = 85
 	}
-	return rand.New(rand.NewPCG(seed, 11)).IntN(100) < percent
+	r := rand.New(rand.NewPCG(seed, 11))
+	return r.IntN(100) < percent, r.IntN(2) == 0
 }
 
 // sharedLock describes a lock that several may have.
@@ -53,8 +55,16 @@ func (k *worker) sharedLock(client *redlock.Client, name string) (redlock.Lock, 
 	case k.chance(0.6):
 		return client.RWMutex(name).Reader(), reading
 	default:
-		return client.RWMutex(name).Writer(), exclusive
+		return k.world.writer(client, name), exclusive
 	}
+}
+
+// writer is the lock of a writer. In some worlds all writers are fair.
+func (w *world) writer(client *redlock.Client, name string) redlock.Lock {
+	if w.has.fairWriters {
+		return client.RWMutex(name).Writer().Fair()
+	}
+	return client.RWMutex(name).Writer()
 }
 
 // excludes reports whether two leases of one name may not be valid at the same time.
@@ -206,7 +216,7 @@ func (k *worker) visit(name string, how role, stay time.Duration) {
 	case how == reading:
 		lock = client.RWMutex(name).Reader()
 	default:
-		lock = client.RWMutex(name).Writer()
+		lock = w.writer(client, name)
 	}
 	a := w.oracle.begins(k, client, []string{name}, false)
 	a.role = how

@@ -31,6 +31,8 @@ var shownBy = map[string]string{
 	"one slot on all nodes":            sharing,
 	"intent of a writer":               sharing,
 	"an entry for each":                sharing,
+	"all names or none":                dining,
+	"intent of a fair writer":          sharing,
 
 	"a key lasts as long as its last entry": sharing,
 	"order of arrival":                      arrivals,
@@ -61,6 +63,9 @@ func switchOff(t *testing.T, w *world, name string) {
 func everyDefenceIsNeeded(t *testing.T, seeds int) {
 	fmt.Println("| off | seeds until the first violation | what broke |\n| --- | ---: | --- |")
 	for _, name := range slices.Sorted(maps.Keys(switches())) {
+		if *simulateOff != "" && name != *simulateOff {
+			continue
+		}
 		s := sweep(t, 1, seeds, name, true)
 		if len(s.failures) == 0 {
 			fmt.Printf("| %s | more than %d | |\n", name, s.seeds)

@@ -23,6 +23,7 @@ var (
 	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, with a trace; 0: many")
 	simulateTries = flag.Int("tries", 50, "how often -seed=N runs the seed at the most, until something breaks")
 	simulateEach  = flag.Int("switches", 0, "switch each defence off, for no more than so many seeds; 0: none is off")
+	simulateKind  = flag.String("kind", "", "every world has this kind of lock: fair, shared, handover, leader or names")
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
 
@@ -60,6 +61,7 @@ func TestSimulation(t *testing.T) {
 		everyDefenceIsNeeded(t, *simulateEach)
 		return
 	}
+	require.Contains(t, append(simulatedKinds, ""), *simulateKind)
 	s := sweep(t, *simulateFrom, *simulateSeeds, *simulateOff, false)
 	fmt.Println(s)
 	for _, f := range s.failures {
@@ -91,7 +93,8 @@ type failure struct {
 
 // replay is what broke, and the command line that runs it again.
 func (f failure) replay(off string) string {
-	return fmt.Sprintf("%s\n\treplay: go test -run '^TestSimulation$' -seed=%d -off=%q -draw=%q", f.violations[0], f.seed, off, *simulateDraw)
+	return fmt.Sprintf("%s\n\treplay: go test -run '^TestSimulation$' -seed=%d -off=%q -draw=%q -kind=%q",
+		f.violations[0], f.seed, off, *simulateDraw, *simulateKind)
 }
 
 // A summary is the result of a sweep over many seeds.

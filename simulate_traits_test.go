@@ -36,7 +36,16 @@ const (
 	arrivals       = "fair locks alone, and clients that die"
 	raising        = "huge ballots on one server"
 	fairness       = "fair locks among others"
+	leading        = "elections"
+	dining         = "names that overlap in a ring"
 )
+
+// simulatedKinds are the kinds of lock of which every world has one, if the command line says so. Where they can, callers
+// then want no other.
+var simulatedKinds = []string{"fair", "shared", "handover", "leader", "names"}
+
+// isKind reports whether the command line wants this kind.
+func isKind(kind string) bool { return *simulateKind == kind }
 
 var simulateDraw = flag.String("draw", "", "what most worlds have: names with + between")
 
@@ -65,6 +74,9 @@ type traits struct {
 	raises          bool // a program writes huge ballots to one server
 	splits          bool // servers are flushed between two commands of a light acquire
 	shares          bool // there are locks that several may have
+	fairWriters     bool // of these locks, all writers are fair
+	elects          bool // some locks are those of elections
+	dines           bool // in the calm, all want names that overlap
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
 }
@@ -117,6 +129,25 @@ func drawTraits(r *rand.Rand, shows string) traits {
 		t.fair = 50 * (1 + r.IntN(2))
 	}
 	return t
+}
+
+// drawApart draws a trait from a source of its own, so that other worlds stay as they are.
+func drawApart(seed, source uint64, percent int, what, shows string) bool {
+	if isNamed(what) || what == shows {
+		percent = 85
+	}
+	return rand.New(rand.NewPCG(seed, source)).IntN(100) < percent
+}
+
+// ofKind makes a world one of the kind that the command line wants.
+func (t *traits) ofKind() {
+	if *simulateKind != "" {
+		t.ordered = isKind("fair")
+	}
+	t.shares = t.shares && *simulateKind == "" || isKind("shared")
+	t.handsOver = t.handsOver || isKind("handover")
+	t.elects = t.elects || isKind("leader")
+	t.dines = t.dines || isKind("names")
 }
 
 // differences are settings in which clients of the same nodes must agree.

@@ -52,7 +52,10 @@ func newWorld(seed uint64, off string) *world {
 		fenced: map[string]*register{}, bare: map[string]*register{}, trace: func(string, ...any) {}}
 	w.ttl = []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second}[r.IntN(3)]
 	w.has = drawTraits(r, shownBy[off])
-	w.has.shares = drawShared(seed, shownBy[off])
+	w.has.shares, w.has.fairWriters = drawShared(seed, shownBy[off])
+	w.has.elects = drawApart(seed, 13, 10, leading, shownBy[off])
+	w.has.dines = drawApart(seed, 17, 20, dining, shownBy[off])
+	w.has.ofKind()
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
 		w.has.differs = 0 // a switch may change the configuration too
 	}
@@ -154,6 +157,13 @@ func (w *world) run() error {
 			all = append(all, k)
 			workers.Go(k.work)
 		}
+	}
+	if w.has.elects {
+		ctx, stop := context.WithCancel(context.Background())
+		var observers sync.WaitGroup
+		observers.Go(func() { w.observe(ctx) })
+		defer observers.Wait()
+		defer stop()
 	}
 	w.troubled.Store(true)
 	w.trouble()

@@ -1,8 +1,17 @@
 package redlock_test
 
 import (
+	"context"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -50,4 +59,74 @@ func TestATrialLeavesNothingBehind(t *testing.T) {
 			require.Empty(t, tell(t, n, "KEYS", "*doctor/*"))
 		}
 	})
+}
+
+// What a script may ask of a server stands in the script. The trial tries whatever fair locks, readers and permits need
+// beyond a mutex, and operations.md says so.
+func TestATrialTriesTheRightsOfEveryKind(t *testing.T) {
+	mutex := rightsIn(t, "acquire", "vouch", "extend", "plant", "release", "leave", "swap", "adopt", "inspect")
+	beyond := func(scripts ...string) []string {
+		rights := rightsIn(t, scripts...)
+		maps.DeleteFunc(rights, func(right string, _ bool) bool { return mutex[right] })
+		return slices.Sorted(maps.Keys(rights))
+	}
+	fair, shared := beyond("fair"), beyond("share", "unshare", "entries")
+	all, err := filepath.Glob("scripts/*.lua")
+	require.NoError(t, err)
+	require.Len(t, all, 9+1+3+1, "a new script needs its place in one of these lists; ready is for Enroll too")
+
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	lacks := func(node int, rights []string) {
+		for _, right := range rights {
+			tell(t, f.Nodes()[node], "ACL", "SETUSER", "default", strings.Replace(right, "+", "-", 1))
+		}
+	}
+	lacks(0, fair)
+	lacks(1, shared)
+	lacks(2, append(fair, shared...))
+	problems, err := c.Trial(soon(t))
+	require.NoError(t, err)
+	for i, want := range []struct{ kinds, rights []string }{
+		{[]string{"fair locks"}, fair},
+		{[]string{"readers and permits"}, shared},
+		{[]string{"fair locks", "readers and permits"}, slices.Sorted(slices.Values(append(fair, shared...)))},
+	} {
+		var kinds *redlock.KindsError
+		require.ErrorAs(t, problems[i], &kinds)
+		require.Equal(t, want.kinds, kinds.Kinds)
+		require.ElementsMatch(t, want.rights, kinds.Rights, "%v", kinds)
+		require.ErrorContains(t, kinds, "permissions to run")
+	}
+	require.NoError(t, c.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+
+	for path, names := range map[string][2]string{"docs/operations.md": {"`", "`"}, "deploy/redis/users.acl": {"+", ""}} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, right := range append(fair, shared...) {
+			require.Contains(t, string(text), names[0]+right[1:]+names[1], path)
+		}
+	}
+}
+
+// rightsIn is the commands of these scripts, as ACL SETUSER takes them.
+func rightsIn(t *testing.T, scripts ...string) map[string]bool {
+	rights := map[string]bool{}
+	for _, name := range scripts {
+		source, err := os.ReadFile("scripts/" + name + ".lua")
+		require.NoError(t, err)
+		for line := range strings.Lines(string(source)) {
+			code, _, _ := strings.Cut(line, "--")
+			for _, command := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(code, -1) {
+				rights["+"+strings.ToLower(command[1])] = true
+			}
+		}
+	}
+	return rights
+}
+
+// A connection that breaks in the middle of a trial is not taken for a lack of rights.
+func TestATrialTellsAnOutageFromALackOfRights(t *testing.T) {
+	require.NotErrorAs(t, redlock.TrialFailure("ZRANK", io.ErrUnexpectedEOF), new(*redlock.KindsError))
+	require.ErrorAs(t, redlock.TrialFailure("ZRANK", redis.Error("NOPERM no")), new(*redlock.KindsError))
 }

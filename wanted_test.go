@@ -122,6 +122,62 @@ func TestAHolderIsToldThatSomebodyWaits(t *testing.T) {
 	}
 }
 
+// Every holder of a lock that several share is told, by a message: these leases are not renewed.
+func TestAllWhoShareALockAreToldThatSomebodyWaits(t *testing.T) {
+	const roundTrip = 20 * time.Millisecond
+	reader := func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }
+	permit := func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) }
+	writer := func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }
+	for name, test := range map[string]struct {
+		holders []func(*redlock.Client) redlock.Lock
+		waiter  func(*redlock.Client) redlock.Lock
+	}{
+		"readers, of a writer":      {[]func(*redlock.Client) redlock.Lock{reader, reader}, writer},
+		"readers, of a fair writer": {[]func(*redlock.Client) redlock.Lock{reader, reader}, func(c *redlock.Client) redlock.Lock { return writer(c).Fair() }},
+		"a writer, of a reader":     {[]func(*redlock.Client) redlock.Lock{writer}, reader},
+		"holders of permits":        {[]func(*redlock.Client) redlock.Lock{permit, permit}, permit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 3)
+				waiter := w.connect(t, 2, redlock.LostPoll(time.Hour))
+				require.NoError(t, waiter.Enroll(t.Context()))
+				var leases []*redlock.Lease
+				for i, holder := range test.holders {
+					c := w.connect(t, i)
+					c.Status(t.Context())
+					l, err := holder(c).WithoutRenewal().Acquire(t.Context())
+					require.NoError(t, err)
+					leases = append(leases, l)
+					l.Wanted()
+				}
+				for _, s := range w.servers {
+					for client := range 3 {
+						s.slow(client, roundTrip)
+					}
+				}
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					_, err := test.waiter(waiter).Acquire(ctx)
+					ended <- err
+				}()
+				began := time.Now()
+				for _, l := range leases {
+					closedAfter(l.Wanted())
+				}
+				require.LessOrEqual(t, time.Since(began), 8*roundTrip)
+				cancel()
+				require.ErrorIs(t, <-ended, context.Canceled)
+				for _, l := range leases {
+					require.NoError(t, l.Release(t.Context()))
+				}
+			})
+		})
+	}
+}
+
 func TestALeaseThatHasEndedIsNotWanted(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	c := open(t, f)

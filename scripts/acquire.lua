@@ -62,7 +62,9 @@ end
 
 if held then
   -- A key that is no string may be a lock that several share (entries.lua). Otherwise something else is there.
+  local holders = {owner}
   if type(owner) ~= 'string' then
+    holders = redis.pcall('ZRANGE', held, 0, 127)
     local last = redis.pcall('ZRANGE', held, -1, -1)[1] or ''
     owner = ''
     if string.find(last, '^permit [%d,]+/%d+ %S+$') then owner = 'permits' end
@@ -81,10 +83,16 @@ if held then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end
     if since == 1 then since = now end
-    -- The holder may want to know of a new waiter (Lease.Wanted). Its client is named in its owner token.
+    -- The holders may want to know of a new waiter (Lease.Wanted). The client is named in an owner token.
     if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then
-      local holder = string.match(owner, '^%x+:(%x+):')
-      if holder then redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, held) end
+      local told = {}
+      for _, entry in ipairs(holders) do
+        local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
+        if holder and not told[holder] then
+          told[holder] = true
+          redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, held)
+        end
+      end
     end
     redis.call('PEXPIRE', waiting, 10000)
   end

@@ -10,7 +10,8 @@
 --
 -- Besides, for each such key
 --   redlock:shared:<key>   the waiters that may share it, a part of redlock:wait:<key>: the same members and scores
---   redlock:rw:<key>       the intent of a waiting writer (S2): "next:<id> <since when, microseconds>"
+--   redlock:rw:<key>       the intent of a waiting writer (S2): "next:<id> <since when, microseconds>", or, of one that
+--                          waits in order of arrival, "fair:<id>:<number> <ticket>"
 
 -- kindOf is 'reader' or 'permit', or nil if this is no entry.
 local function kindOf(entry)
@@ -98,6 +99,20 @@ local function tell(member, message)
     return redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(member, 6, 37), member)
   end
   return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), message)
+end
+
+-- sayWanted tells the clients of the holders that there is a new waiter (Lease.Wanted). An owner token names its client.
+-- Where there are very many holders, the others learn of it at their next renewal.
+local function sayWanted(key)
+  local owner = redis.pcall('GET', key)
+  local told = {}
+  for _, entry in ipairs(type(owner) == 'string' and {owner} or redis.pcall('ZRANGE', key, 0, 127)) do
+    local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
+    if holder and not told[holder] then
+      told[holder] = true
+      redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, key)
+    end
+  end
 end
 
 -- begin is called when the first reader or holder of permits has come in: those that wait and may come in too are told.

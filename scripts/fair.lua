@@ -3,10 +3,11 @@
 --
 -- KEYS[1]    redlock:node, the marker
 -- KEYS[2]    redlock:fence
--- KEYS[3..]  for each lock key four: the key itself, and of its queue
+-- KEYS[3..]  for each lock key five: the key itself, and of its queue
 --              redlock:fair:ticket:<key>  sorted set: waiter -> ticket
 --              redlock:fair:until:<key>   sorted set: waiter -> until when its place lasts, by this server's TIME
 --              redlock:wait:<key>         sorted set: whom a release tells (release.lua)
+--              redlock:rw:<key>           a waiting writer's intent (S2, entries.lua)
 -- ARGV[1]    the marker that the client expects
 -- ARGV[2]    the waiter's ticket; "0": it has none, and does not enter the queues
 -- ARGV[3]    the waiter: "fair:<client id>:<number>"
@@ -35,7 +36,7 @@ local ready = redis.call('GET', KEYS[1]) == ARGV[1]
 local ahead, largest, left = 0, 0, 0
 local ended, entered = {}, {} -- by lock key: places were over; the waiter is new here
 
-for i = 3, #KEYS, 4 do
+for i = 3, #KEYS, 5 do
   local tickets, lives, waiting = KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   -- All places that are over go at once, however many they are.
   while true do
@@ -85,14 +86,35 @@ if ballot ~= '0' then
   end
 end
 
-for i = 3, #KEYS, 4 do
+for i = 3, #KEYS, 5 do
   local owner = redis.pcall('GET', KEYS[i])
   if owner then
-    -- A key that is no string is no lock of this kind: something else is there.
-    if type(owner) ~= 'string' then owner = '' end
-    -- The holder may want to know of a new waiter (Lease.Wanted). Its client is named in its owner token.
-    local holder = entered[i] and string.match(owner, '^%x+:(%x+):')
-    if holder then redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i]) end
+    -- A key that is no string may be a lock that several share (entries.lua). Otherwise something else is there.
+    local holders = {owner}
+    if type(owner) ~= 'string' then
+      holders = redis.pcall('ZRANGE', KEYS[i], 0, 127)
+      local last = redis.pcall('ZRANGE', KEYS[i], -1, -1)[1] or ''
+      owner = string.find(last, '^permit [%d,]+/%d+ %S+$') and 'permits' or ''
+      if string.find(last, '^reader %S+$') then
+        owner = 'readers'
+        -- The intent of the first waiter keeps newcomers out (S2), for as long as its place lasts.
+        local asked = tonumber(string.match(redis.call('GET', KEYS[i + 4]) or '', '%d+$') or 1 / 0)
+        if ticket ~= '0' and tonumber(ticket) <= asked then
+          redis.call('SET', KEYS[i + 4], me .. ' ' .. ticket, 'PX', life)
+        end
+      end
+      -- It may not publish; see release.lua.
+      if string.find(string.match(last, ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
+    end
+    -- The holders may want to know of a new waiter (Lease.Wanted). The client is named in an owner token.
+    local told = {}
+    for _, entry in ipairs(entered[i] and holders or {}) do
+      local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
+      if holder and not told[holder] then
+        told[holder] = true
+        redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i])
+      end
+    end
     return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, number(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.
@@ -104,7 +126,7 @@ if ballot ~= '0' and tonumber(ballot) <= highest then return {'ballot', now, hig
 
 -- The place stays. The attempt may be lost on the other nodes: then it releases these keys, and asks again. The winner
 -- leaves the queues (leave.lua).
-for i = 3, #KEYS, 4 do redis.call('SET', KEYS[i], token, 'PX', ttl) end
+for i = 3, #KEYS, 5 do redis.call('SET', KEYS[i], token, 'PX', ttl) end
 if ballot ~= '0' then
   for i = 8, #ARGV do redis.call('ZADD', KEYS[2], ballot, ARGV[i]) end
 end

@@ -33,7 +33,9 @@ if since <= 1 then since = now end
 
 local function refuse(left, owner, free, largest)
   if queues then
-    redis.pcall('ZADD', waiting, 'NX', since, member)
+    local new = redis.pcall('ZADD', waiting, 'NX', since, member) == 1
+    -- With free slots, the client asks for one of these at once.
+    if new and (free or '') == '' then sayWanted(key) end
     redis.pcall('ZADD', shared, 'NX', since, member)
     redis.call('PEXPIRE', waiting, 10000)
     redis.call('PEXPIRE', shared, 10000)
@@ -47,10 +49,16 @@ local first = what ~= kind
 if what == 'string' and (value ~= me or me == '') then return refuse(redis.call('PTTL', key), value) end
 if what ~= 'free' and what ~= 'string' and what ~= kind then return refuse(redis.call('PTTL', key), name(what)) end
 
-if kind == 'reader' and what == 'reader' then
-  -- A reader that waited before the writer did may still come in.
-  local asked = tonumber(string.match(redis.call('GET', intent) or '', '%d+$') or 0)
-  if asked > 0 and since >= asked then return refuse(redis.call('PTTL', intent), 'next:' .. string.rep('0', 32)) end
+if kind == 'reader' and (what == 'reader' or what == 'free') then
+  -- A reader that waited before the writer did may still come in. A key that is free is not reserved for the writer if
+  -- that waits in order of arrival (O3). Its intent keeps the key for it.
+  local who, from = string.match(redis.call('GET', intent) or '', '^(%S+) (%d+)$')
+  local asked = tonumber((what == 'reader' or string.sub(who or '', 1, 5) == 'fair:') and from or 0)
+  if asked > 0 and since >= asked then
+    -- Nobody has the lock: the writer comes soon, or never.
+    if what == 'free' and redis.call('PTTL', intent) > 250 then redis.call('PEXPIRE', intent, 250) end
+    return refuse(redis.call('PTTL', intent), 'next:' .. string.rep('0', 32))
+  end
 end
 
 local left = 1 / 0 -- how many more permits there are

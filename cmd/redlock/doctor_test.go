@@ -72,6 +72,11 @@ var faults = map[string]fault{
 	"a missing right": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-pexpire") },
 		said: "its user lacks the right +pexpire", remedy: "docs/operations.md has the rights that the user needs"},
 
+	"rights of other kinds of lock are missing": {plant: func(t *testing.T, p *planted) {
+		do(t, p.sick, "ACL", "SETUSER", "default", "-zrank", "-zcard", "-pexpireat")
+	}, said: "fair locks need +zrank +zcard, and readers and permits need +pexpireat",
+		remedy: "docs/operations.md has the rights that the user needs", warning: true},
+
 	"a wrong password": {plant: func(t *testing.T, p *planted) {
 		do(t, p.sick, "ACL", "SETUSER", "locker", "on", ">right", "~*", "&*", "+@all")
 		p.urls[2] = strings.Replace(p.urls[2], "://", "://locker:wrong@", 1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,55 +18,156 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
-// Twelve processes wait in order for a lock, and every third is killed while it waits: one at the head and three
-// behind. The others run in the order in which they arrived.
-func TestProcessesRunInOrderOfArrivalWhileOthersAreKilled(t *testing.T) {
-	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+const (
+	// placeLife is how long a place in the queue of a fair lock lasts, with the defaults of Config (O3).
+	placeLife = 2750 * time.Millisecond
+	// fairLook is after how long a waiter looks that hears nothing (O3). With all messages lost, a turn begins one look
+	// late. Here, it may begin ten looks late: a hand-over takes some ten milliseconds, and only a machine that gives a
+	// process no time for ten seconds makes so much of it. On such a machine places end, and no order is promised.
+	fairLook = time.Second
+	looks    = 10
+)
+
+// O1 to O4: Fifty processes wait in order for a lock on five servers. Ten are killed while they wait: the first two, the
+// last, pairs and single ones between. The others run in the order in which they arrived, and nobody waits for longer
+// than it takes the former to end, the places of the dead to end, and one look. The places of the dead end together: no
+// later than one life of a place after the last of them was killed. So they cost the others that once, and not one by one.
+func TestFiftyProcessesRunInOrderOfArrivalWhileTenAreKilled(t *testing.T) {
+	const count = 50
+	killed := []int{0, 1, 8, 15, 16, 24, 33, 34, 41, count - 1}
+	f := startEnrolled(t, fleet.Process, fleet.Options{})
 	held, err := newClient(t, f).Mutex("job").Acquire(t.Context())
 	require.NoError(t, err)
+	q := newFairQueues(t, f)
 	log := filepath.Join(t.TempDir(), "log")
-	var all []*process
-	for i := range 12 {
-		all = append(all, start(t, nil, nil, "run", nodes(f), "--fair", "job", "--", "sh", "-c", fmt.Sprintf("echo %d >> %s", i, log)))
-		eventually(t, fmt.Sprintf("process %d waits", i), func() bool {
-			arrived := 0
-			for _, n := range f.Nodes() {
-				if waiters(t, n) == i+1 {
-					arrived++
-				}
-			}
-			return arrived >= 2
-		})
+	all, places := make([]*process, count), make([]string, count)
+	for i := range all {
+		// The command says when its turn began, and ends at once.
+		all[i] = start(t, nil, nil, "run", q.nodes, "--fair", "job", "--",
+			"sh", "-c", fmt.Sprintf("exec date '+%%s%%N %d' >> %s", i, log))
+		eventually(t, fmt.Sprintf("process %d waits", i), func() bool { return q.has(i+1) >= 3 })
+		places[i] = q.last()
 	}
-	var want strings.Builder
-	for i, p := range all {
-		if i%3 == 0 {
-			require.NoError(t, p.cmd.Process.Kill())
-			p.wait()
-		} else {
-			fmt.Fprintln(&want, i)
-		}
+	for _, i := range killed {
+		require.NoError(t, all[i].cmd.Process.Kill())
+		all[i].wait()
 	}
-	began := time.Now()
+	var over time.Time // when no place of the dead is left
+	for _, i := range killed {
+		over = later(over, q.ends(places[i]))
+	}
+	ended := time.Now() // the former's turn
 	require.NoError(t, held.Release(context.Background()))
+	var living []int
 	for i, p := range all {
-		if i%3 != 0 {
+		if !slices.Contains(killed, i) {
+			living = append(living, i)
 			code, _, stderr := p.wait()
 			require.Equal(t, 0, code, stderr)
 		}
 	}
-	t.Logf("eight processes ran within %v", time.Since(began))
-	got, err := os.ReadFile(log)
-	require.NoError(t, err)
-	require.Equal(t, want.String(), string(got))
+
+	var order []int
+	longest := map[bool]time.Duration{} // by whether the one before was killed
+	for _, turn := range turnsOf(t, log) {
+		afterDead := slices.Contains(killed, turn.process-1)
+		longest[afterDead] = max(longest[afterDead], turn.began.Sub(ended))
+		require.LessOrEqual(t, turn.began.Sub(later(ended, over)), looks*fairLook, "process %d", turn.process)
+		order, ended = append(order, turn.process), turn.began
+	}
+	require.Equal(t, living, order)
+	t.Logf("the longest wait for a turn: %v behind one that was killed, %v behind another", longest[true], longest[false])
 }
 
-// waiters is how many waiters the node has in the queue of the fair lock.
-func waiters(t *testing.T, n *fleet.Node) int {
-	conn, err := n.DialDirect(t.Context(), 5*time.Second)
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// A turn is when a process ran under the lock.
+type turn struct {
+	process int
+	began   time.Time
+}
+
+func turnsOf(t *testing.T, log string) (turns []turn) {
+	text, err := os.ReadFile(log)
 	require.NoError(t, err)
-	defer conn.Close()
-	count, err := redis.Int(conn.Do("ZCARD", "redlock:fair:ticket:job"))
-	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		var nanos int64
+		var process int
+		_, err := fmt.Sscan(line, &nanos, &process)
+		require.NoError(t, err, line)
+		turns = append(turns, turn{process, time.Unix(0, nanos)})
+	}
+	return turns
+}
+
+// A fairQueues is the queues of the fair lock "job" on all nodes. It does not use their links: these are in this process,
+// and fifty clients would slow it down.
+type fairQueues struct {
+	t     *testing.T
+	conns []redis.Conn
+	nodes string // the flag
+}
+
+func newFairQueues(t *testing.T, f *fleet.Fleet) *fairQueues {
+	q := &fairQueues{t: t}
+	var urls []string
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(t.Context(), 5*time.Second)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		q.conns, urls = append(q.conns, conn), append(urls, n.DirectURL())
+	}
+	q.nodes = "--nodes=" + strings.Join(urls, ",")
+	return q
+}
+
+// has is how many nodes have that many waiters.
+func (q *fairQueues) has(waiters int) (count int) {
+	for _, conn := range q.conns {
+		n, err := redis.Int(conn.Do("ZCARD", "redlock:fair:ticket:job"))
+		require.NoError(q.t, err)
+		if n == waiters {
+			count++
+		}
+	}
 	return count
+}
+
+// last is the waiter that came last, as most nodes have it.
+func (q *fairQueues) last() string {
+	count := map[string]int{}
+	for _, conn := range q.conns {
+		waiter, err := redis.Strings(conn.Do("ZREVRANGE", "redlock:fair:ticket:job", 0, 0))
+		require.NoError(q.t, err)
+		if count[waiter[0]]++; 2*count[waiter[0]] > len(q.conns) {
+			return waiter[0]
+		}
+	}
+	require.Fail(q.t, "the nodes do not agree on who came last")
+	return ""
+}
+
+// ends is when the last place of a dead waiter ends, by the servers' clocks, which are this machine's. That is at most
+// one life of a place after the moment at which it asked for the last time, whatever this machine does meanwhile.
+func (q *fairQueues) ends(waiter string) (last time.Time) {
+	for _, conn := range q.conns {
+		require.NoError(q.t, conn.Send("ZSCORE", "redlock:fair:until:job", waiter))
+		require.NoError(q.t, conn.Send("TIME"))
+		require.NoError(q.t, conn.Flush())
+		until, err := redis.Float64(conn.Receive())
+		if err != redis.ErrNil { // nil: its place is over
+			require.NoError(q.t, err)
+		}
+		clock, err := redis.Int64s(conn.Receive())
+		require.NoError(q.t, err)
+		end := time.UnixMicro(int64(until))
+		require.LessOrEqual(q.t, end.Sub(time.UnixMicro(clock[0]*1e6+clock[1])), placeLife)
+		last = later(last, end)
+	}
+	return last
 }

@@ -89,7 +89,7 @@ func start(t *testing.T, stdin io.Reader, env []string, args ...string) *process
 // startProgram does the same with another program.
 func startProgram(t *testing.T, stdin io.Reader, env []string, program string, args ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	p := &process{t: t, cmd: exec.CommandContext(ctx, program, args...), cancel: cancel}
 	var err error
 	if p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr")); err != nil {

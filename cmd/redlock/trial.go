@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,13 +12,18 @@ import (
 )
 
 // try executes on each node every command that a lock needs. This is the only way to find missing rights of the node's
-// user. It writes problems into the status.
+// user. It writes problems into the status: as a warning where a mutex works, and other kinds of lock do not.
 func try(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
 	problems, err := client.Trial(ctx)
 	if err != nil {
 		return failure(err)
 	}
 	for i, problem := range problems {
+		if kinds := (*redlock.KindsError)(nil); errors.As(problem, &kinds) {
+			text := oneLine(kinds.Error())
+			status[i].Warnings = append(status[i].Warnings, text+remedyFor(text))
+			continue
+		}
 		if problem != nil && status[i].Err == nil {
 			status[i].Err = fmt.Errorf("a command that a lock needs fails: %w", problem)
 		}

@@ -1,0 +1,65 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Locks of several names in the simulation: everybody wants names that overlap, in any order.
+
+const fork = "fork " // begins the names of these locks
+
+// dine has all want a pair of neighbours in a ring of names, as at the table of the dining philosophers. Nothing is
+// wrong by then, so each gets its pair again and again, long before leases would end.
+func (w *world) dine() {
+	var all sync.WaitGroup
+	for _, c := range w.clients {
+		if c.id+1 == w.has.differs {
+			continue
+		}
+		for i := range 3 {
+			k := &worker{caller: c, random: rand.New(rand.NewPCG(w.seed, uint64(7000+10*c.id+i)))}
+			all.Go(func() {
+				for range 2 {
+					k.eat(fmt.Sprint(fork, i), fmt.Sprint(fork, (i+1)%3))
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func (k *worker) eat(names ...string) {
+	w, client := k.world, k.current()
+	k.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	lock := client.Mutex(names[0], names[1:]...)
+	if w.has.fair > 0 {
+		lock = lock.Fair()
+	}
+	a := w.oracle.begins(k, client, names, false)
+	ctx, cancel := context.WithTimeout(context.Background(), 40*w.ttl+10*time.Second)
+	defer cancel()
+	l, err := lock.Acquire(ctx)
+	if err != nil {
+		w.oracle.fails(a, err)
+		w.oracle.report(deadlocked, "client %d: %s: %v", k.id+1, names, err)
+		return
+	}
+	w.oracle.grants(a, l, true)
+	time.Sleep(k.upTo(w.slow()))
+	valid := w.oracle.ends(l)
+	w.oracle.released(a, valid, l.Release(ctx))
+}
+
+// staysFree is the invariant that is broken where a lock is free for longer than the bound and has waiters, and that bound.
+// So a deadlock shows. A waiter for two names hears of one at a time. It may have to look by itself more than once.
+func (a *call) staysFree(bound time.Duration) (string, time.Duration) {
+	if strings.HasPrefix(a.names[0], fork) {
+		return deadlocked, 3 * bound
+	}
+	return leftFree, bound
+}

@@ -1,0 +1,153 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A KindsError is a result of [Client.Trial] for a node on which a mutex works, and other kinds of lock do not, because
+// the node's user lacks rights that only these need.
+type KindsError struct {
+	Kinds  []string // the kinds of lock that fail: "fair locks", "readers and permits"
+	Rights []string // what the user lacks, as ACL SETUSER takes it: "+zrank"
+
+	text string
+	err  error
+}
+
+func (e *KindsError) Error() string { return e.text }
+
+// Unwrap returns the server's first refusal.
+func (e *KindsError) Unwrap() error { return e.err }
+
+// The kinds of lock that need rights which a mutex does not need.
+const (
+	kindFair   = "fair locks"
+	kindShared = "readers and permits"
+)
+
+// A trialCommand is one command of the scripts, as a trial gives it to a node. It changes nothing that lasts.
+type trialCommand struct {
+	kind string // the kind of lock that needs it; "": every waiter
+	name string
+	args []any
+}
+
+// trialCommands are commands that the rounds of a trial do not show. The scripts go on without those of a mutex where
+// they are forbidden; then no waiter gets a message, and waiters poll. Those of other kinds are in scripts that a mutex
+// never runs. A test compares them with scripts/.
+func trialCommands(lockKey string, me any) []trialCommand {
+	queue, tickets, lives := waitPrefix+lockKey, fairTicketPrefix+lockKey, fairUntilPrefix+lockKey
+	return []trialCommand{
+		{"", "ZADD", []any{queue, 1, me}},
+		{"", "ZRANGE", []any{queue, 0, 0}},
+		{"", "ZREM", []any{queue, me}},
+		{"", "ZPOPMIN", []any{queue}},
+		{kindFair, "ZRANK", []any{tickets, me}},
+		{kindFair, "ZCARD", []any{tickets}},
+		{kindFair, "ZREVRANGE", []any{tickets, 0, 0}},
+		{kindFair, "ZRANGEBYSCORE", []any{lives, 0, 0}},
+		{kindShared, "EXISTS", []any{lockKey}},
+		{kindShared, "PEXPIREAT", []any{lockKey, 1}},
+		{kindShared, "ZREMRANGEBYSCORE", []any{lockKey, 0, 0}},
+	}
+}
+
+// A refusedCommand is what a server answered to a command of a trial.
+type refusedCommand struct {
+	trialCommand
+	err error
+}
+
+// refusals makes one error of the commands that failed: that of a mutex, or of the connection, if there is one.
+func refusals(failed []refusedCommand) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	e := &KindsError{err: failed[0].err}
+	need := map[string][]string{}
+	for _, f := range failed {
+		if refused := redis.Error(""); f.kind == "" || !errors.As(f.err, &refused) {
+			return fmt.Errorf("%s: %w", f.name, f.err)
+		}
+		need[f.kind] = append(need[f.kind], "+"+strings.ToLower(f.name))
+	}
+	var needs []string
+	for _, kind := range slices.Sorted(maps.Keys(need)) {
+		e.Kinds, e.Rights = append(e.Kinds, kind), append(e.Rights, need[kind]...)
+		needs = append(needs, kind+" need "+strings.Join(need[kind], " "))
+	}
+	e.text = fmt.Sprintf("its user lacks rights that only some kinds of lock need: %s: %v", strings.Join(needs, ", and "), e.err)
+	return e
+}
+
+// tryCommands adds to each node's problems what the commands show.
+func (c *Client) tryCommands(ctx context.Context, l *spec, nodes []error) error {
+	type answer struct {
+		node    int
+		refused []refusedCommand
+	}
+	answers := make(chan answer, len(c.nodes))
+	asked := 0
+	for i, n := range c.nodes {
+		commands := trialCommands(l.res.keys[0].(string), c.waiters.me)
+		why := n.tryCommands(commands, func(refused []refusedCommand) { answers <- answer{i, refused} })
+		switch {
+		case why == nil:
+			asked++
+		case nodes[i] == nil:
+			nodes[i] = why
+		}
+	}
+	timer := c.timers.start(c.cfg.NodeTimeout)
+	defer c.timers.stop(timer)
+	for range asked {
+		select {
+		case a := <-answers:
+			if nodes[a.node] == nil {
+				nodes[a.node] = refusals(a.refused)
+			}
+		case <-timer.C: // for a silent node, an earlier round has reported that
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ending:
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// tryCommands gives these commands to the node, and calls done once all are answered. It returns why the node is away.
+func (n *node) tryCommands(commands []trialCommand, done func(refused []refusedCommand)) error {
+	var refused []refusedCommand
+	requests := make([]request, 0, len(commands))
+	for i, t := range commands {
+		requests = append(requests, request{command: &command{name: t.name, args: t.args,
+			done: func(_ *node, _ request, _ any, err error) { // all of them are called by the node's one reader
+				if err != nil {
+					refused = append(refused, refusedCommand{t, err})
+				}
+				if i == len(commands)-1 {
+					done(refused)
+				}
+			}}})
+	}
+	n.mu.Lock()
+	up, why := n.up, n.why
+	if up {
+		n.queue = append(n.queue, requests...)
+	}
+	n.mu.Unlock()
+	if !up {
+		return why
+	}
+	n.wakeUp()
+	return nil
+}
