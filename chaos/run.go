@@ -89,6 +89,7 @@ func (r *run) prepare(ctx context.Context) error {
 		Site: r.site, Log: r.log, TTL: r.TTL, Length: r.Length, Renews: subject.Renews(r.Subject),
 		Rand: rand.New(rand.NewPCG(r.Seed, 0)), Lock: traffic.NewGuarded(scriptLock), Gap: new(scenario.Gap),
 		Child: r.child, Close: r.closeClient, Reopen: r.reopen,
+		Kind: subject.KindOf(r.Subject), Wants: scenario.Wants(subject.KindOf(r.Subject), r.Seed),
 	}
 	r.opened = map[int]subject.Options{}
 	return r.open(ctx)
@@ -190,7 +191,7 @@ func (r *run) options(id int) (subject.Options, error) {
 	if err != nil {
 		return subject.Options{}, err
 	}
-	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id)}
+	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id), Queued: r.log.Queued}
 	if id == 1 && r.play.Actors > 0 {
 		o.Step = r.stage.Gap.Step
 	}
@@ -215,8 +216,9 @@ func (r *run) perform(ctx context.Context) error {
 	})
 	working, stop := context.WithCancel(ctx)
 	for _, a := range r.actors[r.play.Actors:] {
-		source := r.stage.Fork()
-		workers.Go(func() { a.Work(ctx, working, r.others, r.stage.Pace(), source) })
+		source, pace := r.stage.Fork(), r.stage.Pace()
+		pace.Peers = r.actors[r.play.Actors:]
+		workers.Go(func() { a.Work(ctx, working, r.others, pace, source) })
 	}
 	r.broken = r.script(ctx)
 	stop()

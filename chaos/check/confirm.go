@@ -176,7 +176,7 @@ func (j *judge) confirmFences(l *lock, deadline time.Time) error {
 	s := &second{j: j, what: "fencing tokens", resource: l.name, deadline: deadline}
 	var ops []int32
 	for _, i := range l.ops {
-		if j.ops[i].fence > 0 {
+		if o := &j.ops[i]; o.fence > 0 && !j.isDowngraded(o) {
 			ops = append(ops, i)
 		}
 	}
