@@ -41,9 +41,14 @@ type judge struct {
 	anyQueued bool // some op has its place in an order of arrival
 }
 
-func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
+func newJudge() *judge {
 	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
 	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // empty lists in JSON, not null
+	return j
+}
+
+func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
+	j := newJudge()
 	for e, err := range events {
 		if err != nil {
 			return Result{}, err

@@ -128,7 +128,7 @@ func (j *judge) holds(l *lock) (all []hold) {
 		o, b := &j.ops[i], j.belief(i)
 		take := hold{op: i, from: -1, reader: o.reader, permits: o.permits, asked: o.asked, queued: o.queued,
 			begin: o.asked, end: o.granted, effect: o.granted}
-		if o.from >= 0 && j.ops[o.from].next == i {
+		if o.from >= 0 {
 			take.from, take.begin, take.effect = o.from, b.from, b.from
 		}
 		all = append(all, take)
