@@ -191,7 +191,9 @@ func (r *run) options(id int) (subject.Options, error) {
 	if err != nil {
 		return subject.Options{}, err
 	}
-	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id), Queued: r.log.Queued}
+	o := subject.Options{
+		Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id), Queued: r.log.Queued,
+	}
 	if id == 1 && r.play.Actors > 0 {
 		o.Step = r.stage.Gap.Step
 	}

@@ -42,7 +42,8 @@ func (j *judge) checkArrival(l *lock) {
 		}
 	}
 	if left > 0 {
-		j.leaveOut("order of arrival", l.name, fmt.Sprintf("%d of %d acquires that waited: faults left them no quorum of nodes", left, waited))
+		j.leaveOut("order of arrival", l.name,
+			fmt.Sprintf("%d of %d acquires that waited: faults left them no quorum of nodes", left, waited))
 	}
 }
 
@@ -51,8 +52,9 @@ func (j *judge) overtaken(l *lock, i, by int32) {
 	j.res.Overtakings++
 	o, other := &j.ops[i], &j.ops[by]
 	j.violate(Overtaken, l, []int32{by, i}, other.granted, o.granted-other.granted, func() string {
-		return fmt.Sprintf("%s had its place in the order of arrival of %q since %s; %s requested it at %s, and was granted it first, at %s%s",
-			j.name(i), l.name, clock(o.queued), j.name(by), clock(other.asked), clock(other.granted), j.faultsAt(other.granted))
+		return fmt.Sprintf("%s had its place in the order of arrival of %q since %s; "+
+			"%s requested it at %s, and was granted it first, at %s%s", j.name(i), l.name, clock(o.queued),
+			j.name(by), clock(other.asked), clock(other.granted), j.faultsAt(other.granted))
 	})
 }
 

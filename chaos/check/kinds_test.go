@@ -197,7 +197,8 @@ func TestAPlaceThatFaultsTookAwayIsNotJudgedAndSaidSo(t *testing.T) {
 	overtaken("n1").requireFound(t, Overtaken, 2, 3)
 	res := overtaken("n1", "n2").judge(t)
 	require.Equal(t, Safe, res.Verdict)
-	require.Contains(t, fmt.Sprint(res.LeftOut), `order of arrival of "r": 1 of 1 acquires that waited: faults left them no quorum of nodes`)
+	require.Contains(t, fmt.Sprint(res.LeftOut),
+		`order of arrival of "r": 1 of 1 acquires that waited: faults left them no quorum of nodes`)
 	res = tell(history.Fair, 0).took(1, 10, 1, history.Event{}).left(100, 1).judge(t)
 	require.Contains(t, fmt.Sprint(res.LeftOut), "order of arrival: of no call is it known when it had its place")
 }
@@ -396,7 +397,9 @@ func randomLock(r *rand.Rand, kind history.LockKind, steps int) *told {
 
 // Judge fails if our own check and porcupine disagree.
 func TestPorcupineAgreesAboutEveryKindOfLock(t *testing.T) {
-	for _, kind := range []history.LockKind{history.Mutex, history.Fair, history.ReadWrite, history.Semaphore, history.HandOver} {
+	for _, kind := range []history.LockKind{
+		history.Mutex, history.Fair, history.ReadWrite, history.Semaphore, history.HandOver,
+	} {
 		t.Run("lock "+string(kind), func(t *testing.T) {
 			wrong, histories := 0, 800
 			for seed := range uint64(histories) {

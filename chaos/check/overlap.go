@@ -180,9 +180,10 @@ func (j *judge) checkPermits(l *lock, all []belief) {
 			ops, names, taken = append(ops, a.op), append(names, j.name(a.op)), taken+a.permits
 		}
 		j.violate(Overlap, l, ops, b.from, until-b.from, func() string {
-			return fmt.Sprintf("%s believed that it held a permit of %q, beside %s: %d permits of %d for %s, from %s to %s; %s%s",
-				j.name(b.op), l.name, strings.Join(names, ", "), taken, j.run.Permits, time.Duration(until-b.from),
-				clock(b.from), clock(until), j.where(ops, b.from), j.faultsAt(b.from))
+			return fmt.Sprintf("%s believed that it held a permit of %q, beside %s: "+
+				"%d permits of %d for %s, from %s to %s; %s%s", j.name(b.op), l.name, strings.Join(names, ", "),
+				taken, j.run.Permits, time.Duration(until-b.from), clock(b.from), clock(until),
+				j.where(ops, b.from), j.faultsAt(b.from))
 		})
 	})
 	j.overlapped(l, o, listed)

@@ -22,7 +22,7 @@ func TestWindowsAreJudgedAsTheWholeIs(t *testing.T) {
 			for lies := range 2 {
 				res, err := Judge(longRegister(rand.New(rand.NewPCG(seed, 5)), fenced, lies, 3000, 300))
 				require.NoError(t, err, "seed %d", seed)
-				require.Equal(t, 3, res.Confirmed.Agreed, "seed %d: the fencing tokens, the holders and the register: %v", seed, res.LeftOut)
+				require.Equal(t, 3, res.Confirmed.Agreed, "seed %d: the tokens, the holders and the register: %v", seed, res.LeftOut)
 				found := 0
 				for _, v := range res.Violations {
 					if v.Kind == Register {

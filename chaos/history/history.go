@@ -8,7 +8,7 @@ type Kind string
 // The kinds of events.
 const (
 	Start   Kind = "start"   // the first line: what was run (Run)
-	Acquire Kind = "acquire" // a client requests the lock. Op is new and unique. With From it goes on with what that op had
+	Acquire Kind = "acquire" // a client requests the lock, or goes on with what From had. Op is new and unique
 	Queued  Kind = "queued"  // the subject says: since Since, Op has its place in the order of arrival. It may say so late
 	Granted Kind = "granted" // Op got the lock: Fence, Token. From now on the client believes that it holds it
 	Refused Kind = "refused" // Op did not get it: somebody holds it, or the wait was over
@@ -19,7 +19,7 @@ const (
 	Read    Kind = "read"    // the holder of Op read Value from the guarded Resource
 	Write   Kind = "write"   // the holder of Op sends Value, computed from the value it read, to the Resource
 	Written Kind = "written" // the answer of the Resource to that write: OK or refused; with Error: unknown
-	Owner   Kind = "owner"   // an observer saw that the lock's key on Node changed to Token ("": free), or to Owners, if several share it
+	Owner   Kind = "owner"   // an observer saw that the lock's key on Node changed to Token ("": free) or Owners
 	Fault   Kind = "fault"   // a fault of Node or Client begins (Begin) or heals. An instant fault, such as a flush, is one line without Begin
 	Note    Kind = "note"    // a Text for people
 	End     Kind = "end"     // the last line

@@ -30,9 +30,11 @@ func networks() []Scenario {
 		},
 		{
 			Name:   "partial-views",
-			Proves: "Two clients that see different parts of the fleet, with as few nodes in common as possible, exclude each other.",
-			Faults: []string{"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible; C sees all"},
-			Costs:  "the lock, for a client that sees no quorum",
+			Proves: "Clients that see different parts of the fleet, with as few nodes in common as possible, exclude each other.",
+			Faults: []string{
+				"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible; C sees all",
+			},
+			Costs: "the lock, for a client that sees no quorum",
 			// Two permits are too few for three clients that see different nodes.
 			Fails:  []string{"majority-semaphore"},
 			Kinds:  true,

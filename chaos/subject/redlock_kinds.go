@@ -44,7 +44,9 @@ func (s RedlockFair) Open(ctx context.Context, o Options) (Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redlockSharer{redlockClient{client}, func(name string, _ Want) redlock.Lock { return client.Mutex(name).Fair() }}, nil
+	return redlockSharer{redlockClient{client}, func(name string, _ Want) redlock.Lock {
+		return client.Mutex(name).Fair()
+	}}, nil
 }
 
 // queuedSince returns when a quorum of nodes had certainly written the call into their queues (protocol step O2): with

@@ -195,7 +195,8 @@ func TestTheObserverSeesEveryOwnerThatIsAlive(t *testing.T) {
 			defer conn.Close()
 			now, err := redis.Int64s(conn.Do("TIME"))
 			require.NoError(t, err)
-			_, err = conn.Do("ZADD", "shared", now[0]*1e6+60e6, "permit 0,1/3 a", now[0]*1e6+60e6, "permit 2/3 b", now[0]*1e6-1, "permit 2/3 dead")
+			later, before := now[0]*1e6+60e6, now[0]*1e6-1
+			_, err = conn.Do("ZADD", "shared", later, "permit 0,1/3 a", later, "permit 2/3 b", before, "permit 2/3 dead")
 			require.NoError(t, err)
 			_, err = conn.Do("SET", "alone", "the owner")
 			require.NoError(t, err)
@@ -203,10 +204,11 @@ func TestTheObserverSeesEveryOwnerThatIsAlive(t *testing.T) {
 			var text bytes.Buffer
 			log := traffic.NewLog(&text, history.Run{Nodes: []string{node.Name()}, TTL: 1})
 			ctx, stop := context.WithCancel(t.Context())
-			traffic.Observe(ctx, log, []string{node.Name()}, []string{"shared", "alone"}, func(ctx context.Context, _ string) (redis.Conn, error) {
+			dial := func(ctx context.Context, _ string) (redis.Conn, error) {
 				conn, err := node.DialDirect(ctx, time.Second)
 				return &looks{conn, 0, stop}, err
-			})
+			}
+			traffic.Observe(ctx, log, []string{node.Name()}, []string{"shared", "alone"}, dial)
 			require.NoError(t, log.Close())
 			events, err := history.ReadAll(&text)
 			require.NoError(t, err)

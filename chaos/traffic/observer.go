@@ -93,7 +93,8 @@ if kind == 'string' then return {redis.call('get', KEYS[1])} end
 if kind == 'hash' then return {redis.call('hkeys', KEYS[1])[1]} end
 if kind ~= 'zset' then return {} end
 local time, tokens = redis.call('time'), {}
-for _, member in ipairs(redis.call('zrangebyscore', KEYS[1], string.format('%.0f', time[1] * 1000000 + time[2]), '+inf')) do
+local now = string.format('%.0f', time[1] * 1000000 + time[2])
+for _, member in ipairs(redis.call('zrangebyscore', KEYS[1], now, '+inf')) do
 	tokens[#tokens + 1] = string.match(member, '%S+$')
 end
 return tokens`
