@@ -95,8 +95,11 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.open(ctx)
 }
 
-// tell records a fault and logs it.
-func (r *run) tell(e history.Event, f fault.Fault) {
+// tell records a fault and logs it. One that is recorded when it is over, as a restart, tells since when it took place.
+func (r *run) tell(e history.Event, f fault.Fault, took time.Duration) {
+	if took > 0 {
+		e.Since = max(1, int64(r.log.Since()-took))
+	}
 	r.log.Add(e)
 	how := ""
 	if f.Lasts() && !e.Begin {

@@ -64,7 +64,7 @@ func (j *judge) reachedQuorum(o *op) bool {
 	hurt := map[string]bool{}
 	for _, f := range j.faults {
 		switch {
-		case f.begin > o.granted || f.heal < o.queued || f.client != 0 && f.client != o.client:
+		case f.from > o.granted || f.heal < o.queued || f.client != 0 && f.client != o.client:
 		case f.node == "":
 			return false
 		default:

@@ -234,6 +234,21 @@ func TestTheKeysOfAllOwnersAreFollowed(t *testing.T) {
 		owners(310, "n2").owners(310, "n3").requireFound(t, LateLoss, 1, 3)
 }
 
+// While a container restarts, nobody sees its keys.
+func TestWhatIsNotSeenDuringASlowRestartIsNoOrphan(t *testing.T) {
+	const second = 1_000_000
+	for _, since := range []int64{0, 200} {
+		h := tell("", 0).took(1, 10, 1, history.Event{}).owners(20, "n1", "t1").left(300, 1).
+			add(3*second, history.Event{Kind: history.Fault, Fault: "restart-empty", Node: "n1", Since: since * 1000}).
+			owners(3*second+1, "n1")
+		if since > 0 {
+			h.requireSafe(t)
+			continue
+		}
+		h.requireFound(t, Orphan, 1)
+	}
+}
+
 func TestHistoriesOfOldAreHistoriesOfAMutex(t *testing.T) {
 	h := tell("", 0).took(1, 10, 1, history.Event{}).left(150, 1).took(2, 100, 2, history.Event{}).left(200, 2)
 	h.requireFound(t, Overlap, 1, 2)

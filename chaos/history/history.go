@@ -60,7 +60,7 @@ type Event struct {
 	Permits  int      `json:"permits,omitempty"`  // acquire: how many permits of a semaphore it wants; 0: one
 	From     uint64   `json:"from,omitempty"`     // acquire: the op that handed the lock over, or that was its writer
 	Handed   bool     `json:"handed,omitempty"`   // release: the lock does not become free, but goes to an op From this one
-	Since    int64    `json:"since,omitempty"`    // queued: like At
+	Since    int64    `json:"since,omitempty"`    // queued, an instant fault: like At
 	Owners   []string `json:"owners,omitempty"`   // owner: the tokens, if there are several
 	Value    int64    `json:"value,omitempty"`    // of the guarded counter
 	Fenced   bool     `json:"fenced,omitempty"`   // read, write, written: the resource compares fencing tokens

@@ -74,6 +74,9 @@ func (s *sequence) add(e *Event) error {
 		if e.Fault == "" {
 			return errors.New("fault without its name")
 		}
+		if e.Since > e.At {
+			return fmt.Errorf("fault since %d, which is later", e.Since)
+		}
 		return s.knows(e.Node)
 	case Note:
 	case End:

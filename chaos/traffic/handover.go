@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 
 	"github.com/quorumlock/redlock/chaos/subject"
@@ -29,8 +30,12 @@ func (h *Held) HandOver(ctx context.Context, to *Actor) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	taker := to.current().(subject.Taker)
+	client := to.current()
 	return to.begin(ctx, h.guarded, h.want, h.Op, "adopt", func(ctx context.Context) (subject.Lease, error) {
+		taker, takes := client.(subject.Taker)
+		if !takes {
+			return nil, errors.New("the subject's leases have a method Detach, but its clients have no method Adopt")
+		}
 		return taker.Adopt(ctx, ticket)
 	})
 }
