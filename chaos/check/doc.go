@@ -51,7 +51,8 @@
 //
 // The rule of the lock is known from the history: permits of its run, readers among its ops. Readers and holders of
 // permits show the guarded resource no fencing token, and do not write. Their fencing tokens are judged like all others,
-// except that a reader may keep that of the writer that it was. Late losses of a semaphore are not judged.
+// except that a reader may keep that of the writer that it was. A late loss of a semaphore is a token that got its
+// permits on a quorum while others believed that they had so many that too few were left.
 //
 // When an op has its place in an order of arrival cannot be seen from outside: the subject says it. Calls at the same
 // moment may be served in any order. An op is judged if enough nodes for a quorum had no fault, for its client, from the

@@ -249,6 +249,26 @@ func TestWhatIsNotSeenDuringASlowRestartIsNoOrphan(t *testing.T) {
 	}
 }
 
+func TestAPermitThatIsTakenWhileTooManyBelieveIsALateLoss(t *testing.T) {
+	two := func() *told {
+		return tell(history.Semaphore, 2).took(1, 10, 1, history.Event{Permits: 1}).took(2, 20, 2, history.Event{Permits: 1}).
+			left(200, 1).left(400, 2)
+	}
+	third := func(h *told, takes int64) *told {
+		for i, node := range []string{"n1", "n2"} {
+			h.owners(takes+int64(i), node, "t2", "t3").owners(510, node)
+		}
+		return h.took(30, 250, 3, history.Event{Permits: 1}).left(500, 3)
+	}
+	third(two(), 210).requireSafe(t)
+	v := third(two(), 100).requireFound(t, LateLoss, 1, 2, 3)
+	require.Equal(t, 99*time.Microsecond, v.For)
+	require.Contains(t, v.Text, "3 permits of 2")
+	// What the observer sees late is no loss: op 1 was granted after op 3.
+	third(tell(history.Semaphore, 2).took(2, 20, 2, history.Event{Permits: 1}).left(700, 2).
+		took(260, 520, 1, history.Event{Permits: 1, Fence: 9}).left(600, 1), 505).requireSafe(t)
+}
+
 func TestHistoriesOfOldAreHistoriesOfAMutex(t *testing.T) {
 	h := tell("", 0).took(1, 10, 1, history.Event{}).left(150, 1).took(2, 100, 2, history.Event{}).left(200, 2)
 	h.requireFound(t, Overlap, 1, 2)

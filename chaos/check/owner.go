@@ -1,6 +1,7 @@
 package check
 
 import (
+	"container/heap"
 	"fmt"
 	"slices"
 	"sort"
@@ -147,9 +148,10 @@ func (j *judge) byToken(l *lock, token string, t int64) (int32, bool) {
 // op must have been granted after the holder, or must have had no answer by then. An op that was refused did not own
 // the lock.
 //
-// Readers do not exclude each other, and neither do holders of permits, whose slots the judge does not know.
+// Readers do not exclude each other.
 func (j *judge) checkLateLoss(l *lock) {
 	if j.run.Permits > 0 {
+		j.checkLatePermits(l)
 		return
 	}
 	for _, i := range l.ops {
@@ -176,6 +178,45 @@ func (j *judge) checkLateLoss(l *lock) {
 			})
 			break // one per lease
 		}
+	}
+}
+
+// checkLatePermits is checkLateLoss for a semaphore: it finds tokens that got their permits on a quorum while others
+// still believed that they had so many that too few were left.
+func (j *judge) checkLatePermits(l *lock) {
+	all := make([]belief, 0, len(l.ops))
+	for _, i := range l.ops {
+		all = append(all, j.belief(i))
+	}
+	sortBeliefs(all)
+	var open beliefs
+	for _, took := range l.took {
+		for len(all) > 0 && all[0].from <= took.at {
+			heap.Push(&open, all[0])
+			all = all[1:]
+		}
+		open.drop(took.at)
+		other, known := j.byToken(l, took.token, took.at)
+		if !known {
+			continue
+		}
+		taken, ops, until := j.ops[other].permits, []int32{other}, int64(never)
+		for _, b := range open {
+			if b.op != other && j.couldFollow(other, &j.ops[b.op]) {
+				taken, ops, until = taken+b.permits, append(ops, b.op), min(until, b.to)
+			}
+		}
+		if taken <= j.run.Permits {
+			continue
+		}
+		late := until - took.at
+		j.res.LateLosses++
+		j.res.LateLossLongest = max(j.res.LateLossLongest, millis(late))
+		j.violate(LateLoss, l, ops, took.at, late, func() string {
+			return fmt.Sprintf("%s took its permits of %q at %s, and others still believed for %s that they had theirs: "+
+				"%d permits of %d; %s%s", j.name(other), l.name, clock(took.at), time.Duration(late), taken, j.run.Permits,
+				j.where(ops, took.at), j.faultsAt(took.at))
+		})
 	}
 }
 
