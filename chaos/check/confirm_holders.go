@@ -43,6 +43,21 @@ func (h holders) without(op int32) holders {
 	return h.of(slices.DeleteFunc(h.list(), func(o int32) bool { return o == op }))
 }
 
+func (h holders) has(op int32) bool { return slices.Contains(h.list(), op) }
+
+// after is the state after the call, whether it was legal or not.
+func (h holders) after(in *hold) holders {
+	switch {
+	case in.leaves:
+		return h.without(in.op)
+	case in.from >= 0:
+		return h.without(in.from).with(in.op)
+	}
+	h = h.with(in.op)
+	h.asked = max(h.asked, in.asked)
+	return h
+}
+
 func (h holders) list() (ops []int32) {
 	for i := 0; i < len(h.ops); i += 4 {
 		ops = append(ops, int32(binary.BigEndian.Uint32([]byte(h.ops[i:i+4]))))
@@ -107,17 +122,11 @@ func (j *judge) holdersModel(may rule, before holders) porcupine.Model {
 			h, in := state_.(holders), input_.(*hold)
 			switch {
 			case in.leaves:
-				return slices.Contains(h.list(), in.op), h.without(in.op)
+				return h.has(in.op), h.after(in)
 			case in.from >= 0:
-				if !slices.Contains(h.list(), in.from) {
-					return false, h
-				}
-				h = h.without(in.from)
-				return may(j, h, in), h.with(in.op)
+				return h.has(in.from) && may(j, h.without(in.from), in), h.after(in)
 			}
-			after := h.with(in.op)
-			after.asked = max(h.asked, in.asked)
-			return may(j, h, in), after
+			return may(j, h, in), h.after(in)
 		},
 	}
 }
@@ -152,7 +161,7 @@ func (j *judge) confirmHolders(l *lock, deadline time.Time) error {
 	all, may := j.holds(l), j.rule()
 	answer, before := porcupine.Ok, holders{}
 	for from, to := 0, 0; from < len(all) && answer == porcupine.Ok; from = to {
-		to = min(from+windowCalls, len(all))
+		to = min(from+freeCalls, len(all))
 		for to < len(all) && all[to].effect == all[to-1].effect {
 			to++
 		}
@@ -161,24 +170,16 @@ func (j *judge) confirmHolders(l *lock, deadline time.Time) error {
 			end = all[to].effect
 		}
 		var calls []porcupine.Operation
-		after := before
+		next := before
 		for i := range all[from:to] {
 			in := &all[from+i]
 			calls = append(calls, porcupine.Operation{
 				Call: max(min(in.begin, in.effect), begin), Return: max(in.effect, min(in.end, end)), Input: in,
 			})
-			switch {
-			case in.leaves:
-				after = after.without(in.op)
-			case in.from >= 0:
-				after = after.without(in.from).with(in.op)
-			default:
-				after = after.with(in.op)
-				after.asked = max(after.asked, in.asked)
-			}
+			next = next.after(in)
 		}
 		answer = s.opinion(calls, j.holdersModel(may, before))
-		before = after
+		before = next
 	}
 	s.compare(answer, l.wrongHolders == 0, "")
 	return s.end()

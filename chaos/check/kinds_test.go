@@ -456,6 +456,26 @@ func TestPorcupineAgreesAboutEveryKindOfLock(t *testing.T) {
 	}
 }
 
+// What porcupine has to try doubles with each call in flight. All these calls are, for as long as they wait.
+func TestWhereManyWaitPorcupineStillComesToItsEnd(t *testing.T) {
+	for _, kind := range []history.LockKind{history.Mutex, history.ReadWrite, history.Semaphore} {
+		h := tell(kind, 0)
+		if kind == history.Semaphore {
+			h.run.Permits = 3
+		}
+		order := rand.New(rand.NewPCG(1, 1)).Perm(100)
+		for turn, i := range order {
+			e := history.Event{Fence: uint64(turn + 1)}
+			if kind == history.ReadWrite && turn%4 > 0 {
+				e.Role = history.Reader
+			}
+			at := int64(1000 + 100*turn)
+			h.took(int64(i+1), at, uint64(i+1), e).left(at+90, uint64(i+1))
+		}
+		h.requireSafe(t)
+	}
+}
+
 // Windows are cut where the lock may be held and calls may wait. One lie is found in a long history.
 func TestOneLieIsFoundInALongHistoryOfEveryKind(t *testing.T) {
 	for _, kind := range []history.LockKind{history.Fair, history.ReadWrite, history.Semaphore, history.HandOver} {
