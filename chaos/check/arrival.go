@@ -1,6 +1,10 @@
 package check
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/quorumlock/redlock/chaos/history"
+)
 
 // checkArrival finds ops that were overtaken: they had their place in the order of arrival, and an op that was requested
 // later was granted the lock before them.
@@ -12,7 +16,6 @@ func (j *judge) checkArrival(l *lock) {
 	if !j.anyQueued {
 		return
 	}
-	waited, left := 0, 0
 	latest, latestNow := int32(-1), int32(-1) // the op that was requested last, of those granted before; and at this time
 	now := int64(-1)
 	later := func(a, b int32) int32 {
@@ -32,18 +35,25 @@ func (j *judge) checkArrival(l *lock) {
 		if o.queued == 0 {
 			continue
 		}
-		waited++
+		j.queuedOps++
 		switch {
 		case !j.reachedQuorum(o):
-			left++
+			j.queuedHurt++
 			o.queued = 0
 		case latest >= 0 && j.ops[latest].asked > o.queued:
 			j.overtaken(l, i, latest)
 		}
 	}
-	if left > 0 {
-		j.leaveOut("order of arrival", l.name,
-			fmt.Sprintf("%d of %d acquires that waited: faults left them no quorum of nodes", left, waited))
+}
+
+// endArrival names what checkArrival left out.
+func (j *judge) endArrival() {
+	switch {
+	case j.run.Lock == history.Fair && !j.anyQueued:
+		j.leaveOut("order of arrival", "", "of no call is it known when it had its place")
+	case j.queuedHurt > 0:
+		j.leaveOut("order of arrival", "", fmt.Sprintf("%d of %d acquires that waited: faults left them no quorum of nodes",
+			j.queuedHurt, j.queuedOps))
 	}
 }
 

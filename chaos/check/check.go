@@ -38,7 +38,9 @@ type judge struct {
 	listed map[ViolationKind]int
 	unsure bool // a check was not completed
 
-	anyQueued bool // some op has its place in an order of arrival
+	anyQueued  bool // some op has its place in an order of arrival
+	queuedOps  int  // those of these that were granted the lock
+	queuedHurt int  // and of these, those whose order is not judged
 }
 
 func newJudge() *judge {
@@ -109,9 +111,7 @@ func (j *judge) finish() error {
 	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
 		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
 	}
-	if j.run.Lock == history.Fair && !j.anyQueued {
-		j.leaveOut("order of arrival", "", "of no call is it known when it had its place")
-	}
+	j.endArrival()
 	j.phases()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	switch {

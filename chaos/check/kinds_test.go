@@ -198,7 +198,7 @@ func TestAPlaceThatFaultsTookAwayIsNotJudgedAndSaidSo(t *testing.T) {
 	res := overtaken("n1", "n2").judge(t)
 	require.Equal(t, Safe, res.Verdict)
 	require.Contains(t, fmt.Sprint(res.LeftOut),
-		`order of arrival of "r": 1 of 1 acquires that waited: faults left them no quorum of nodes`)
+		`order of arrival: 1 of 1 acquires that waited: faults left them no quorum of nodes`)
 	res = tell(history.Fair, 0).took(1, 10, 1, history.Event{}).left(100, 1).judge(t)
 	require.Contains(t, fmt.Sprint(res.LeftOut), "order of arrival: of no call is it known when it had its place")
 }
