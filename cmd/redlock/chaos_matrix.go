@@ -26,7 +26,8 @@ func newChaosMatrix() *cobra.Command {
 		Use:   "matrix",
 		Short: "Run every scenario with this library and the locks that fail it, and print a Markdown table",
 		Long: `Runs each scenario with this library, and with each baseline that is known to be unsafe in it. Some scenarios are run
-with every kind of lock of this library. Each run is as short as the scenario allows. Prints one row per run, as a Markdown table. This takes several minutes.
+with every kind of lock of this library. Each run is as short as the scenario allows. Prints one row per run, as a
+Markdown table. This takes several minutes.
 
 Exit code: 0 this library was always safe and each baseline unsafe where it should be, 1 otherwise, 2 it could not run,
 64 usage, 130 interrupted.`,
