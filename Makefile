@@ -83,9 +83,16 @@ bench-record: bench ## and make this run the recorded one
 man: ## the manual pages of the command, in man/
 	go run ./cmd/redlock man man
 
-chaos: ## every scenario on real servers and in containers, with reports in reports/ (some 15 minutes)
+CHAOS_KINDS = fair rw semaphore handover election
+CHAOS_KINDS_IN = failover,restart-empty,partial-views,clock-ahead
+
+chaos: ## every scenario on real servers and in containers, with reports in reports/ (some 20 minutes)
 	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet process --seconds 5 --out reports/process
 	go run ./cmd/redlock chaos run --scenario all --subject redlock --fleet docker --seconds 5 --out reports/docker
+	for kind in $(CHAOS_KINDS); do \
+		go run ./cmd/redlock chaos run --scenario $(CHAOS_KINDS_IN) --subject redlock-$$kind --fleet process --seconds 5 \
+			--out reports/redlock-$$kind || exit; \
+	done
 	go run ./cmd/redlock chaos matrix --fleet process > reports/matrix.md
 
 compare: ## this library beside others on the same servers, and beside the limit; writes the tables of docs/performance.md and README.md

@@ -89,13 +89,17 @@ func (r *run) prepare(ctx context.Context) error {
 		Site: r.site, Log: r.log, TTL: r.TTL, Length: r.Length, Renews: subject.Renews(r.Subject),
 		Rand: rand.New(rand.NewPCG(r.Seed, 0)), Lock: traffic.NewGuarded(scriptLock), Gap: new(scenario.Gap),
 		Child: r.child, Close: r.closeClient, Reopen: r.reopen,
+		Kind: subject.KindOf(r.Subject), Wants: scenario.Wants(subject.KindOf(r.Subject), r.Seed),
 	}
 	r.opened = map[int]subject.Options{}
 	return r.open(ctx)
 }
 
-// tell records a fault and logs it.
-func (r *run) tell(e history.Event, f fault.Fault) {
+// tell records a fault and logs it. One that is recorded when it is over, as a restart, tells since when it took place.
+func (r *run) tell(e history.Event, f fault.Fault, took time.Duration) {
+	if took > 0 {
+		e.Since = max(1, int64(r.log.Since()-took))
+	}
 	r.log.Add(e)
 	how := ""
 	if f.Lasts() && !e.Begin {
@@ -190,7 +194,9 @@ func (r *run) options(id int) (subject.Options, error) {
 	if err != nil {
 		return subject.Options{}, err
 	}
-	o := subject.Options{Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id)}
+	o := subject.Options{
+		Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id), Queued: r.log.Queued,
+	}
 	if id == 1 && r.play.Actors > 0 {
 		o.Step = r.stage.Gap.Step
 	}
@@ -215,8 +221,9 @@ func (r *run) perform(ctx context.Context) error {
 	})
 	working, stop := context.WithCancel(ctx)
 	for _, a := range r.actors[r.play.Actors:] {
-		source := r.stage.Fork()
-		workers.Go(func() { a.Work(ctx, working, r.others, r.stage.Pace(), source) })
+		source, pace := r.stage.Fork(), r.stage.Pace()
+		pace.Peers = r.actors[r.play.Actors:]
+		workers.Go(func() { a.Work(ctx, working, r.others, pace, source) })
 	}
 	r.broken = r.script(ctx)
 	stop()

@@ -37,11 +37,20 @@ type judge struct {
 	res    Result
 	listed map[ViolationKind]int
 	unsure bool // a check was not completed
+
+	anyQueued  bool // some op has its place in an order of arrival
+	queuedOps  int  // those of these that were granted the lock
+	queuedHurt int  // and of these, those whose order is not judged
+}
+
+func newJudge() *judge {
+	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
+	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // empty lists in JSON, not null
+	return j
 }
 
 func judgeAll(events iter.Seq2[history.Event, error]) (Result, error) {
-	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
-	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // empty lists in JSON, not null
+	j := newJudge()
 	for e, err := range events {
 		if err != nil {
 			return Result{}, err
@@ -63,6 +72,8 @@ func (j *judge) step(e *history.Event) {
 		j.acquire(e)
 	case history.Granted:
 		j.granted(e)
+	case history.Queued:
+		j.queued(e)
 	case history.Refused:
 		j.denied(e, refused)
 	case history.Failed:
@@ -84,6 +95,7 @@ func (j *judge) finish() error {
 	for _, l := range j.locks.all {
 		l.endSpans(j.at)
 		j.checkOverlap(l)
+		j.checkArrival(l)
 		j.checkFences(l)
 		j.checkLateLoss(l)
 		j.checkOrphans(l)
@@ -91,7 +103,7 @@ func (j *judge) finish() error {
 	deadline := time.Now().Add(confirmTime)
 	var errs []error
 	for _, l := range j.locks.all {
-		errs = append(errs, j.confirmFences(l, deadline))
+		errs = append(errs, j.confirmFences(l, deadline), j.confirmHolders(l, deadline))
 	}
 	for _, r := range j.regs.all {
 		errs = append(errs, j.checkRegister(r, deadline))
@@ -99,6 +111,7 @@ func (j *judge) finish() error {
 	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
 		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
 	}
+	j.endArrival()
 	j.phases()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	switch {
@@ -119,6 +132,7 @@ func (j *judge) leaveOut(check, resource, reason string) {
 
 func (j *judge) header() {
 	r := j.run
+	j.res.Lock, j.res.Permits = r.Lock, r.Permits
 	j.res.Scenario, j.res.Subject, j.res.Fleet = r.Scenario, r.Subject, r.Fleet
 	j.res.Nodes, j.res.Clients, j.res.Seed, j.res.Seconds = len(r.Nodes), r.Clients, r.Seed, r.Seconds
 	j.res.Replay, j.res.Proves = r.Replay, r.Proves

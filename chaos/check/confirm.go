@@ -14,6 +14,9 @@ import (
 const (
 	// confirmOps is how many calls porcupine gets at once. Its memory grows with their square.
 	confirmOps = 2000
+	// freeCalls is how many calls porcupine gets at once where a history can be cut between any two. While many clients
+	// wait, all of their calls are in flight, and what porcupine has to try doubles with each.
+	freeCalls = 12
 	// confirmTime is how long porcupine may take for all histories of a run. For some it would never end.
 	confirmTime = 10 * time.Second
 )
@@ -176,7 +179,7 @@ func (j *judge) confirmFences(l *lock, deadline time.Time) error {
 	s := &second{j: j, what: "fencing tokens", resource: l.name, deadline: deadline}
 	var ops []int32
 	for _, i := range l.ops {
-		if j.ops[i].fence > 0 {
+		if o := &j.ops[i]; o.fence > 0 && !j.isDowngraded(o) {
 			ops = append(ops, i)
 		}
 	}
@@ -190,8 +193,8 @@ func (j *judge) confirmFences(l *lock, deadline time.Time) error {
 		returned[i] = min(returned[i+1], j.ops[op].grantLine)
 	}
 	answer, before := porcupine.Ok, uint64(0)
-	for from := 0; from < len(ops) && answer == porcupine.Ok; from += confirmOps {
-		to := min(from+confirmOps, len(ops))
+	for from := 0; from < len(ops) && answer == porcupine.Ok; from += freeCalls {
+		to := min(from+freeCalls, len(ops))
 		var calls []porcupine.Operation
 		for _, i := range ops[from:to] {
 			o := &j.ops[i]

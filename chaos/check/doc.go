@@ -14,7 +14,11 @@
 // A subject is unsafe if there is a violation, whatever its kind. Without one it is safe if all checks were completed,
 // and otherwise the verdict is unsure. [Result.LeftOut] names what was left out, with the reason. These are violations:
 //
-//   - overlap: two ops believed that they held the same resource at the same time.
+//   - overlap: two ops believed that they held the same resource at the same time. Readers may do so; of a semaphore,
+//     any ops that have no more permits than there are. An op that goes on with what another had (From) holds it from
+//     the moment at which the other stopped: so nobody can get in between.
+//   - overtaken: an op of a lock in order of arrival had its place (Queued), and an op that was requested later was
+//     granted the lock before it. See below.
 //   - fence_duplicate: two ops were granted the same resource with the same fencing token.
 //   - fence_inversion: an op has a smaller fencing token than an op that was granted before it was requested.
 //   - late_loss: the owner token of another op took the lock on a quorum of nodes while the holder still believed. This
@@ -42,6 +46,17 @@
 //
 // An orphan that ends by its TTL is counted and timed. A stale write that was refused is counted too: the fencing token
 // worked.
+//
+// # Locks that are no mutex
+//
+// The rule of the lock is known from the history: permits of its run, readers among its ops. Readers and holders of
+// permits show the guarded resource no fencing token, and do not write. Their fencing tokens are judged like all others,
+// except that a reader may keep that of the writer that it was. A late loss of a semaphore is a token that got its
+// permits on a quorum while others believed that they had so many that too few were left.
+//
+// When an op has its place in an order of arrival cannot be seen from outside: the subject says it. Calls at the same
+// moment may be served in any order. An op is judged if enough nodes for a quorum had no fault, for its client, from the
+// time at which it had its place until it was granted. The others are left out, and named.
 //
 // # Nodes
 //
@@ -72,4 +87,9 @@
 // are carried over each cut. If the two checks disagree, the result is an error, not a verdict. [Result.Confirmed]
 // counts what was confirmed. If there is no such cut for a long time, or no time is left, there is no second opinion,
 // and that is named.
+//
+// Who held a lock is another history for porcupine, with a model for each kind of lock. An op takes the lock between its
+// request and its grant, and leaves it no earlier than its belief ends. If any order of these calls is legal, then also
+// the one in which each takes the lock at its grant and leaves it at the end of its belief: no other excludes fewer
+// calls. So this history is cut between any two of these moments, and the holders at the cut are known.
 package check

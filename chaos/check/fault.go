@@ -15,12 +15,13 @@ type fault struct {
 	name, node  string
 	client      int
 	begin, heal int64 // heal may be never
+	from        int64 // when it began to take place: before begin, if it is known by its end
 	// The time until the next grant; never, if there was none.
 	first, firstAfterHeal int64
 	holder                int32 // the newest lease when the fault began; -1: it was over
 }
 
-func (f *fault) covers(t int64) bool { return f.begin <= t && t <= f.heal }
+func (f *fault) covers(t int64) bool { return f.from <= t && t <= f.heal }
 
 func (f *fault) String() string {
 	s := f.name
@@ -47,7 +48,7 @@ func (j *judge) fault(e *history.Event) {
 		}
 	}
 	f := &fault{
-		name: e.Fault, node: e.Node, client: e.Client, begin: e.At,
+		name: e.Fault, node: e.Node, client: e.Client, begin: e.At, from: cmp.Or(e.Since, e.At),
 		heal: never, first: never, firstAfterHeal: never, holder: j.newest(),
 	}
 	if !e.Begin { // an instant fault
@@ -125,15 +126,19 @@ type window struct{ from, to int64 }
 
 // windows returns when there was such a fault: in order and disjoint.
 func (j *judge) windows(of func(*fault) bool) (windows []window) {
+	var all []window
 	for _, f := range j.faults {
-		if !of(f) {
+		if of(f) {
+			all = append(all, window{f.from, f.heal})
+		}
+	}
+	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.from, b.from) })
+	for _, w := range all {
+		if last := len(windows) - 1; last >= 0 && w.from <= windows[last].to {
+			windows[last].to = max(windows[last].to, w.to)
 			continue
 		}
-		if last := len(windows) - 1; last >= 0 && f.begin <= windows[last].to {
-			windows[last].to = max(windows[last].to, f.heal)
-			continue
-		}
-		windows = append(windows, window{f.begin, f.heal})
+		windows = append(windows, w)
 	}
 	return windows
 }

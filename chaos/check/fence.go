@@ -15,7 +15,7 @@ type badFence struct {
 func (j *judge) grantFence(i int32) {
 	o := &j.ops[i]
 	l := o.lock
-	if o.fence == 0 {
+	if o.fence == 0 || j.isDowngraded(o) {
 		return
 	}
 	if first, taken := l.fences[o.fence]; taken {
@@ -31,6 +31,11 @@ func (j *judge) grantFence(i int32) {
 	if o.fence > l.largest {
 		l.largest, l.largestOp = o.fence, i
 	}
+}
+
+// isDowngraded reports whether the op is a reader that was the writer, and kept its fencing token.
+func (j *judge) isDowngraded(o *op) bool {
+	return o.reader && o.from >= 0 && j.ops[o.from].fence == o.fence
 }
 
 // checkFences lists what grantFence found.

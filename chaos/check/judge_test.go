@@ -108,7 +108,7 @@ func TestViolationsAreAllCountedAndSomeListed(t *testing.T) {
 		require.GreaterOrEqual(t, v.At, last, "in the order of time")
 		last = v.At
 	}
-	require.Equal(t, Confirmation{Agreed: 1}, res.Confirmed)
+	require.Equal(t, Confirmation{Agreed: 2}, res.Confirmed)
 }
 
 func TestASentenceTellsWhoWhenAndWhere(t *testing.T) {
@@ -196,7 +196,7 @@ func TestConfirmationsTakeNoMoreThanTheirTime(t *testing.T) {
 		res, err := Judge(append(events, history.Event{Kind: history.End}))
 		require.NoError(t, err)
 		t.Logf("wrong: %t, %v, %+v", wrong, time.Since(begun), res.Confirmed)
-		require.Equal(t, Confirmation{Agreed: 1}, res.Confirmed)
+		require.Equal(t, Confirmation{Agreed: 2}, res.Confirmed)
 		require.Equal(t, wrong, res.Verdict == Unsafe)
 	}
 }

@@ -28,6 +28,12 @@ type op struct {
 	token  string
 	fence  uint64
 
+	reader  bool  // others may read too
+	permits int   // of a semaphore
+	from    int32 // the op that handed it the lock, or that was its writer; -1: none
+	next    int32 // the op that did so with its lock; -1: none
+	queued  int64 // since when it had its place in the order of arrival; 0: it is not known
+
 	outcome    outcome
 	ended      bool  // it was released, or its loss was noticed
 	asked      int64 // when it was requested
@@ -39,6 +45,7 @@ type op struct {
 	accessed   bool  // it read or wrote
 	released   int64
 	over       int64  // when its owner no longer needed it, so that its keys should disappear; or never
+	shared     bool   // others may hold the lock too, so it shows the resource no fencing token
 	fenceFloor uint64 // the largest fencing token granted before it was requested, and its op
 	floorOp    int32
 }
@@ -53,6 +60,8 @@ type lock struct {
 	largestOp int32
 	fences    map[uint64]int32 // the first op with this token
 	badFences []badFence
+
+	wrongHolders int // overlaps, and grants out of the order of arrival
 
 	tokens map[string][]int32 // the ops with this owner token, in the order of their requests
 	nodes  table[string, keyOnNode]
@@ -73,7 +82,12 @@ func (j *judge) acquire(e *history.Event) {
 	j.ops = append(j.ops, op{
 		id: e.Op, client: e.Client, lock: l, asked: e.At, askedLine: j.line,
 		believes: never, over: never, released: never, fenceFloor: l.largest, floorOp: l.largestOp,
+		reader: e.Role == history.Reader, permits: max(1, e.Permits), from: -1, next: -1,
+		shared: e.Role == history.Reader || j.run.Permits > 0,
 	})
+	if e.From != 0 {
+		j.ops[i].from = j.byID[e.From]
+	}
 	l.asked = append(l.asked, i)
 	j.tell(i, e.Token)
 }
@@ -84,6 +98,9 @@ func (j *judge) granted(e *history.Event) {
 	o.outcome, o.granted, o.grantLine, o.touched, o.fence = granted, e.At, j.line, e.At, e.Fence
 	j.tell(i, e.Token)
 	o.lock.ops = append(o.lock.ops, i)
+	if o.from >= 0 && j.ops[o.from].next < 0 {
+		j.ops[o.from].next = i
+	}
 	j.grantFence(i)
 	j.answers[granted] = append(j.answers[granted], e.At)
 	j.firstAcquire(e.At)
@@ -94,6 +111,12 @@ func (j *judge) denied(e *history.Event, how outcome) {
 	j.ops[i].outcome, j.ops[i].over = how, e.At
 	j.tell(i, e.Token)
 	j.answers[how] = append(j.answers[how], e.At)
+}
+
+// queued processes that an op has its place in the order of arrival.
+func (j *judge) queued(e *history.Event) {
+	j.ops[j.byID[e.Op]].queued = e.Since
+	j.anyQueued = true
 }
 
 // tell records the token of an op, once.

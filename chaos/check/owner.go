@@ -1,6 +1,7 @@
 package check
 
 import (
+	"container/heap"
 	"fmt"
 	"slices"
 	"sort"
@@ -19,9 +20,8 @@ type span struct {
 // A keyOnNode is what was seen in a lock's key on one node.
 type keyOnNode struct {
 	node  string
-	token string // the current one; "": none
-	since int64
-	spans []span // ordered by time
+	open  []span // the current tokens; their ends are not known yet
+	spans []span // the former ones, ordered by their ends
 }
 
 // A taking is the moment at which a token reached a quorum of nodes, and so owned the lock.
@@ -41,45 +41,50 @@ func (j *judge) owner(e *history.Event) {
 	j.res.OwnerEvents++
 	l := j.lock(e.Resource)
 	k := l.nodes.get(e.Node, func() *keyOnNode { return &keyOnNode{node: e.Node} })
-	if k.token == e.Token {
-		return
+	tokens := e.Owners
+	if e.Token != "" {
+		tokens = append(tokens, e.Token)
 	}
-	k.end(e.At)
-	if k.token != "" {
-		if l.count[k.token]--; l.count[k.token] == 0 {
-			delete(l.count, k.token)
+	for _, gone := range k.end(e.At, tokens) {
+		if l.count[gone]--; l.count[gone] == 0 {
+			delete(l.count, gone)
 		}
 	}
-	k.token, k.since = e.Token, e.At
-	if e.Token == "" {
-		return
-	}
-	if l.count[e.Token]++; l.count[e.Token] == j.quorum() {
-		l.took = append(l.took, taking{e.At, e.Token})
+	for _, token := range tokens {
+		if slices.ContainsFunc(k.open, func(s span) bool { return s.token == token }) {
+			continue
+		}
+		k.open = append(k.open, span{token: token, from: e.At})
+		if l.count[token]++; l.count[token] == j.quorum() {
+			l.took = append(l.took, taking{e.At, token})
+		}
 	}
 }
 
-func (k *keyOnNode) end(at int64) {
-	if k.token != "" {
-		k.spans = append(k.spans, span{k.token, k.since, at})
-	}
+// end ends the spans of all tokens but these, and returns which it ended.
+func (k *keyOnNode) end(at int64, but []string) (gone []string) {
+	k.open = slices.DeleteFunc(k.open, func(s span) bool {
+		if slices.Contains(but, s.token) {
+			return false
+		}
+		s.to = at
+		k.spans, gone = append(k.spans, s), append(gone, s.token)
+		return true
+	})
+	return gone
 }
 
 // endSpans ends the spans that last until the end of the run.
 func (l *lock) endSpans(at int64) {
 	for _, k := range l.nodes.all {
-		k.end(at)
-		k.token = ""
+		k.end(at, nil)
 	}
 }
 
-// at returns the token that was seen at that time.
-func (k *keyOnNode) at(t int64) string {
+// has reports whether the token was seen at that time.
+func (k *keyOnNode) has(token string, t int64) bool {
 	i := sort.Search(len(k.spans), func(i int) bool { return k.spans[i].to > t })
-	if i < len(k.spans) && k.spans[i].from <= t {
-		return k.spans[i].token
-	}
-	return ""
+	return slices.ContainsFunc(k.spans[i:], func(s span) bool { return s.token == token && s.from <= t })
 }
 
 // holding returns the nodes on which the token of the op was seen.
@@ -89,7 +94,7 @@ func (j *judge) holding(i int32, t int64) (nodes []string) {
 		return nil
 	}
 	for _, k := range o.lock.nodes.all {
-		if k.at(t) == o.token {
+		if k.has(o.token, t) {
 			nodes = append(nodes, k.node)
 		}
 	}
@@ -142,7 +147,13 @@ func (j *judge) byToken(l *lock, token string, t int64) (int32, bool) {
 // Observers are late: an earlier owner may still be seen when the holder's lease is granted. To exclude it, the other
 // op must have been granted after the holder, or must have had no answer by then. An op that was refused did not own
 // the lock.
+//
+// Readers do not exclude each other.
 func (j *judge) checkLateLoss(l *lock) {
+	if j.run.Permits > 0 {
+		j.checkLatePermits(l)
+		return
+	}
 	for _, i := range l.ops {
 		o := &j.ops[i]
 		if o.token == "" {
@@ -154,7 +165,7 @@ func (j *judge) checkLateLoss(l *lock) {
 				break
 			}
 			other, known := j.byToken(l, took.token, took.at)
-			if took.token == o.token || !known || !j.couldFollow(other, o) {
+			if took.token == o.token || !known || !j.couldFollow(other, o) || o.reader && j.ops[other].reader {
 				continue
 			}
 			late := o.believes - took.at
@@ -167,6 +178,45 @@ func (j *judge) checkLateLoss(l *lock) {
 			})
 			break // one per lease
 		}
+	}
+}
+
+// checkLatePermits is checkLateLoss for a semaphore: it finds tokens that got their permits on a quorum while others
+// still believed that they had so many that too few were left.
+func (j *judge) checkLatePermits(l *lock) {
+	all := make([]belief, 0, len(l.ops))
+	for _, i := range l.ops {
+		all = append(all, j.belief(i))
+	}
+	sortBeliefs(all)
+	var open beliefs
+	for _, took := range l.took {
+		for len(all) > 0 && all[0].from <= took.at {
+			heap.Push(&open, all[0])
+			all = all[1:]
+		}
+		open.drop(took.at)
+		other, known := j.byToken(l, took.token, took.at)
+		if !known {
+			continue
+		}
+		taken, ops, until := j.ops[other].permits, []int32{other}, int64(never)
+		for _, b := range open {
+			if b.op != other && j.couldFollow(other, &j.ops[b.op]) {
+				taken, ops, until = taken+b.permits, append(ops, b.op), min(until, b.to)
+			}
+		}
+		if taken <= j.run.Permits {
+			continue
+		}
+		late := until - took.at
+		j.res.LateLosses++
+		j.res.LateLossLongest = max(j.res.LateLossLongest, millis(late))
+		j.violate(LateLoss, l, ops, took.at, late, func() string {
+			return fmt.Sprintf("%s took its permits of %q at %s, and others still believed for %s that they had theirs: "+
+				"%d permits of %d; %s%s", j.name(other), l.name, clock(took.at), time.Duration(late), taken, j.run.Permits,
+				j.where(ops, took.at), j.faultsAt(took.at))
+		})
 	}
 }
 

@@ -93,6 +93,9 @@ func (j *judge) access(e *history.Event) {
 	o := &j.ops[i]
 	r := j.register(e, o.lock)
 	fence := cmp.Or(e.Fence, o.fence)
+	if o.shared {
+		fence = 0
+	}
 	if e.Kind != history.Written {
 		o.touched = e.At
 	}
@@ -236,7 +239,7 @@ func (j *judge) phantoms(r *register) {
 		return
 	}
 	for _, i := range r.lock.ops {
-		if o := &j.ops[i]; !o.accessed && !o.ended && o.fence > 0 {
+		if o := &j.ops[i]; !o.accessed && !o.ended && o.fence > 0 && !o.shared {
 			r.see(o.grantLine, o.fence)
 			r.call(j, o.grantLine, infinity, i, input{kind: reads, fence: o.fence}, unknown)
 		}

@@ -3,6 +3,8 @@ package check
 import (
 	"fmt"
 	"time"
+
+	"github.com/quorumlock/redlock/chaos/history"
 )
 
 // A Verdict is the judgement of a subject.
@@ -22,6 +24,7 @@ type ViolationKind string
 // The kinds of violations.
 const (
 	Overlap            ViolationKind = "overlap"
+	Overtaken          ViolationKind = "overtaken"
 	FenceDuplicate     ViolationKind = "fence_duplicate"
 	FenceInversion     ViolationKind = "fence_inversion"
 	LateLoss           ViolationKind = "late_loss"
@@ -91,8 +94,8 @@ type FaultResult struct {
 	Errors   int `json:"errors"`
 }
 
-// Confirmation is the result of porcupine. The fencing tokens of a lock are one history for it, and so is each of its
-// guarded registers.
+// Confirmation is the result of porcupine. The fencing tokens of a lock are one history for it, who holds the lock is
+// another, and so is each of its guarded registers.
 type Confirmation struct {
 	Agreed  int `json:"agreed"`
 	TooLong int `json:"too_long"` // a part could not be cut into windows that are small enough
@@ -116,16 +119,18 @@ func (l LeftOut) String() string {
 
 // A Result is a judged history, as it is in report.json.
 type Result struct {
-	Scenario string  `json:"scenario"`
-	Subject  string  `json:"subject"`
-	Fleet    string  `json:"fleet"`
-	Nodes    int     `json:"nodes"`
-	Clients  int     `json:"clients"`
-	Seed     uint64  `json:"seed"`
-	Seconds  float64 `json:"seconds"`
-	Replay   string  `json:"replay,omitempty"`
-	Proves   string  `json:"proves,omitempty"`
-	Events   int     `json:"events"`
+	Scenario string           `json:"scenario"`
+	Subject  string           `json:"subject"`
+	Lock     history.LockKind `json:"lock,omitempty"`    // its kind; "": a mutex
+	Permits  int              `json:"permits,omitempty"` // of a semaphore
+	Fleet    string           `json:"fleet"`
+	Nodes    int              `json:"nodes"`
+	Clients  int              `json:"clients"`
+	Seed     uint64           `json:"seed"`
+	Seconds  float64          `json:"seconds"`
+	Replay   string           `json:"replay,omitempty"`
+	Proves   string           `json:"proves,omitempty"`
+	Events   int              `json:"events"`
 
 	Faults []FaultResult `json:"faults"`
 	Counts
@@ -135,9 +140,12 @@ type Result struct {
 	// acquired after one of them.
 	FirstAcquireAfterFault *float64 `json:"first_acquire_after_fault_millis"`
 
-	Overlaps       int     `json:"overlaps"`               // pairs of ops
+	// Overlaps are pairs of ops; of a semaphore, grants beyond its permits.
+	Overlaps       int     `json:"overlaps"`
 	OverlapTime    float64 `json:"overlap_millis"`         // time in which more than one client believed, for all resources
 	OverlapLongest float64 `json:"overlap_longest_millis"` // of one pair
+
+	Overtakings int `json:"overtakings"` // grants after one that was requested when they already had their place
 
 	FenceDuplicates int `json:"fence_duplicates"` // grants with a fencing token that was granted before
 	FenceInversions int `json:"fence_inversions"` // grants with a smaller fencing token than an earlier one

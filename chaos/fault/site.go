@@ -17,7 +17,7 @@ import (
 type Site struct {
 	fleet  *fleet.Fleet
 	places []*place
-	record func(history.Event, Fault)
+	record func(e history.Event, f Fault, took time.Duration)
 
 	mu     sync.Mutex            // guards the rest, and that faults are applied one at a time
 	spares []*fleet.Node         // running servers without an address
@@ -55,7 +55,7 @@ const (
 
 // NewSite makes the first n nodes of the fleet the addresses; the others are spare. record is called for every fault,
 // before it begins and after it has healed.
-func NewSite(f *fleet.Fleet, n int, record func(history.Event, Fault)) (*Site, error) {
+func NewSite(f *fleet.Fleet, n int, record func(e history.Event, f Fault, took time.Duration)) (*Site, error) {
 	nodes := f.Nodes()
 	if n < 1 || n > len(nodes) {
 		return nil, fmt.Errorf("%d addresses need at least as many nodes; the fleet has %d", n, len(nodes))
@@ -148,13 +148,14 @@ func (s *Site) Begin(ctx context.Context, f Fault) error {
 		return fmt.Errorf("%v: %w", f, err)
 	}
 	if f.Lasts() {
-		s.report(f, true) // before it can have an effect
+		s.report(f, true, 0) // before it can have an effect
 	}
+	began := time.Now()
 	if err := s.change(ctx, f, true); err != nil {
 		return fmt.Errorf("%v: %w", f, err)
 	}
 	if !f.Lasts() {
-		s.report(f, false)
+		s.report(f, false, time.Since(began))
 		return nil
 	}
 	s.mu.Lock()
@@ -179,7 +180,7 @@ func (s *Site) Heal(ctx context.Context, f Fault) error {
 		return nil
 	}
 	err := s.change(ctx, f, false)
-	s.report(f, false)
+	s.report(f, false, 0)
 	if err != nil {
 		return fmt.Errorf("heal %v: %w", f, err)
 	}
@@ -201,7 +202,7 @@ func (s *Site) HealAll(ctx context.Context) error {
 	}
 }
 
-func (s *Site) report(f Fault, begin bool) {
+func (s *Site) report(f Fault, begin bool, took time.Duration) {
 	// By is part of the name, so that people see it and two delays can be distinguished.
 	name := string(f.Verb)
 	if f.By > 0 && f.Verb != Delay {
@@ -210,5 +211,5 @@ func (s *Site) report(f Fault, begin bool) {
 	if f.By != 0 {
 		name += f.By.String()
 	}
-	s.record(history.Event{Kind: history.Fault, Node: f.Node, Client: f.Client, Fault: name, Begin: begin}, f)
+	s.record(history.Event{Kind: history.Fault, Node: f.Node, Client: f.Client, Fault: name, Begin: begin}, f, took)
 }

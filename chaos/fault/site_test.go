@@ -29,7 +29,7 @@ type record struct {
 	events []history.Event
 }
 
-func (r *record) add(e history.Event, _ fault.Fault) {
+func (r *record) add(e history.Event, _ fault.Fault, _ time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)

@@ -12,6 +12,7 @@ type sequence struct {
 	began, ended bool
 	at           int64
 	nodes        []string
+	permits      int // of the run
 	ops          map[uint64]op
 	writes       map[access]bool   // writes without an answer so far
 	names        map[string]string // so that each name is in memory only once
@@ -23,6 +24,8 @@ type op struct {
 	resource              string
 	granted, over         bool // it was answered: granted or not
 	lost, released, freed bool
+	queued                bool
+	handed                bool // it was released to an op From it
 }
 
 // An access identifies a write, to find its answer.
@@ -60,7 +63,7 @@ func (s *sequence) add(e *Event) error {
 		return s.start(e.Run)
 	case Acquire:
 		return s.acquire(e)
-	case Granted, Refused, Failed, Lost, Release, Freed, Read, Write, Written:
+	case Granted, Refused, Failed, Lost, Release, Freed, Read, Write, Written, Queued:
 		return s.ofOp(e)
 	case Owner:
 		if e.Node == "" || e.Resource == "" {
@@ -70,6 +73,9 @@ func (s *sequence) add(e *Event) error {
 	case Fault:
 		if e.Fault == "" {
 			return errors.New("fault without its name")
+		}
+		if e.Since > e.At {
+			return fmt.Errorf("fault since %d, which is later", e.Since)
 		}
 		return s.knows(e.Node)
 	case Note:
@@ -128,6 +134,9 @@ func (s *sequence) start(run *Run) error {
 	if run.TTL <= 0 {
 		return fmt.Errorf("the run's ttl is %d", run.TTL)
 	}
+	if run.Permits < 0 {
+		return fmt.Errorf("the run's permits are %d", run.Permits)
+	}
 	if run.Quorum < 0 || run.Quorum > len(run.Nodes) {
 		return fmt.Errorf("the run's quorum is %d of %d nodes", run.Quorum, len(run.Nodes))
 	}
@@ -137,7 +146,7 @@ func (s *sequence) start(run *Run) error {
 		}
 	}
 	s.began = true
-	s.nodes = run.Nodes
+	s.nodes, s.permits = run.Nodes, run.Permits
 	return nil
 }
 
@@ -151,6 +160,15 @@ func (s *sequence) acquire(e *Event) error {
 		return errors.New("acquire without a client")
 	case e.Resource == "":
 		return errors.New("acquire without a resource")
+	case e.Role != Alone && e.Role != Reader:
+		return fmt.Errorf("unknown role %q", e.Role)
+	case e.Permits < 0 || e.Permits > max(1, s.permits):
+		return fmt.Errorf("op %d wants %d permits of %d", e.Op, e.Permits, s.permits)
+	}
+	if e.From != 0 {
+		if from, known := s.ops[e.From]; !known || !from.handed || from.resource != e.Resource {
+			return fmt.Errorf("op %d goes on with op %d, which did not hand %q over", e.Op, e.From, e.Resource)
+		}
 	}
 	s.ops[e.Op] = op{client: e.Client, resource: e.Resource}
 	return nil
@@ -173,6 +191,11 @@ func (s *sequence) ofOp(e *Event) error {
 	switch e.Kind {
 	case Granted, Refused, Failed:
 		err = o.answer(e)
+	case Queued:
+		if o.queued || e.Since <= 0 || e.Since > e.At {
+			return fmt.Errorf("queued of op %d a second time, or since no time before", e.Op)
+		}
+		o.queued = true
 	case Read, Write, Written:
 		return s.access(e, o)
 	default:
@@ -209,7 +232,7 @@ func (o *op) finish(e *Event) error {
 	case Lost:
 		again, o.lost = o.lost, true
 	case Release:
-		again, o.released = o.released, true
+		again, o.released, o.handed = o.released, true, e.Handed
 	default:
 		if !o.released {
 			return fmt.Errorf("freed of op %d, which was not released", e.Op)

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/history"
 )
 
 // seconds prints a moment of the run.
@@ -82,6 +83,17 @@ func nodeList(nodes []string) string {
 
 // words returns the kind of a violation for people.
 func words(kind check.ViolationKind) string { return strings.ReplaceAll(string(kind), "_", " ") }
+
+// lockKind returns for people what kind of lock was judged.
+func lockKind(r check.Result) string {
+	switch {
+	case r.Lock == history.Mutex:
+		return "mutex"
+	case r.Permits > 0:
+		return fmt.Sprintf("%s, %s", plain(string(r.Lock)), count(r.Permits, "permit"))
+	}
+	return plain(string(r.Lock))
+}
 
 // count returns a number with its noun.
 func count(n int, noun string) string {

@@ -26,6 +26,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"maybe":      maybe,
 	"plain":      plain,
 	"words":      words,
+	"lock":       lockKind,
 	"parts":      func(command string) []string { return strings.SplitAfter(plain(command), " ") },
 	"clientList": clientList,
 	"nodeList":   nodeList,

@@ -21,6 +21,7 @@ type lease struct {
 	until    int64 // granted: the end of belief
 	how      string
 	token    string
+	role     string
 	broken   []int // numbers of the violations that it is part of
 	used     int64 // the last read or write
 }
@@ -59,7 +60,7 @@ type recorder struct {
 	record
 	ops    map[uint64]*lease
 	places map[string]int
-	keys   map[[2]string]int // node and resource to index in owned
+	keys   map[[3]string]int // node, resource and token to index in owned
 	broken map[uint64][]int
 }
 
@@ -67,7 +68,7 @@ type recorder struct {
 func read(r *Run) *record {
 	rec := &recorder{
 		record: record{clients: map[int][]*lease{}, whole: len(r.Events) > 0},
-		ops:    map[uint64]*lease{}, places: map[string]int{}, keys: map[[2]string]int{}, broken: map[uint64][]int{},
+		ops:    map[uint64]*lease{}, places: map[string]int{}, keys: map[[3]string]int{}, broken: map[uint64][]int{},
 	}
 	for i, v := range r.Result.Violations {
 		for _, op := range v.Ops {
@@ -132,7 +133,7 @@ func (r *recorder) event(e *history.Event) {
 	case history.Acquire:
 		l := &lease{
 			client: e.Client, op: e.Op, resource: r.place(e.Resource), asked: e.At, answered: -1, until: -1,
-			used: -1, broken: r.broken[e.Op],
+			used: -1, broken: r.broken[e.Op], role: role(e),
 		}
 		r.ops[e.Op] = l
 		r.clients[e.Client] = append(r.clients[e.Client], l)
@@ -143,6 +144,21 @@ func (r *recorder) event(e *history.Event) {
 			l.event(e)
 		}
 	}
+}
+
+// role describes what an acquire wants, if it is no mutex.
+func role(e *history.Event) string {
+	what := ""
+	switch {
+	case e.Role != history.Alone:
+		what = ", " + plain(string(e.Role))
+	case e.Permits > 0:
+		what = ", " + count(e.Permits, "permit")
+	}
+	if e.From != 0 {
+		what += fmt.Sprintf(", from op %d", e.From)
+	}
+	return what
 }
 
 func (l *lease) event(e *history.Event) {
@@ -173,16 +189,24 @@ func (l *lease) event(e *history.Event) {
 	}
 }
 
-// owner records the owner of a key. finish drops those that are not part of a violation.
+// owner records the owners of a key. finish drops those that are not part of a violation.
 func (r *recorder) owner(e *history.Event) {
-	key := [2]string{e.Node, e.Resource}
-	if i, open := r.keys[key]; open {
-		r.owned[i].to = e.At
-		delete(r.keys, key)
-	}
+	tokens := e.Owners
 	if e.Token != "" {
-		r.keys[key] = len(r.owned)
-		r.owned = append(r.owned, owned{e.Node, r.place(e.Resource), e.Token, e.At, -1})
+		tokens = append(tokens, e.Token)
+	}
+	for key, i := range r.keys {
+		if key[0] == e.Node && key[1] == e.Resource && !slices.Contains(tokens, key[2]) {
+			r.owned[i].to = e.At
+			delete(r.keys, key)
+		}
+	}
+	for _, token := range tokens {
+		key := [3]string{e.Node, e.Resource, token}
+		if _, open := r.keys[key]; !open {
+			r.keys[key] = len(r.owned)
+			r.owned = append(r.owned, owned{e.Node, r.place(e.Resource), token, e.At, -1})
+		}
 	}
 }
 
@@ -210,7 +234,7 @@ func (r *recorder) finish() {
 // title is the tooltip of a lease.
 func (l *lease) title(resources []string, runEnd int64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "op %d, client %d", l.op, l.client)
+	fmt.Fprintf(&b, "op %d, client %d%s", l.op, l.client, l.role)
 	if len(resources) > 1 {
 		fmt.Fprintf(&b, ", %s", plain(resources[l.resource]))
 	}

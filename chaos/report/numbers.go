@@ -63,10 +63,11 @@ func info(what, why string, of func(*check.Result) string) measure {
 var measures = []measure{
 	{"verdict", "", func(r *check.Result) cell { return cell{Text: string(r.Verdict), Bad: r.Verdict != check.Safe} }},
 	bad("violations", "of any kind", func(r *check.Result) int { return r.ViolationsFound }),
-	bad("overlaps", "two believed that they held the lock", func(r *check.Result) int { return r.Overlaps }),
+	bad("overlaps", "they believed that they held what one of them could not", func(r *check.Result) int { return r.Overlaps }),
 	info("overlap", "total; longest", func(r *check.Result) string {
 		return lasting(nanos(r.OverlapTime)) + "; " + lasting(nanos(r.OverlapLongest))
 	}),
+	bad("overtaken", "out of the order of arrival, if the lock has one", func(r *check.Result) int { return r.Overtakings }),
 	bad("late losses", "another client owned the lock while the holder believed", func(r *check.Result) int { return r.LateLosses }),
 	bad("duplicate fencing tokens", "also 0 if the lock has none", func(r *check.Result) int { return r.FenceDuplicates }),
 	bad("fencing tokens out of order", "also 0 if the lock has none", func(r *check.Result) int { return r.FenceInversions }),

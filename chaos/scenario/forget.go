@@ -22,7 +22,7 @@ func forgetting() []Scenario {
 			Play: func(ctx context.Context, s *Stage) error { return s.forget(ctx, before, verbs...) },
 		}
 	}
-	return []Scenario{
+	all := []Scenario{
 		forget("restart-empty", "kill a shared node and restart it without its data",
 			"A node that comes back empty does not vote a second time while its first vote may be in use.",
 			Needs{Nodes: 1}, nil, fault.RestartEmpty),
@@ -45,6 +45,8 @@ func forgetting() []Scenario {
 			"A stale replica at the address of a node does not give the node's vote a second time, even if a restart forgets nothing.",
 			Needs{Replica: true, Durable: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
 	}
+	all[0].Kinds, all[0].Fails = true, append([]string{"reader-counter", "majority-semaphore"}, quorumless...)
+	return all
 }
 
 // forget is the script of these scenarios. It applies before, then A takes the lock, then it applies verbs; both to the

@@ -48,7 +48,7 @@ func stoppedHolder(ctx context.Context, s *Stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, child.Close()) }()
-	if err := child.Acquire(s.Lock, s.Patience(), false); err != nil {
+	if err := child.Acquire(s.Lock, s.Wants[0], s.Patience(), false); err != nil {
 		return err
 	}
 	if err := child.StopBeforeWrite(); err != nil {
@@ -75,7 +75,7 @@ func deadHolder(ctx context.Context, s *Stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, child.Close()) }()
-	if err := child.Acquire(s.Lock, s.Patience(), true); !errors.Is(err, traffic.ErrDied) {
+	if err := child.Acquire(s.Lock, s.Wants[0], s.Patience(), true); !errors.Is(err, traffic.ErrDied) {
 		return errors.Join(errors.New("the client should have died and did not"), err)
 	}
 	b := s.Try(ctx, s.B, 2*s.TTL)

@@ -20,6 +20,8 @@ type Scenario struct {
 	Costs  string   `json:"costs"`           // what it may cost a safe lock
 	Fails  []string `json:"fails,omitempty"` // the subjects that are unsafe in it, in every run
 
+	Kinds bool `json:"kinds,omitempty"` // every kind of lock of this library is run in it, not only the mutex
+
 	// Actors is how many of the clients follow the script. The others make traffic.
 	Actors int   `json:"actors"`
 	Needs  Needs `json:"-"`

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/fault"
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/subject"
 	"github.com/quorumlock/redlock/chaos/traffic"
 	"github.com/quorumlock/redlock/internal/sleep"
 )
@@ -21,6 +23,8 @@ type Stage struct {
 	Length time.Duration // of the whole run, at least; the script may take longer
 	Rand   *rand.Rand
 	Renews bool // the subject renews leases until they are released
+	Kind   subject.Kind
+	Wants  [3]subject.Want // what clients 1, 2 and 3 want when they follow the script; see Wants
 
 	A, B, C *traffic.Actor   // clients 1, 2 and 3; nil if Scenario.Actors is less
 	Lock    *traffic.Guarded // what they contend for
@@ -116,12 +120,32 @@ func (s *Stage) Try(ctx context.Context, a *traffic.Actor, patience time.Duratio
 func (s *Stage) acquire(ctx context.Context, a *traffic.Actor, patience time.Duration) (*traffic.Held, error) {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	held, err := a.Acquire(ctx, s.Lock)
+	held, err := a.Acquire(ctx, s.Lock, s.Wants[a.ID-1])
+	if err == nil && held.IsGiver() { // a lock that was handed over is held like any other
+		held, err = held.HandOver(ctx, a)
+	}
 	if err != nil {
 		return nil, err
 	}
 	held.Read()
 	return held, nil
+}
+
+// Wants returns what the clients of a script want, so that they exclude each other: A all permits of a semaphore and the
+// others one each; of a read–write lock, the seed decides which of A and B is a reader, if any.
+func Wants(kind subject.Kind, seed uint64) [3]subject.Want {
+	reader := subject.Want{Reader: true}
+	switch {
+	case kind.Permits > 0:
+		return [3]subject.Want{{Permits: kind.Permits}, {Permits: 1}, {Permits: 1}}
+	case kind.Lock != history.ReadWrite:
+		return [3]subject.Want{}
+	case seed%3 == 0:
+		return [3]subject.Want{{}, reader, {}}
+	case seed%3 == 1:
+		return [3]subject.Want{reader, {}, {}}
+	}
+	return [3]subject.Want{}
 }
 
 // Persist tries until the actor has the lock or ctx ends, even if the library gives up with an error.

@@ -35,10 +35,27 @@ const (
 
 // Open connects to all nodes.
 func (PlainRedlock) Open(_ context.Context, o Options) (Client, error) {
+	return openPlain(o, plainNode{
+		take: func(pool *redis.Pool, name, token string) (bool, error) {
+			reply, err := do(pool, "SET", name, token, "NX", "PX", millis(o.TTL))
+			return reply != nil, err
+		},
+		free: func(pool *redis.Pool, name, token string) (bool, error) {
+			return redis.Bool(run(pool, unlockScript, name, token))
+		},
+	})
+}
+
+// A plainNode is what is sent to one node: to take the lock there, and to free it. Both report whether it did so.
+type plainNode struct {
+	take, free func(pool *redis.Pool, name, token string) (bool, error)
+}
+
+func openPlain(o Options, node plainNode) (Client, error) {
 	if len(o.URLs) == 0 {
 		return nil, errors.New("no nodes")
 	}
-	c := plainClient{ttl: o.TTL}
+	c := plainClient{ttl: o.TTL, plainNode: node}
 	for _, url := range o.URLs {
 		c.pools = append(c.pools, newPool(url, min(plainPatience, o.TTL/4)))
 	}
@@ -46,6 +63,7 @@ func (PlainRedlock) Open(_ context.Context, o Options) (Client, error) {
 }
 
 type plainClient struct {
+	plainNode
 	pools []*redis.Pool
 	ttl   time.Duration
 }
@@ -72,15 +90,13 @@ func (c plainClient) try(name string) (lease Lease, answered int, err error) {
 	began := time.Now()
 	token := newToken()
 	granted := 0
-	for _, a := range c.all(func(pool *redis.Pool) (any, error) {
-		return do(pool, "SET", name, token, "NX", "PX", millis(c.ttl))
-	}) {
+	for _, a := range c.all(func(pool *redis.Pool) (bool, error) { return c.take(pool, name, token) }) {
 		if a.err != nil {
 			err = a.err
 			continue
 		}
 		answered++
-		if a.reply != nil {
+		if a.yes {
 			granted++
 		}
 	}
@@ -94,16 +110,16 @@ func (c plainClient) try(name string) (lease Lease, answered int, err error) {
 }
 
 type plainAnswer struct {
-	reply any
-	err   error
+	yes bool
+	err error
 }
 
 // all sends the same to every node at once and waits for all answers.
-func (c plainClient) all(ask func(*redis.Pool) (any, error)) []plainAnswer {
+func (c plainClient) all(ask func(*redis.Pool) (bool, error)) []plainAnswer {
 	answers := make([]plainAnswer, len(c.pools))
 	var wg sync.WaitGroup
 	for i, pool := range c.pools {
-		wg.Go(func() { answers[i].reply, answers[i].err = ask(pool) })
+		wg.Go(func() { answers[i].yes, answers[i].err = ask(pool) })
 	}
 	wg.Wait()
 	return answers
@@ -112,9 +128,9 @@ func (c plainClient) all(ask func(*redis.Pool) (any, error)) []plainAnswer {
 // unlock sends the script to every master, "even the instances it believed it was not able to lock".
 func (c plainClient) unlock(name, token string) error {
 	deleted := 0
-	for _, a := range c.all(func(pool *redis.Pool) (any, error) { return run(pool, unlockScript, name, token) }) {
-		if n, err := redis.Int(a.reply, a.err); err == nil {
-			deleted += n
+	for _, a := range c.all(func(pool *redis.Pool) (bool, error) { return c.free(pool, name, token) }) {
+		if a.yes {
+			deleted++
 		}
 	}
 	if deleted <= len(c.pools)/2 {

@@ -31,6 +31,14 @@ const (
 
 // Open makes a client. If o.Fresh says that no lease can exist, Open enrolls the nodes.
 func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
+	client, err := s.open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return redlockClient{client}, nil
+}
+
+func (s Redlock) open(ctx context.Context, o Options) (*redlock.Client, error) {
 	// All servers of a fleet share the clock of one machine, so a quarantine needs little time for clock skew.
 	cfg := redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, MaxTTL: o.TTL, MaxClockSkew: min(maxSkew, o.TTL/2), Durable: o.Durable}
 	if s.Configure != nil {
@@ -41,14 +49,14 @@ func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
 		return nil, err
 	}
 	if !o.Fresh {
-		return redlockClient{client}, nil
+		return client, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, enrollPatience)
 	defer cancel()
 	for { // again while a node is still connecting
 		err := client.Enroll(ctx)
 		if err == nil {
-			return redlockClient{client}, nil
+			return client, nil
 		}
 		if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
 			return nil, errors.Join(err, client.Close())
@@ -59,7 +67,11 @@ func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
 type redlockClient struct{ client *redlock.Client }
 
 func (c redlockClient) Acquire(ctx context.Context, name string) (Lease, error) {
-	lease, err := c.client.Mutex(name).Acquire(ctx)
+	return acquired(c.client.Mutex(name).Acquire(ctx))
+}
+
+// acquired turns the result of an Acquire into that of the subject.
+func acquired(lease *redlock.Lease, err error) (Lease, error) {
 	switch {
 	case err == nil:
 		return redlockLease{lease}, nil

@@ -2,12 +2,28 @@ package subject
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // All lists the subjects of the harness: this library first, then the baselines.
-func All() []Subject {
-	return []Subject{Redlock{}, SetnxExpire{}, GetSet{}, GetDel{}, Single{}, Watchdog{}, PlainRedlock{}}
+func All() []Subject { return append(Ours(), Baselines()...) }
+
+// Ours lists the subjects that are this library: the mutex first, then the other kinds of locks.
+func Ours() []Subject {
+	return []Subject{Redlock{}, RedlockFair{}, RedlockRW{}, RedlockSemaphore{}, RedlockHandover{}, RedlockElection{}}
+}
+
+// IsOurs reports whether it is the name of one of Ours.
+func IsOurs(name string) bool {
+	return slices.ContainsFunc(Ours(), func(s Subject) bool { return s.Name() == name })
+}
+
+// Baselines lists the subjects that are unsafe in some scenario.
+func Baselines() []Subject {
+	return []Subject{
+		SetnxExpire{}, GetSet{}, GetDel{}, Single{}, Watchdog{}, PlainRedlock{}, ReaderCounter{}, MajoritySemaphore{},
+	}
 }
 
 // ByName finds one of All.

@@ -30,6 +30,8 @@ type Options struct {
 	// two, with the name of the gap. There the harness may delay the client, as a slow network does, or kill it. If Step
 	// returns an error, the operation fails and sends nothing more.
 	Step func(gap string) error
+	// Queued, if it is not nil, is for locks in order of arrival.
+	Queued QueuedFunc
 }
 
 // A Client takes locks. Its methods may be called concurrently.

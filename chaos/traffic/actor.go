@@ -100,6 +100,7 @@ func (a *Actor) Close() error { return a.guard("close", a.current().Close) }
 type Held struct {
 	Op      uint64
 	actor   *Actor
+	want    subject.Want
 	lease   subject.Lease
 	guarded *Guarded
 	fence   uint64
@@ -119,14 +120,32 @@ type Held struct {
 const watchEvery = time.Millisecond
 
 // Acquire waits for the lock until ctx ends. Then it watches the lease in the background.
-func (a *Actor) Acquire(ctx context.Context, g *Guarded) (*Held, error) {
-	op := a.log.ops.Add(1)
-	event := history.Event{Kind: history.Acquire, Client: a.ID, Op: op, Resource: g.Name}
-	a.log.Add(event)
-	h := &Held{Op: op, actor: a, guarded: g, lost: make(chan struct{}), stop: make(chan struct{}), watched: make(chan struct{})}
+func (a *Actor) Acquire(ctx context.Context, g *Guarded, w subject.Want) (*Held, error) {
 	client := a.current()
-	err := a.call(ctx, "acquire", func() error {
-		lease, err := client.Acquire(ctx, g.Name)
+	return a.begin(ctx, g, w, 0, "acquire", func(ctx context.Context) (subject.Lease, error) {
+		return subject.Acquire(ctx, client, g.Name, w)
+	})
+}
+
+// begin records an acquire: of a free lock, or of one that the op from leaves to it.
+func (a *Actor) begin(
+	ctx context.Context, g *Guarded, w subject.Want, from uint64, doing string,
+	acquire func(context.Context) (subject.Lease, error),
+) (*Held, error) {
+	op := a.log.ops.Add(1)
+	event := history.Event{Kind: history.Acquire, Client: a.ID, Op: op, Resource: g.Name, Permits: w.Permits, From: from}
+	if w.Reader {
+		event.Role = history.Reader
+	}
+	a.log.Add(event)
+	event.Role, event.Permits, event.From = "", 0, 0
+	h := &Held{
+		Op: op, actor: a, want: w, guarded: g,
+		lost: make(chan struct{}), stop: make(chan struct{}), watched: make(chan struct{}),
+	}
+	ctx = context.WithValue(ctx, opKey{}, op)
+	err := a.call(ctx, doing, func() error {
+		lease, err := acquire(ctx)
 		if err != nil {
 			return err
 		}
@@ -151,6 +170,16 @@ func (a *Actor) Acquire(ctx context.Context, g *Guarded) (*Held, error) {
 	h.Valid()
 	go h.watch()
 	return h, nil
+}
+
+// An opKey is the key of the op in the context of its call.
+type opKey struct{}
+
+// Queued records that a call has its place in the order of arrival. It is for subject.Options.
+func (l *Log) Queued(ctx context.Context, since time.Time) {
+	if op, ok := ctx.Value(opKey{}).(uint64); ok {
+		l.Add(history.Event{Kind: history.Queued, Op: op, Since: max(1, int64(since.Sub(l.began)))})
+	}
 }
 
 // Valid asks the lease whether it is valid, and notes when it was.
@@ -208,18 +237,26 @@ func (h *Held) event(kind history.Kind) history.Event {
 // Lost is closed when the holder has noticed that its lease is over.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// Read reads the counters that the lock protects.
+// Read reads the counters that the lock protects. If others may hold the lock too, the counters neither compare nor
+// keep the fencing token, because all of them are right.
 func (h *Held) Read() {
 	e := h.event(history.Read)
+	if h.want.IsShared() {
+		e.Fence = 0
+	}
 	h.seen[0] = h.guarded.fenced.read(h.actor.log, e)
 	h.seen[1] = h.guarded.unfenced.read(h.actor.log, e)
 }
 
 // Write writes one more than was read if the lease is valid, and reports whether it was. The process may be stopped
-// between the check and the write; then the write is stale.
+// between the check and the write; then the write is stale. Where others may hold the lock too, it reads once more.
 func (h *Held) Write() bool {
 	if !h.Valid() {
 		return false
+	}
+	if h.want.IsShared() {
+		h.Read()
+		return true
 	}
 	h.write()
 	return true
@@ -233,8 +270,8 @@ func (h *Held) write() {
 	h.guarded.unfenced.write(h.actor.log, e, h.seen[1]+1)
 }
 
-// Release releases the lock and returns the error of the subject.
-func (h *Held) Release(ctx context.Context) error {
+// leave ends the belief, and records it. With handed, the lock goes to another op.
+func (h *Held) leave(handed bool) {
 	close(h.stop)
 	<-h.watched
 	select {
@@ -242,12 +279,24 @@ func (h *Held) Release(ctx context.Context) error {
 	default:
 		h.Valid()
 	}
-	h.actor.log.Add(h.event(history.Release))
-	err := h.actor.call(ctx, "release", func() error { return h.lease.Release(ctx) })
+	e := h.event(history.Release)
+	e.Handed = handed
+	h.actor.log.Add(e)
+}
+
+// left records that what ended the lease has returned.
+func (h *Held) left(err error) {
 	freed := h.event(history.Freed)
 	if err != nil {
 		freed.Error = err.Error()
 	}
 	h.actor.log.Add(freed)
+}
+
+// Release releases the lock and returns the error of the subject.
+func (h *Held) Release(ctx context.Context) error {
+	h.leave(false)
+	err := h.actor.call(ctx, "release", func() error { return h.lease.Release(ctx) })
+	h.left(err)
 	return err
 }

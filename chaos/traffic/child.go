@@ -26,6 +26,8 @@ type request struct {
 
 	Name     string `json:"name,omitempty"`     // acquire
 	Patience int64  `json:"patience,omitempty"` // nanoseconds
+	Reader   bool   `json:"reader,omitempty"`   // see subject.Want
+	Permits  int    `json:"permits,omitempty"`  //
 	Die      bool   `json:"die,omitempty"`      // die in the first gap between two commands, or else when the lock is granted
 }
 
@@ -123,7 +125,7 @@ func (c *child) acquire(ctx context.Context, r request) error {
 	ctx, done := context.WithTimeout(ctx, time.Duration(r.Patience))
 	defer done()
 	c.dying = r.Die
-	lease, err := c.client.Acquire(ctx, r.Name)
+	lease, err := subject.Acquire(ctx, c.client, r.Name, subject.Want{Reader: r.Reader, Permits: r.Permits})
 	if errors.Is(err, subject.ErrRefused) {
 		return c.send(reply{Told: "refused", Error: err.Error()})
 	}

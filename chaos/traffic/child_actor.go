@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/subject"
 )
 
 // A ChildActor is a client in a separate process, which can be stopped and killed.
@@ -27,6 +28,7 @@ type ChildActor struct {
 
 	op      uint64
 	guarded *Guarded
+	want    subject.Want
 	until   int64
 	fence   uint64
 	token   string
@@ -119,15 +121,32 @@ func (c *ChildActor) event(kind history.Kind) history.Event {
 	return history.Event{Kind: kind, Client: c.ID, Op: c.op, Resource: c.guarded.Name, Fence: c.fence, Token: c.token}
 }
 
+func (c *ChildActor) read() {
+	e := c.event(history.Read)
+	if c.want.IsShared() {
+		e.Fence = 0
+	}
+	c.seen[0] = c.guarded.fenced.read(c.log, e)
+	c.seen[1] = c.guarded.unfenced.read(c.log, e)
+}
+
 // ErrDied means that the child died as requested.
 var ErrDied = errors.New("the child died")
 
 // Acquire makes the child take the lock. With die, the child dies between two commands that the lock needs, or else as
 // soon as it has the lock; Acquire then returns ErrDied.
-func (c *ChildActor) Acquire(g *Guarded, patience time.Duration, die bool) error {
-	c.op, c.guarded, c.fence, c.token = c.log.ops.Add(1), g, 0, ""
-	c.log.Add(c.event(history.Acquire))
-	if err := c.send(request{Do: "acquire", Name: g.Name, Patience: int64(patience), Die: die}); err != nil {
+func (c *ChildActor) Acquire(g *Guarded, want subject.Want, patience time.Duration, die bool) error {
+	c.op, c.guarded, c.want, c.fence, c.token = c.log.ops.Add(1), g, want, 0, ""
+	e := c.event(history.Acquire)
+	e.Permits = want.Permits
+	if want.Reader {
+		e.Role = history.Reader
+	}
+	c.log.Add(e)
+	err := c.send(request{
+		Do: "acquire", Name: g.Name, Reader: want.Reader, Permits: want.Permits, Patience: int64(patience), Die: die,
+	})
+	if err != nil {
 		return err
 	}
 	w, err := c.receive("granted", patience)
@@ -150,8 +169,7 @@ func (c *ChildActor) Acquire(g *Guarded, patience time.Duration, die bool) error
 	if die {
 		return errors.Join(c.cmd.Process.Kill(), c.died())
 	}
-	c.seen[0] = g.fenced.read(c.log, c.event(history.Read))
-	c.seen[1] = g.unfenced.read(c.log, c.event(history.Read))
+	c.read()
 	return nil
 }
 
@@ -191,11 +209,15 @@ func (c *ChildActor) Continue() (valid bool, err error) {
 	if _, err := c.receive("wrote", 0); err != nil {
 		return false, err
 	}
-	e := c.event(history.Write)
-	if c.fence != 0 {
+	switch e := c.event(history.Write); {
+	case c.want.IsShared():
+		c.read()
+	case c.fence != 0:
 		c.guarded.fenced.write(c.log, e, c.seen[0]+1)
+		fallthrough
+	default:
+		c.guarded.unfenced.write(c.log, e, c.seen[1]+1)
 	}
-	c.guarded.unfenced.write(c.log, e, c.seen[1]+1)
 	w, err := c.receive("looked", 0)
 	if err != nil {
 		return false, err

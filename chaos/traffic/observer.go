@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ func Observe(ctx context.Context, l *Log, nodes, names []string, dial func(ctx c
 	var wg sync.WaitGroup
 	for _, node := range nodes {
 		wg.Go(func() {
-			o := &observer{log: l, node: node, names: names, owners: make([]string, len(names))}
+			o := &observer{log: l, node: node, names: names, owners: make([][]string, len(names))}
 			for ctx.Err() == nil {
 				if conn, err := dial(ctx, node); err == nil {
 					o.watch(ctx, conn)
@@ -40,7 +41,7 @@ type observer struct {
 	log    *Log
 	node   string
 	names  []string
-	owners []string // as last seen
+	owners [][]string // as last seen, sorted
 }
 
 // watch polls until the connection fails, because the server is down, paused or replaced.
@@ -56,25 +57,47 @@ func (o *observer) watch(ctx context.Context, conn redis.Conn) {
 			return
 		}
 		for i, name := range o.names {
-			owner, err := redis.String(conn.Receive())
+			owners, err := redis.Strings(conn.Receive())
 			if err != nil {
 				return
 			}
-			if owner != o.owners[i] {
-				o.owners[i] = owner
-				o.log.Add(history.Event{Kind: history.Owner, Node: o.node, Resource: name, Token: owner})
+			slices.Sort(owners)
+			owners = slices.Compact(owners)
+			if !slices.Equal(owners, o.owners[i]) {
+				o.owners[i] = owners
+				o.log.Add(seen(o.node, name, owners))
 			}
 		}
 		_ = sleep.For(ctx, lookEvery)
 	}
 }
 
-// ownerScript returns the token of the owner, or "" if there is none. It is the value of a string, or the only field of
-// a hash, which reentrant locks use.
+// seen is the event of a change.
+func seen(node, name string, owners []string) history.Event {
+	e := history.Event{Kind: history.Owner, Node: node, Resource: name}
+	switch len(owners) {
+	case 0:
+	case 1:
+		e.Token = owners[0]
+	default:
+		e.Owners = owners
+	}
+	return e
+}
+
+// ownerScript returns the tokens of the owners: the value of a string, the only field of a hash, which reentrant locks
+// use, or the members of a sorted set, which locks use that several may hold. A member ends with the token. Its score is
+// when it ends, in microseconds of the server's clock: the entry of a dead owner stays in the set until somebody looks.
 const ownerScript = `local kind = redis.call('type', KEYS[1])['ok']
-if kind == 'string' then return redis.call('get', KEYS[1]) end
-if kind == 'hash' then return redis.call('hkeys', KEYS[1])[1] end
-return ''`
+if kind == 'string' then return {redis.call('get', KEYS[1])} end
+if kind == 'hash' then return {redis.call('hkeys', KEYS[1])[1]} end
+if kind ~= 'zset' then return {} end
+local time, tokens = redis.call('time'), {}
+local now = string.format('%.0f', time[1] * 1000000 + time[2])
+for _, member in ipairs(redis.call('zrangebyscore', KEYS[1], now, '+inf')) do
+	tokens[#tokens + 1] = string.match(member, '%S+$')
+end
+return tokens`
 
 // ObserverPatience is how long dial and each command on its connection may take.
 const ObserverPatience = lookPatience

@@ -106,7 +106,7 @@ func kinds(events []history.Event) (all []history.Kind) {
 
 func TestALeaseIsRecordedFromTheAskingToItsEnd(t *testing.T) {
 	b, g := newBench(t), traffic.NewGuarded("lock")
-	h, err := b.Acquire(t.Context(), g)
+	h, err := b.Acquire(t.Context(), g, subject.Want{})
 	require.NoError(t, err)
 	h.Read()
 	require.True(t, h.Write())
@@ -127,11 +127,11 @@ func TestALeaseIsRecordedFromTheAskingToItsEnd(t *testing.T) {
 
 func TestTheFencedCounterRefusesASmallerFenceAndTheOtherDoesNot(t *testing.T) {
 	b, g := newBench(t), traffic.NewGuarded("lock")
-	old, err := b.Acquire(t.Context(), g)
+	old, err := b.Acquire(t.Context(), g, subject.Want{})
 	require.NoError(t, err)
 	old.Read()
 	b.fake.held <- struct{}{} // as if it had expired
-	next, err := b.Acquire(t.Context(), g)
+	next, err := b.Acquire(t.Context(), g, subject.Want{})
 	require.NoError(t, err)
 	next.Read() // and has not written so far
 	require.True(t, old.Write())
@@ -158,7 +158,7 @@ func TestALossIsNoticedWhetherItIsToldOrOnlySeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, g := newBench(t), traffic.NewGuarded("lock")
-			h, err := b.Acquire(t.Context(), g)
+			h, err := b.Acquire(t.Context(), g, subject.Want{})
 			require.NoError(t, err)
 			lose(b.fake)
 			select {
@@ -179,7 +179,7 @@ func TestARefusalIsNotAFailure(t *testing.T) {
 	<-b.fake.held
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err := b.Acquire(ctx, g)
+	_, err := b.Acquire(ctx, g, subject.Want{})
 	require.ErrorIs(t, err, subject.ErrRefused)
 	require.Equal(t, []history.Kind{history.Start, history.Acquire, history.Refused, history.End}, kinds(b.events()))
 }
@@ -208,19 +208,19 @@ func TestASubjectThatDoesNotHeedItsContextIsLeftBehind(t *testing.T) {
 	defer close(b.fake.stuck)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err := b.Acquire(ctx, g)
+	_, err := b.Acquire(ctx, g, subject.Want{})
 	require.ErrorContains(t, err, "did not return")
 	require.Equal(t, []history.Kind{history.Start, history.Acquire, history.Failed, history.End}, kinds(b.events()))
 }
 
 func TestAnActorWhoseClientIsReplacedGoesOnWithTheNewOne(t *testing.T) {
 	b, g := newBench(t), traffic.NewGuarded("lock")
-	old, err := b.Acquire(t.Context(), g)
+	old, err := b.Acquire(t.Context(), g, subject.Want{})
 	require.NoError(t, err)
 	next := newFake()
 	next.fence.Store(7)
 	require.Same(t, b.fake, b.Replace(next))
-	h, err := b.Acquire(t.Context(), g)
+	h, err := b.Acquire(t.Context(), g, subject.Want{})
 	require.NoError(t, err)
 	_ = old.Release(t.Context())
 	_ = h.Release(t.Context())

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/subject"
 	"github.com/quorumlock/redlock/internal/sleep"
 )
 
@@ -13,6 +15,20 @@ type Pace struct {
 	Wait  time.Duration // for the lock, at most
 	Work  time.Duration // between reading and writing
 	Pause time.Duration // between two locks, on average
+
+	Kind  subject.Kind // of the lock
+	Peers []*Actor     // to whom a lock may be handed
+}
+
+// want draws what a worker wants. It draws nothing for a mutex, so that runs with one seed stay the same.
+func (p *Pace) want(r *rand.Rand) subject.Want {
+	switch {
+	case p.Kind.Permits > 0:
+		return subject.Want{Permits: 1 + r.IntN(4)/3*(p.Kind.Permits-1)} // mostly one, at times all
+	case p.Kind.Lock == history.ReadWrite:
+		return subject.Want{Reader: r.IntN(3) > 0}
+	}
+	return subject.Want{}
 }
 
 // Work repeats until stop ends: acquire the lock, read, work, write, release. It returns early if the subject panics.
@@ -21,24 +37,37 @@ type Pace struct {
 func (a *Actor) Work(ctx, stop context.Context, g *Guarded, p Pace, r *rand.Rand) {
 	for stop.Err() == nil && ctx.Err() == nil && len(a.log.Panics()) == 0 {
 		pause := time.Duration(r.Int64N(2*int64(p.Pause) + 1))
-		held := a.wait(ctx, g, p.Wait)
+		held := a.wait(ctx, g, p.want(r), p.Wait)
 		if held == nil {
 			pause *= 4 // try less often while nothing is granted
 		} else {
-			held.Read()
-			time.Sleep(p.Work) // so that another write could come in between
-			held.Write()
-			release, done := context.WithTimeout(context.WithoutCancel(ctx), p.Wait)
-			_ = held.Release(release) // its error is recorded
-			done()
+			held.work(ctx, p, r)
 		}
 		_ = sleep.For(stop, pause)
 	}
 }
 
-func (a *Actor) wait(ctx context.Context, g *Guarded, patience time.Duration) *Held {
+func (a *Actor) wait(ctx context.Context, g *Guarded, w subject.Want, patience time.Duration) *Held {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	held, _ := a.Acquire(ctx, g) // its error is recorded
+	held, _ := a.Acquire(ctx, g, w) // its error is recorded
 	return held
+}
+
+// work uses the lock, and leaves it.
+func (h *Held) work(ctx context.Context, p Pace, r *rand.Rand) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 2*p.Wait)
+	defer done()
+	for passed := true; passed && h != nil; {
+		h.Read()
+		time.Sleep(p.Work) // so that another write could come in between
+		h.Write()
+		h, passed = h.passOn(ctx, p.Peers, r)
+	}
+	if h == nil {
+		return
+	}
+	release, done := context.WithTimeout(ctx, p.Wait)
+	defer done()
+	_ = h.Release(release) // its error is recorded
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
 	"github.com/quorumlock/redlock/chaos/traffic"
@@ -89,8 +90,9 @@ type listed struct {
 }
 
 type listedSubject struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
+	Name  string           `json:"name"`
+	About string           `json:"about"`
+	Lock  history.LockKind `json:"lock,omitempty"` // its kind; "": a mutex
 }
 
 func newChaosList() *cobra.Command {
@@ -107,7 +109,7 @@ func newChaosList() *cobra.Command {
 			}
 			var subjects []listedSubject
 			for _, s := range subject.All() {
-				subjects = append(subjects, listedSubject{s.Name(), subject.Describe(s)})
+				subjects = append(subjects, listedSubject{s.Name(), subject.Describe(s), subject.KindOf(s).Lock})
 			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), map[string]any{"scenarios": scenarios, "subjects": subjects})

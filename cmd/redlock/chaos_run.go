@@ -232,14 +232,21 @@ func (o *chaosOptions) complain(w io.Writer, outcome *chaos.Outcome) {
 }
 
 // other returns the subject to compare with: of those that are unsafe in the scenario, the one that is closest to a
-// safe lock.
+// safe lock. One of the same kind comes first, and then a mutex.
 func (o *chaosOptions) other(play scenario.Scenario) string {
 	name := o.beside
-	switch {
-	case name == "none" || name == "auto" && len(play.Fails) == 0:
+	switch name {
+	case "none":
 		return ""
-	case name == "auto":
-		name = play.Fails[len(play.Fails)-1]
+	case "auto":
+		name = ""
+		for _, kind := range []history.LockKind{history.Mutex, subject.KindOf(o.locks).Lock} {
+			for _, fails := range play.Fails {
+				if s, err := subject.ByName(fails); err == nil && subject.KindOf(s).Lock == kind {
+					name = fails
+				}
+			}
+		}
 	}
 	if name == o.subject {
 		return ""

@@ -28,13 +28,18 @@ func TestChaosListNamesScenariosAndSubjects(t *testing.T) {
 			Name, Proves, Costs string
 			Fails, Fleets       []string
 		}
-		Subjects []struct{ Name, About string }
+		Subjects []struct{ Name, About, Lock string }
 	}
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != 0 {
 		t.Fatalf("%d %v: %s", code, err, stdout)
 	}
 	if len(list.Scenarios) < 13 || len(list.Subjects) < 7 {
 		t.Fatalf("%d scenarios, %d subjects", len(list.Scenarios), len(list.Subjects))
+	}
+	for _, s := range list.Subjects {
+		if s.Name == "redlock-rw" && (s.Lock != "read-write" || s.About == "") {
+			t.Errorf("%+v", s)
+		}
 	}
 	for _, s := range list.Scenarios {
 		if s.Name == "failover" && (strings.Join(s.Fleets, " ") != "process docker" || len(s.Fails) == 0 || s.Proves == "" || s.Costs == "") {
@@ -106,6 +111,41 @@ func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<html") {
 			t.Errorf("%s: %v", page, err)
 		}
+	}
+}
+
+func TestChaosRunOfASemaphoreIsComparedWithOneThatIsUnsafe(t *testing.T) {
+	type result struct {
+		Subject, Lock, Verdict string
+		Permits                int
+		Violations             []struct{ Text string }
+	}
+	var r struct {
+		result
+		Compare []result
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	for tries := 1; ; tries++ { // a busy machine may be too slow for the other's short timeouts
+		code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "partial-views",
+			"--subject", "redlock-semaphore", "--seconds", "1", "--ttl", "2s", "--clients", "4", "--out", out, "--json")
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+			t.Fatalf("%v: %s%s", err, stdout, stderr)
+		}
+		if code != 0 || r.Lock != "semaphore" || r.Permits != 2 || r.Verdict != "safe" || len(r.Compare) != 1 {
+			t.Fatalf("%d: %s%s", code, stdout, stderr)
+		}
+		if r.Compare[0].Verdict == "unsafe" || tries == 5 {
+			break
+		}
+	}
+	other := r.Compare[0]
+	if other.Subject != "majority-semaphore" || other.Verdict != "unsafe" ||
+		!strings.Contains(other.Violations[0].Text, "3 permits of 2") {
+		t.Errorf("the zero stands beside %+v", other)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "report.html"))
+	if err != nil || !strings.Contains(string(page), "semaphore, 2 permits") {
+		t.Errorf("the page does not say what kind of lock it is: %v", err)
 	}
 }
 
