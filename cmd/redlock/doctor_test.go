@@ -184,7 +184,9 @@ func startSentinel(t *testing.T) string {
 	port := freePort(t)
 	config := filepath.Join(t.TempDir(), "sentinel.conf") // a Sentinel writes it
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("port %s\nbind 127.0.0.1\n", port)), 0o600))
-	cmd := exec.Command("redis-server", config, "--sentinel")
+	server, err := fleet.Server()
+	require.NoError(t, err)
+	cmd := exec.Command(server, config, "--sentinel")
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	address := "127.0.0.1:" + port

@@ -258,7 +258,7 @@ func (h *quoteHouse) run(t *testing.T, q quote) (ran int) {
 	shell := exec.CommandContext(ctx, "bash", "-c", script)
 	shell.Dir, shell.WaitDelay = h.dir, time.Second
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "REDLOCK_") && !strings.HasPrefix(v, "PATH=") {
+		if !isOwnVariable(v) && !strings.HasPrefix(v, "PATH=") {
 			shell.Env = append(shell.Env, v)
 		}
 	}
