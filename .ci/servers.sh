@@ -76,12 +76,18 @@ fetch() { # directory, package, suites
 # A program that runs the server with the loader and the libraries of its own suite. The kind of program it is comes from
 # its name, and the packages hold it under the name of the one that checks files.
 wrap() { # directory, package
-	local at=$1 family=${2%-tools} loader libraries
+	local at=$1 family=${2%-tools} loader libraries modules
 	loader=$(find "$at/root" -name 'ld-linux*.so.*' -print -quit)
 	[ -n "$loader" ] || { echo "no loader was unpacked" >>"$at/log"; return 1; }
-	libraries=$(find "$at/root" -name '*.so*' -printf '%h\n' | sort -u | grep -v -e /gconv -e /engines -e /ossl-modules | paste -sd:)
+	libraries=$(find "$at/root" -name 'lib*.so*' -printf '%h\n' | sort -u | paste -sd:)
 	cp "$at/root/usr/bin/$family-check-rdb" "$at/$family-server" || return 1
-	printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" "$at/$family-server" >"$at/server"
+	{
+		echo '#!/bin/sh'
+		modules=$(find "$at/root/usr/lib" -name cjson.so -path '*5.1*' -printf '%h\n' -quit)
+		# Redis of bullseye finds parts of its Lua by their paths.
+		[ -z "$modules" ] || echo "export LUA_PATH=\"$at/root/usr/share/lua/5.1/?.lua\" LUA_CPATH=\"$modules/?.so\""
+		echo "exec \"$loader\" --library-path \"$libraries\" \"$at/$family-server\" \"\$@\""
+	} >"$at/server"
 	chmod +x "$at/server"
 }
 
