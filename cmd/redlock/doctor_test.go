@@ -49,7 +49,8 @@ var faults = map[string]fault{
 	}, said: "it is the same server as ", remedy: "give each server once", either: true},
 
 	"eviction": {plant: func(t *testing.T, p *planted) {
-		do(t, p.sick, "CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+		do(t, p.sick, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+		do(t, p.sick, "CONFIG", "SET", "maxmemory", "100mb")
 	}, said: "it may evict locks", remedy: "set maxmemory-policy noeviction, or maxmemory 0"},
 
 	"everysec with Durable": {options: fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
@@ -73,7 +74,7 @@ var faults = map[string]fault{
 		said: "its user lacks the right +pexpire", remedy: "docs/operations.md has the rights that the user needs"},
 
 	"a wrong password": {plant: func(t *testing.T, p *planted) {
-		do(t, p.sick, "ACL", "SETUSER", "locker", "on", ">right", "~*", "&*", "+@all")
+		fleettest.SetUser(t, p.sick, "locker", "on", ">right", "~*", "&*", "+@all")
 		p.urls[2] = strings.Replace(p.urls[2], "://", "://locker:wrong@", 1)
 	}, said: "it refused the login: WRONGPASS", remedy: "check the user name and the password"},
 
@@ -110,7 +111,7 @@ var faults = map[string]fault{
 		require.Contains(t, errs, "1 of 3 nodes enrolled")
 	}, said: "MaxTTL is 30s here and 20s there", remedy: "set the same in all clients"},
 
-	"CLIENT KILL is forbidden": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-client|kill") },
+	"CLIENT KILL is forbidden": {plant: func(t *testing.T, p *planted) { fleettest.SetUser(t, p.sick, "default", "-client|kill") },
 		said: "what it still carried cannot be cancelled", remedy: "allow CLIENT ID and CLIENT KILL", warning: true},
 }
 
