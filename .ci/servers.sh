@@ -65,7 +65,7 @@ fetch() { # directory, package, suites
 	for s in "$@"; do echo "deb [signed-by=$keys] $mirror $s main"; done >"$at/apt/sources.list"
 	private_apt "$at" apt-get update >"$at/log" 2>&1 || return 1
 	# apt-get update is content with an old or an empty list if it cannot reach a mirror.
-	! grep -E '^(Err:|E:|W:.*(Failed|could not|GPG))' "$at/log" || return 1
+	! grep -qE '^(Err:|E:|W:.*(Failed|could not|GPG))' "$at/log" || return 1
 	private_apt "$at" apt-get install --download-only -y --no-install-recommends "$package/$suite" >>"$at/log" 2>&1 || return 1
 	for deb in "$at"/apt/cache/archives/*.deb; do
 		case ${deb##*/} in lib* | lua* | "$package"*) dpkg-deb -x "$deb" "$at/root" >>"$at/log" 2>&1 || return 1 ;; esac
@@ -107,7 +107,7 @@ while read -r name package suites; do
 		# shellcheck disable=SC2086 # suites are words
 		if fetch "$at.part" "$package" $suites && rm -rf "$at" && mv "$at.part" "$at" && wrap "$at" "$package"; then :; else
 			say "MISSING: $name cannot be had; the end of what apt said:"
-			tail -n 5 "$at.part/log" "$at/log" 2>/dev/null | sed 's/^/  /' >&2
+			cat "$at.part/log" "$at/log" 2>/dev/null | tail -n 5 | sed 's/^/  /' >&2 || true
 			missing=$((missing + 1))
 			continue
 		fi
