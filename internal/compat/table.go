@@ -49,6 +49,16 @@ func (t table) markdown() string {
 	}
 	fmt.Fprintf(&b, "\nMade on %s: the %d tests of the library, the command and packages `election` and `fence` that use real\n"+
 		"servers, and four [chaos scenarios](failover.md#scenarios), on processes.\n", t.date.Format(time.DateOnly), t.tests)
+	for _, r := range t.rows {
+		for _, list := range []struct {
+			what  string
+			tests []string
+		}{{"Failed", r.suite.failed}, {"Left out", r.suite.skipped}, {"Left out in part", r.suite.partly}} {
+			if len(list.tests) > 0 {
+				fmt.Fprintf(&b, "\n%s on %s %s: `%s`.\n", list.what, r.server.product(), r.server.version, strings.Join(list.tests, "`, `"))
+			}
+		}
+	}
 	return b.String()
 }
 
@@ -56,12 +66,12 @@ func (t table) markdown() string {
 func (t tally) cell() string {
 	all := t.passed + len(t.failed) + len(t.skipped)
 	text := fmt.Sprintf("%d of %d", t.passed, all)
-	for _, list := range []struct {
+	for _, count := range []struct {
 		what  string
 		tests []string
-	}{{"failed", t.failed}, {"left out", t.skipped}} {
-		if len(list.tests) > 0 {
-			text += fmt.Sprintf("; %s: `%s`", list.what, strings.Join(list.tests, "`, `"))
+	}{{"failed", t.failed}, {"left out", t.skipped}, {"left out in part", t.partly}} {
+		if len(count.tests) > 0 {
+			text += fmt.Sprintf(", %d %s", len(count.tests), count.what)
 		}
 	}
 	return text
