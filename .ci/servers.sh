@@ -6,7 +6,7 @@
 #
 # Nothing of this machine's packages or of its apt configuration changes: apt has directories of its own here. It checks
 # what it fetches with Debian's keys. A server that is in DIR already is not fetched again, unless --fresh says so. One
-# that cannot be had is an error, unless --allow-missing says otherwise: then it is only named.
+# that cannot be fetched is an error, unless --allow-missing says otherwise: then it is only named.
 set -euo pipefail
 
 # name, package with the program, suites; the package is taken from the first of them
@@ -106,7 +106,7 @@ while read -r name package suites; do
 		# What has a path in it is made where it will be.
 		# shellcheck disable=SC2086 # suites are words
 		if fetch "$at.part" "$package" $suites && rm -rf "$at" && mv "$at.part" "$at" && wrap "$at" "$package"; then :; else
-			say "MISSING: $name cannot be had; the end of what apt said:"
+			say "MISSING: $name cannot be fetched; the end of what apt said:"
 			cat "$at.part/log" "$at/log" 2>/dev/null | tail -n 5 | sed 's/^/  /' >&2 || true
 			missing=$((missing + 1))
 			continue

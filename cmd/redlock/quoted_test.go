@@ -147,7 +147,7 @@ func TestEveryQuotedCommandWorks(t *testing.T) {
 	require.NoError(t, err)
 	used := map[string]bool{}
 	ran := 0
-	// Where this cannot be had, no command below would run: the test is left out as a whole.
+	// Without this no command below would run: the test is left out as a whole.
 	fleettest.NewAuthority(t).Secure(t, fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1}).Nodes(), "optional")
 	for _, path := range append(paths, "../../README.md") {
 		quotes := quotesOf(t, path)

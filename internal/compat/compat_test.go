@@ -43,10 +43,10 @@ func TestAScenarioIsFineOnlyIfItTookPlaceAsWrittenAndWasSafe(t *testing.T) {
 }
 
 func TestTheTableHidesNothing(t *testing.T) {
-	all := facts{shown: "9.9.9", light: true, channels: true, dryRun: true, subrules: true, named: true}
-	good := &row{server: server{"redis-sid", "9.9.9", "/x"}, facts: all, suite: tally{passed: 7},
+	all := abilities{shown: "9.9.9", light: true, channels: true, dryRun: true, subrules: true, named: true}
+	good := &row{server: server{"redis-sid", "9.9.9", "/x"}, abilities: all, suite: tally{passed: 7},
 		scenarios: acts{{"failover", "safe", true}, {"clock-ahead", "safe", true}}}
-	bad := &row{server: server{"valkey-bookworm-backports", "1.2", "/y"}, facts: facts{shown: "7.2.4", kill: "no", absent: []string{"run_id"}},
+	bad := &row{server: server{"valkey-bookworm-backports", "1.2", "/y"}, abilities: abilities{shown: "7.2.4", kill: "no", absent: []string{"run_id"}},
 		suite: tally{passed: 5, failed: []string{"TestA"}, skipped: []string{"TestB"}, partly: []string{"TestC"}}, scenarios: acts{{"failover", "unsafe", false}}}
 	require.True(t, good.fine())
 	require.False(t, bad.fine())

@@ -1,4 +1,4 @@
-// Command compat runs the tests that use real servers, and some chaos scenarios, on every server that can be had here,
+// Command compat runs the tests that use real servers, and some chaos scenarios, on every server that can be fetched,
 // and writes what came of it into docs/operations.md (make compat). .ci/servers.sh fetches the servers.
 package main
 
@@ -22,7 +22,7 @@ type options struct {
 	log     string // what the tests and the scenarios print
 	jobs    int    // programs of tests at the same time
 	only    string // names of servers, separated by commas
-	missing bool   // go on without servers that cannot be had
+	missing bool   // go on without servers that cannot be fetched
 	match   string // tests
 }
 
@@ -32,7 +32,7 @@ func main() {
 	flag.StringVar(&o.log, "log", "compat.log", "file that receives what failed tests and scenarios print")
 	flag.IntVar(&o.jobs, "jobs", runtime.NumCPU()+1, "programs of tests at the same time; they wait more than they compute")
 	flag.StringVar(&o.only, "only", "", "names of servers, separated by commas (default: all that .ci/servers.sh has)")
-	flag.BoolVar(&o.missing, "allow-missing", false, "go on without servers that cannot be had")
+	flag.BoolVar(&o.missing, "allow-missing", false, "go on without servers that cannot be fetched")
 	flag.StringVar(&o.match, "run", "", "only tests that match this pattern (and no table is written)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -82,7 +82,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	for i, server := range found {
 		began := time.Now()
 		r := &row{server: server}
-		if r.facts, err = look(ctx, server.path); err != nil {
+		if r.abilities, err = look(ctx, server.path); err != nil {
 			return false, fmt.Errorf("%s: %w", server, err)
 		}
 		r.suite = s.run(ctx, server.path)

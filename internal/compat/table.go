@@ -16,7 +16,7 @@ const (
 // A row is what came of one server.
 type row struct {
 	server    server
-	facts     facts
+	abilities abilities
 	suite     tally
 	scenarios acts
 }
@@ -79,20 +79,20 @@ func (t tally) cell() string {
 
 // notes are what a user should know. A server that has all is worth no words.
 func (r *row) notes() (notes []string) {
-	f := r.facts
+	can := r.abilities
 	note := func(say bool, text string) {
 		if say {
 			notes = append(notes, text)
 		}
 	}
-	note(!f.light, "no `ZADD GT`: a free lock is acquired by a script too")
-	note(!f.channels, "ACLs know no channels: leave out what begins with `&`")
-	note(!f.subrules, "ACLs cannot forbid a part of a command (`-client\\|kill`)")
-	note(!f.dryRun, "no `ACL DRYRUN`")
-	note(!f.named, "doctor does not name a right that a script lacks")
-	note(f.kill != "", "stale connections cannot be ended")
-	note(len(f.absent) > 0, "INFO lacks "+strings.Join(f.absent, ", "))
-	note(!strings.Contains(f.shown, r.server.version), "Status shows it as "+f.shown)
+	note(!can.light, "no `ZADD GT`: a free lock is acquired by a script too")
+	note(!can.channels, "ACLs know no channels: leave out what begins with `&`")
+	note(!can.subrules, "ACLs cannot forbid a part of a command (`-client\\|kill`)")
+	note(!can.dryRun, "no `ACL DRYRUN`")
+	note(!can.named, "doctor does not name a right that a script lacks")
+	note(can.kill != "", "stale connections cannot be ended")
+	note(len(can.absent) > 0, "INFO lacks "+strings.Join(can.absent, ", "))
+	note(!strings.Contains(can.shown, r.server.version), "Status shows it as "+can.shown)
 	if len(notes) == 0 {
 		return []string{"all that the library uses"}
 	}

@@ -17,8 +17,8 @@ import (
 // lookTimeout bounds a look at one server.
 const lookTimeout = time.Minute
 
-// facts are what a server can do of what the library uses and not every server has.
-type facts struct {
+// abilities are what a server can do of what the library uses and not every server has.
+type abilities struct {
 	shown    string // the version in Status
 	light    bool   // ZADD GT: a free lock is acquired by plain commands
 	channels bool   // rules for channels in ACLs
@@ -35,46 +35,46 @@ var vouching = []string{"run_id", "redis_version", "role", "master_replid2", "se
 	"maxmemory", "maxmemory_policy", "aof_enabled", "cluster_enabled"}
 
 // look asks a server of its own. Process fleets start what the environment names.
-func look(ctx context.Context, path string) (f facts, err error) {
+func look(ctx context.Context, path string) (can abilities, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	if err := os.Setenv(fleet.ServerVariable, path); err != nil {
-		return f, err
+		return can, err
 	}
 	nodes, err := fleet.Start(ctx, fleet.Process, fleet.Options{Nodes: 1})
 	if err != nil {
-		return f, err
+		return can, err
 	}
 	defer func() { err = errors.Join(err, nodes.Close()) }()
 	url := nodes.URLs()[0]
 	conn, err := redis.DialURLContext(ctx, url)
 	if err != nil {
-		return f, err
+		return can, err
 	}
 	defer conn.Close()
 	takes := func(command string, args ...any) bool {
 		_, refused := conn.Do(command, args...)
 		return refused == nil
 	}
-	f.light = takes("ZADD", "look", "GT", "CH", 1, "member") && takes("DEL", "look")
-	f.channels = takes("ACL", "SETUSER", "look", "on", "&channel")
-	f.subrules = takes("ACL", "SETUSER", "look", "-client|kill")
-	f.dryRun = takes("ACL", "DRYRUN", "default", "PING")
+	can.light = takes("ZADD", "look", "GT", "CH", 1, "member") && takes("DEL", "look")
+	can.channels = takes("ACL", "SETUSER", "look", "on", "&channel")
+	can.subrules = takes("ACL", "SETUSER", "look", "-client|kill")
+	can.dryRun = takes("ACL", "DRYRUN", "default", "PING")
 	_, _ = conn.Do("ACL", "DELUSER", "look")
 	info, err := redis.String(conn.Do("INFO"))
 	if err != nil {
-		return f, fmt.Errorf("INFO: %w", err)
+		return can, fmt.Errorf("INFO: %w", err)
 	}
 	for _, field := range vouching {
 		if !strings.Contains(info, "\n"+field+":") {
-			f.absent = append(f.absent, field)
+			can.absent = append(can.absent, field)
 		}
 	}
-	return f, f.ask(ctx, url, conn)
+	return can, can.ask(ctx, url, conn)
 }
 
 // ask looks through the library itself.
-func (f *facts) ask(ctx context.Context, url string, conn redis.Conn) (err error) {
+func (can *abilities) ask(ctx context.Context, url string, conn redis.Conn) (err error) {
 	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(url)})
 	if err != nil {
 		return err
@@ -84,17 +84,17 @@ func (f *facts) ask(ctx context.Context, url string, conn redis.Conn) (err error
 		return err
 	}
 	status := client.Status(ctx)[0]
-	f.shown = status.Version
+	can.shown = status.Version
 	for _, warning := range status.Warnings {
 		if strings.Contains(warning, "CLIENT KILL") {
-			f.kill = warning
+			can.kill = warning
 		}
 	}
 	if _, err := conn.Do("ACL", "SETUSER", "default", "-pexpire"); err != nil {
 		return err
 	}
 	problems, err := client.Trial(ctx)
-	f.named = err == nil && problems[0] != nil && strings.Contains(strings.ToLower(problems[0].Error()), "pexpire")
+	can.named = err == nil && problems[0] != nil && strings.Contains(strings.ToLower(problems[0].Error()), "pexpire")
 	_, undo := conn.Do("ACL", "SETUSER", "default", "+pexpire") // for the releases of Close
 	return errors.Join(err, undo)
 }
