@@ -15,7 +15,7 @@ BENCH ?= .
 COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare \
+.PHONY: help demo test fleets lint unit simulate simulate-switches nested fuzz stress stress-close bench bench-record chaos compare compat \
 	consumer golangci workflows vulnerabilities api man
 
 help: ## list the targets
@@ -79,6 +79,9 @@ bench: ## the benchmarks, on five servers of this machine, beside the last recor
 
 bench-record: bench ## and make this run the recorded one
 	mv bench.txt docs/benchmarks.txt
+
+compat: ## the tests and four chaos scenarios on every server that Debian has; writes the table of docs/operations.md (some 20 minutes)
+	go run ./internal/compat $(COMPAT)
 
 man: ## the manual pages of the command, in man/
 	go run ./cmd/redlock man man

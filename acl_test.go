@@ -27,11 +27,8 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	for prefix, keys := range map[string]string{"": "~*", "lock:": "~lock:* ~redlock:*"} {
 		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 		for _, n := range f.Nodes() {
-			args := []any{"SETUSER", "locker", "on", ">SECRET"}
-			for _, rule := range strings.Fields(strings.Replace(string(line[1]), "~*", keys, 1)) {
-				args = append(args, rule)
-			}
-			tell(t, n, "ACL", args...)
+			rules := strings.Fields(strings.Replace(string(line[1]), "~*", keys, 1))
+			fleettest.SetUser(t, n, "locker", append([]string{"on", ">SECRET"}, rules...)...)
 		}
 		asLocker := func(cfg *redlock.Config) {
 			cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "SECRET") })...)

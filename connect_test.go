@@ -68,11 +68,7 @@ func TestConnectsToADatabase(t *testing.T) {
 func TestLogsInWithAndWithoutAUserName(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--requirepass", "s3cret"}})
 	for _, n := range f.Nodes() {
-		conn, err := n.DialDirect(soon(t), time.Second)
-		require.NoError(t, err)
-		_, err = conn.Do("ACL", "SETUSER", "locker", "on", ">pass:word", "~*", "&*", "+@all")
-		require.NoError(t, err)
-		conn.Close()
+		fleettest.SetUser(t, n, "locker", "on", ">pass:word", "~*", "&*", "+@all")
 	}
 	for name, user := range map[string]*url.Userinfo{
 		"password alone": url.UserPassword("", "s3cret"),
@@ -129,7 +125,7 @@ func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {
 		"-script|load": "SCRIPT LOAD: NOPERM", "-client|setname": "", "-client|id": ""} {
 		t.Run(right, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
-			tell(t, f.Nodes()[0], "ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", right)
+			fleettest.SetUser(t, f.Nodes()[0], "some", "on", ">secret", "~*", "&*", "+@all", right)
 			c := open(t, f, func(cfg *redlock.Config) {
 				cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("some", "secret") })...)
 			})

@@ -259,7 +259,7 @@ func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	t.Parallel()
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 	for _, n := range f.Nodes() {
-		tell(t, n, "ACL", "SETUSER", "meek", "on", ">secret", "~*", "&*", "+@all", "-client|kill")
+		fleettest.SetUser(t, n, "meek", "on", ">secret", "~*", "&*", "+@all", "-client|kill")
 	}
 	c := open(t, f, func(cfg *redlock.Config) {
 		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("meek", "secret") })...)

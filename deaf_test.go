@@ -20,9 +20,9 @@ import (
 )
 
 // as makes a user with these rights, and has clients log in as that user.
-func as(t testing.TB, f *fleet.Fleet, user string, rights ...any) func(*redlock.Config) {
+func as(t testing.TB, f *fleet.Fleet, user string, rights ...string) func(*redlock.Config) {
 	for _, n := range f.Nodes() {
-		tell(t, n, "ACL", append([]any{"SETUSER", user, "on", ">secret", "~*", "+@all"}, rights...)...)
+		fleettest.SetUser(t, n, user, append([]string{"on", ">secret", "~*", "+@all"}, rights...)...)
 	}
 	return func(cfg *redlock.Config) {
 		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword(user, "secret") })...)
@@ -81,7 +81,7 @@ func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 	require.Equal(t, 3, log.count("NOPERM"), "each node's refusal is logged once")
 
 	for _, n := range f.Nodes() {
-		tell(t, n, "ACL", "SETUSER", "deaf", "allchannels")
+		fleettest.SetUser(t, n, "deaf", "allchannels")
 	}
 	for i := range f.Nodes() { // the client notices that it has the rights now
 		require.Eventually(t, func() bool { return redlock.Refusal(b, i) == nil }, 30*time.Second, 10*time.Millisecond)
@@ -93,12 +93,12 @@ func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 // Status warns of missing channel rights before there is any waiter, and no longer once the user has them.
 func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 	for name, c := range map[string]struct {
-		rights, remedy []any
+		rights, remedy []string
 		waits          bool
 	}{
-		"no channels":                      {rights: []any{"resetchannels"}, remedy: []any{"allchannels"}},
-		"no PUBLISH":                       {rights: []any{"allchannels", "-publish"}, remedy: []any{"+publish"}},
-		"no SUBSCRIBE, and somebody waits": {rights: []any{"allchannels", "-subscribe"}, remedy: []any{"+subscribe"}, waits: true},
+		"no channels":                      {rights: []string{"resetchannels"}, remedy: []string{"allchannels"}},
+		"no PUBLISH":                       {rights: []string{"allchannels", "-publish"}, remedy: []string{"+publish"}},
+		"no SUBSCRIBE, and somebody waits": {rights: []string{"allchannels", "-subscribe"}, remedy: []string{"+subscribe"}, waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
@@ -127,7 +127,7 @@ func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 				require.Equal(t, 3, warned())
 			}
 			for _, n := range f.Nodes() {
-				tell(t, n, "ACL", append([]any{"SETUSER", "deaf"}, c.remedy...)...)
+				fleettest.SetUser(t, n, "deaf", c.remedy...)
 			}
 			if c.waits { // its subscriber tries again by itself
 				require.Eventually(t, func() bool { return warned() == 0 }, 30*time.Second, 10*time.Millisecond)
@@ -141,7 +141,7 @@ func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 // W2: A client that may not subscribe, or may not publish either, gets its turn beside others that want the same lock
 // all the time. The others get theirs too.
 func TestAClientWithoutChannelRightsHasItsTurn(t *testing.T) {
-	for name, rights := range map[string][]any{
+	for name, rights := range map[string][]string{
 		"may not subscribe":            {"allchannels", "-subscribe"},
 		"may not subscribe or publish": {"resetchannels"},
 	} {

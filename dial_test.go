@@ -4,7 +4,10 @@ import (
 	"context"
 	"net"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +28,49 @@ func dialWith(f *fleet.Fleet, options ...redis.DialOption) func(*redlock.Config)
 				return redis.DialURLContext(ctx, n.URL(), append(options, redis.DialWriteTimeout(time.Second))...)
 			}}
 		}
+	}
+}
+
+// kills finds the connections that the commands in a stream kill.
+var kills = regexp.MustCompile(`(?i)kill\r\n\$2\r\nid\r\n\$\d+\r\n(-?\d+)`)
+
+// A spyConn hands on what is written to it.
+type spyConn struct {
+	net.Conn
+	written func([]byte)
+}
+
+func (c spyConn) Write(b []byte) (int, error) { c.written(b); return c.Conn.Write(b) }
+
+// With CLIENT KILL ID 0, Redis before 7.0 kills all connections but the killer's. A new connection that only looks
+// whether its user may kill would end those of all other clients, and theirs would end it.
+func TestAClientThatLooksWhetherItMayKillKillsNobody(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	var mu sync.Mutex // guards sent
+	var sent []byte
+	spy := redis.DialContextFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return spyConn{conn, func(b []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, b...)
+		}}, err
+	})
+	first := open(t, f)
+	held, err := first.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	require.NoError(t, open(t, f, dialWith(f, spy)).Mutex("y").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+	require.NoError(t, held.Release(ctx))
+	require.Empty(t, first.Status(ctx)[0].Warnings)
+
+	mu.Lock()
+	defer mu.Unlock()
+	found := kills.FindAllSubmatch(sent, -1)
+	require.NotEmpty(t, found)
+	for _, kill := range found {
+		id, err := strconv.ParseInt(string(kill[1]), 10, 64)
+		require.NoError(t, err)
+		require.Greater(t, id, int64(1<<40), "no connection has this number")
 	}
 }
 

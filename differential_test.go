@@ -33,6 +33,8 @@ func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 		}
 		conns[i] = conn
 	}
+	_, err := conns[0].Do("ZADD", "k", "GT", "CH", 1, "m")
+	light := err == nil // not before Redis 6.2, where clients do not use it
 	operations := 0
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -43,6 +45,9 @@ func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 		}
 		for range 30 {
 			name, args := operation(r)
+			if name == "ZADD" && !light {
+				continue
+			}
 			told = append(told, say(name, args))
 			var replies, keys [2]string
 			for i, conn := range conns {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,15 +10,17 @@ import (
 
 // serverInfo is what a server says about itself in INFO.
 type serverInfo struct {
-	runID, version string
-	mode           string // standalone, cluster or sentinel
-	role           string // master or slave
-	master         string // of a replica: host:port
-	maxMemory      int64  // bytes; 0: no limit
-	policy         string // what is evicted at the limit
-	aof            bool   // there is an append-only file
-	history        string // of a master that was a replica in this process: master_replid2, the history it took over
-	evicted        string // the number of keys evicted since the process began; "" and "0": none
+	runID     string
+	version   string // of Redis, or the version of Redis that another product is compatible with
+	product   string // the name and version of another product; "" if it is Redis
+	mode      string // standalone, cluster or sentinel
+	role      string // master or slave
+	master    string // of a replica: host:port
+	maxMemory int64  // bytes; 0: no limit
+	policy    string // what is evicted at the limit
+	aof       bool   // there is an append-only file
+	history   string // of a master that was a replica in this process: master_replid2, the history it took over
+	evicted   string // the number of keys evicted since the process began; "" and "0": none
 
 	noInfo error // why the server no longer answers INFO; nil if it does
 
@@ -39,12 +42,17 @@ func readInfo(info string) serverInfo {
 	s := serverInfo{
 		runID:   fields["run_id"],
 		version: fields["redis_version"],
-		mode:    fields["redis_mode"],
+		mode:    cmp.Or(fields["redis_mode"], fields["server_mode"], fields["redict_mode"]), // Redis, Valkey, Redict
 		role:    fields["role"],
 		policy:  fields["maxmemory_policy"],
 		aof:     fields["aof_enabled"] == "1",
 		history: fields["master_replid2"],
 		evicted: fields["evicted_keys"],
+	}
+	for _, product := range []string{"valkey", "redict"} {
+		if version := fields[product+"_version"]; version != "" {
+			s.product = product + " " + version
+		}
 	}
 	if !isOffset(fields["second_repl_offset"]) {
 		s.history = ""
@@ -97,6 +105,9 @@ func (s *serverInfo) identity(p *protocol) string {
 	}
 	return id
 }
+
+// shownVersion is the version for people.
+func (s *serverInfo) shownVersion() string { return cmp.Or(s.product, s.version) }
 
 // knowsGT reports whether the server has ZADD with GT, which came with Redis 6.2.
 func (s *serverInfo) knowsGT() bool {

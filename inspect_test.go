@@ -107,7 +107,8 @@ func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 	for _, n := range f.Nodes()[1:3] {
 		tell(t, n, "FLUSHALL") // the client is connected, and does not know
 	}
-	tell(t, f.Nodes()[3], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
+	tell(t, f.Nodes()[3], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	tell(t, f.Nodes()[3], "CONFIG", "SET", "maxmemory", "100mb")
 	cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
 	fresh, err := redlock.New(cfg)
 	require.NoError(t, err)

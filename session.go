@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/gomodule/redigo/redis"
@@ -35,11 +36,14 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 	return s, nil
 }
 
+// nobody is the number of no connection, because servers count from 1. Killing it only shows whether the user may kill.
+// It is not 0: to Redis before 7.0 (networking.c, clientCommand) that is no filter, and all other connections are killed.
+const nobody = math.MaxInt64
+
 // handshake sends all its commands in one batch, behind the login.
 func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
-	// No connection has the number 0. CLIENT KILL ID 0 only shows whether the user may kill.
-	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", 0}, {"INFO"}, {"TIME"}}
+	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", nobody}, {"INFO"}, {"TIME"}}
 	if n.cfg.Durable {
 		commands = append(commands, append([]any{askPersistence.name}, askPersistence.args...))
 	}

@@ -15,7 +15,7 @@ type NodeStatus struct {
 	Err     error
 	RunID   string // of the server process
 	Role    string // master or slave, as the server calls it
-	Version string // of the server
+	Version string // of the server; with the name of the product if it is not Redis: "valkey 8.1.1"
 	// Latency is the time of one round trip.
 	Latency time.Duration
 	// ClockOffset is how far the server's clock is ahead of the median of the nodes' clocks. It is wrong by no
@@ -107,7 +107,7 @@ func (n *node) status() NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.why,
-		RunID: n.server.runID, Role: n.server.role, Version: n.server.version, Warnings: n.server.warnings()}
+		RunID: n.server.runID, Role: n.server.role, Version: n.server.shownVersion(), Warnings: n.server.warnings()}
 	if o := n.clock.Load(); o != nil {
 		s.Latency = o.rtt
 	}

@@ -8,12 +8,18 @@ import (
 	"sync"
 )
 
-// A server that refuses a command in a script says in which line, and not which command.
+// A server that refuses a command in a script says which one, or only in which line.
 
 // The patterns are compiled when a trial needs them, and not in every program that imports this package.
 var (
-	refusedLine = sync.OnceValue(func() *regexp.Regexp { // Redis 7
+	refusedCommand = sync.OnceValue(func() *regexp.Regexp { // Redis 7.2 and later, Valkey, Redict
+		return regexp.MustCompile(`in script: User .* has no permissions to run the '([^']+)' command`)
+	})
+	refusedLine = sync.OnceValue(func() *regexp.Regexp { // Redis 7.0
 		return regexp.MustCompile(`can't run this command.*script: ([0-9a-f]{40}), on @user_script:(\d+)`)
+	})
+	refusedAt = sync.OnceValue(func() *regexp.Regexp { // Redis 6
+		return regexp.MustCompile(`call to f_([0-9a-f]{40})\): @user_script:(\d+): .*can't run this command`)
 	})
 	commandInLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`) })
 )
@@ -23,7 +29,14 @@ func (p *protocol) withRight(err error) error {
 	if err == nil {
 		return nil
 	}
-	at := refusedLine().FindStringSubmatch(err.Error())
+	text := err.Error()
+	if named := refusedCommand().FindStringSubmatch(text); named != nil {
+		return fmt.Errorf("its user lacks the right +%s: %w", named[1], err)
+	}
+	at := refusedLine().FindStringSubmatch(text)
+	if at == nil {
+		at = refusedAt().FindStringSubmatch(text)
+	}
 	if at == nil {
 		return err
 	}

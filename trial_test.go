@@ -32,7 +32,7 @@ func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 	require.NoError(t, err)
 	for i, problem := range problems[:4] {
 		require.Error(t, problem, "%d", i)
-		require.Regexp(t, "can't run this command|NOPERM", problem.Error(), "%d", i)
+		require.Regexp(t, "its user lacks the right|NOPERM", problem.Error(), "%d", i)
 	}
 	require.NoError(t, problems[4])
 	require.NoError(t, f.Nodes()[4].Kill())

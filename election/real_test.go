@@ -120,7 +120,9 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := servers(t)
-			tell(t, f, "ACL", append([]any{"SETUSER", "locker", "on", ">SECRET"}, fields(rights)...)...)
+			for _, n := range f.Nodes() {
+				fleettest.SetUser(t, n, "locker", append([]string{"on", ">SECRET"}, strings.Fields(rights)...)...)
+			}
 			prefixed := func(cfg *redlock.Config) {
 				if name == "prefix" {
 					cfg.Prefix = "lock:"
@@ -204,11 +206,4 @@ func tell(t require.TestingT, f *fleet.Fleet, command string, args ...any) (repl
 		conn.Close()
 	}
 	return replies
-}
-
-func fields(text string) (list []any) {
-	for _, field := range strings.Fields(text) {
-		list = append(list, field)
-	}
-	return list
 }

@@ -54,6 +54,9 @@ func newChaosRun() *cobra.Command {
 Scenarios that the nodes do not support are left out and named. Each scenario is also run with a baseline that is known
 to be unsafe in it. It shows that the scenario detects violations, so that zero violations mean something.
 
+Processes are started from the redis-server on PATH, or from the program that the environment variable REDLOCK_SERVER
+names: another version, or another server that takes the same arguments.
+
 --out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
 after its scenario.
 

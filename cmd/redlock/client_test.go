@@ -52,11 +52,8 @@ func TestEveryCommandWorksUnderTheDocumentedRightsOfAPrefix(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	var urls []string
 	for _, n := range f.Nodes() {
-		args := []any{"SETUSER", "locker", "on", ">SECRET", "~lock:*", "~redlock:*"}
-		for _, right := range strings.Fields(string(rights[1])) {
-			args = append(args, right)
-		}
-		do(t, n, "ACL", args...)
+		rules := []string{"on", ">SECRET", "~lock:*", "~redlock:*"}
+		fleettest.SetUser(t, n, "locker", append(rules, strings.Fields(string(rights[1]))...)...)
 		urls = append(urls, strings.Replace(n.URL(), "redis://", "redis://locker:SECRET@", 1))
 	}
 	file := filepath.Join(t.TempDir(), "nodes")

@@ -49,7 +49,8 @@ var faults = map[string]fault{
 	}, said: "it is the same server as ", remedy: "give each server once", either: true},
 
 	"eviction": {plant: func(t *testing.T, p *planted) {
-		do(t, p.sick, "CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+		do(t, p.sick, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+		do(t, p.sick, "CONFIG", "SET", "maxmemory", "100mb")
 	}, said: "it may evict locks", remedy: "set maxmemory-policy noeviction, or maxmemory 0"},
 
 	"everysec with Durable": {options: fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
@@ -78,7 +79,7 @@ var faults = map[string]fault{
 		remedy: "docs/operations.md has the rights that the user needs", warning: true},
 
 	"a wrong password": {plant: func(t *testing.T, p *planted) {
-		do(t, p.sick, "ACL", "SETUSER", "locker", "on", ">right", "~*", "&*", "+@all")
+		fleettest.SetUser(t, p.sick, "locker", "on", ">right", "~*", "&*", "+@all")
 		p.urls[2] = strings.Replace(p.urls[2], "://", "://locker:wrong@", 1)
 	}, said: "it refused the login: WRONGPASS", remedy: "check the user name and the password"},
 
@@ -115,7 +116,7 @@ var faults = map[string]fault{
 		require.Contains(t, errs, "1 of 3 nodes enrolled")
 	}, said: "MaxTTL is 30s here and 20s there", remedy: "set the same in all clients"},
 
-	"CLIENT KILL is forbidden": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-client|kill") },
+	"CLIENT KILL is forbidden": {plant: func(t *testing.T, p *planted) { fleettest.SetUser(t, p.sick, "default", "-client|kill") },
 		said: "what it still carried cannot be cancelled", remedy: "allow CLIENT ID and CLIENT KILL", warning: true},
 }
 
@@ -189,7 +190,9 @@ func startSentinel(t *testing.T) string {
 	port := freePort(t)
 	config := filepath.Join(t.TempDir(), "sentinel.conf") // a Sentinel writes it
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("port %s\nbind 127.0.0.1\n", port)), 0o600))
-	cmd := exec.Command("redis-server", config, "--sentinel")
+	server, err := fleet.Server()
+	require.NoError(t, err)
+	cmd := exec.Command(server, config, "--sentinel")
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	address := "127.0.0.1:" + port

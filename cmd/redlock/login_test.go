@@ -26,7 +26,7 @@ func startSecured(t *testing.T) *secured {
 	s := &secured{Authority: fleettest.NewAuthority(t), password: filepath.Join(t.TempDir(), "password")}
 	require.NoError(t, os.WriteFile(s.password, []byte("p@ss/word\n"), 0o600))
 	for _, n := range f.Nodes() {
-		do(t, n, "ACL", "SETUSER", "locker", "on", ">p@ss/word", "~*", "&*", "+@all")
+		fleettest.SetUser(t, n, "locker", "on", ">p@ss/word", "~*", "&*", "+@all")
 	}
 	s.nodes = "rediss://" + strings.Join(s.Secure(t, f.Nodes(), "yes"), ",rediss://")
 	for _, n := range f.Nodes() {

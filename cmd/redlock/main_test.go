@@ -99,7 +99,7 @@ func startProgram(t *testing.T, stdin io.Reader, env []string, program string, a
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = noTerminal()
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "REDLOCK_") {
+		if !isOwnVariable(v) {
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
@@ -108,6 +108,12 @@ func startProgram(t *testing.T, stdin io.Reader, env []string, program string, a
 		t.Fatal(err)
 	}
 	return p
+}
+
+// isOwnVariable reports whether a line of the environment is about redlock, so that a test must not inherit it. The name
+// of the server to test with is no such line.
+func isOwnVariable(line string) bool {
+	return strings.HasPrefix(line, "REDLOCK_") && !strings.HasPrefix(line, fleet.ServerVariable+"=")
 }
 
 // wait returns the exit code and the output.

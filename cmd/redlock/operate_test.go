@@ -91,7 +91,7 @@ func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
 func TestDoctorFindsTheChannelRightsThatAreMissing(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
-		do(t, n, "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels")
+		fleettest.SetUser(t, n, "deaf", "on", ">secret", "~*", "+@all", "resetchannels")
 	}
 	asDeaf := strings.ReplaceAll(nodes(f), "redis://", "redis://deaf:secret@")
 	code, out, _ := run(t, "doctor", asDeaf)

@@ -9,7 +9,7 @@ type remedy struct {
 }
 
 var remedies = []remedy{
-	{[]string{"NOPERM", "no permissions", "can't run this command"},
+	{[]string{"NOPERM", "o permissions", "can't run this command", "can't access at least one of the keys"},
 		"docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
 	{[]string{"WRONGPASS", "invalid password"},
 		"check the user name and the password, and that the user is on; percent-encode what is special in a URL"},

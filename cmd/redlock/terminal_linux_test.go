@@ -45,7 +45,7 @@ func startAtTerminal(t *testing.T, columns, rows int, env []string, args ...stri
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = slave, slave, slave
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "REDLOCK_") && !strings.HasPrefix(v, "NO_COLOR=") && !strings.HasPrefix(v, "TERM=") {
+		if !isOwnVariable(v) && !strings.HasPrefix(v, "NO_COLOR=") && !strings.HasPrefix(v, "TERM=") {
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}

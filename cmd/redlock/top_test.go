@@ -176,7 +176,7 @@ func TestTopCountsWaitersAndHowLongTheyWait(t *testing.T) {
 func TestTopFindsTheLocksOfAPrefix(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
-		do(t, n, "ACL", "SETUSER", "locker", "on", ">SECRET", "~*", "&*", "+@all", "-scan")
+		fleettest.SetUser(t, n, "locker", "on", ">SECRET", "~*", "&*", "+@all", "-scan")
 	}
 	code, _, errs := run(t, "enroll", "--prefix=a*[", nodes(f))
 	require.Equal(t, 0, code, errs)

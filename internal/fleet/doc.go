@@ -2,7 +2,7 @@
 // There are three kinds of fleets with one interface:
 //
 //   - [Embedded]: miniredis in this process. Nothing to install, starts at once.
-//   - [Process]: the redis-server on PATH, one process per node.
+//   - [Process]: the redis-server on PATH, or what REDLOCK_SERVER names, one process per node.
 //   - [Docker]: one container per node, with real packet loss if this process has the rights for it.
 //
 // How each kind implements the faults:

@@ -111,7 +111,7 @@ func describeImage() (*ownImage, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("it is a %s binary, and a container needs a Linux binary", runtime.GOOS)
 	}
-	server, err := findServer()
+	server, err := serverOnPath()
 	if err != nil {
 		return nil, err
 	}

@@ -190,7 +190,7 @@ func Available(kind Kind) error {
 	case Embedded:
 		return nil
 	case Process:
-		_, err := findServer()
+		_, err := Server()
 		return err
 	case Docker:
 		return dockerAvailable()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +34,20 @@ func TestEveryNodeOfAStartedFleetAnswers(t *testing.T) {
 		assert.Len(t, urls, 3)
 		assert.Equal(t, "node-2", f.Nodes()[1].Name())
 	})
+}
+
+func TestProcessesAreTheServerThatTheEnvironmentNames(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	real, err := fleet.Server()
+	require.NoError(t, err)
+	named := filepath.Join(t.TempDir(), "another-server")
+	require.NoError(t, os.WriteFile(named, []byte("#!/bin/sh\nexec '"+real+"' \"$@\" --maxclients 77\n"), 0o700))
+	t.Setenv(fleet.ServerVariable, named)
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	require.Equal(t, []any{[]byte("maxclients"), []byte("77")}, do(t, f.Nodes()[0], "CONFIG", "GET", "maxclients"))
+
+	t.Setenv(fleet.ServerVariable, named+"-that-is-not-there")
+	require.ErrorContains(t, fleet.Available(fleet.Process), "REDLOCK_SERVER="+named+"-that-is-not-there")
 }
 
 func TestAKilledNodeRefusesAndComesBackEmpty(t *testing.T) {

@@ -15,8 +15,27 @@ import (
 	"time"
 )
 
-// findServer finds redis-server, or returns an error that says how to get it.
-func findServer() (string, error) {
+// ServerVariable is the environment variable with the path of the server that processes are started from, instead of
+// the redis-server on PATH: another version, or another program that takes the arguments of redis-server.
+const ServerVariable = "REDLOCK_SERVER"
+
+// Server is the path of the server that processes are started from, or an error that says how to get one.
+func Server() (string, error) {
+	if path := os.Getenv(ServerVariable); path != "" {
+		found, err := exec.LookPath(path)
+		if err == nil {
+			found, err = filepath.Abs(found) // nodes have a working directory of their own
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s=%s: %w; give the path of a server, or unset it", ServerVariable, path, err)
+		}
+		return found, nil
+	}
+	return serverOnPath()
+}
+
+// serverOnPath finds redis-server. Containers are built from it: what REDLOCK_SERVER names may be a script.
+func serverOnPath() (string, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return "", fmt.Errorf("redis-server is not on PATH (%w); install it (Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis), or use an embedded fleet", err)
@@ -33,7 +52,7 @@ type processLauncher struct {
 }
 
 func newProcessLauncher(ctx context.Context, o Options) (*processLauncher, error) {
-	path, err := findServer()
+	path, err := Server()
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/required"
@@ -105,12 +108,15 @@ func (a *Authority) Client(t testing.TB) tls.Certificate {
 }
 
 // Secure makes each server listen on a TLS port of its own too, until it ends. It returns these addresses. If clients
-// is "yes", a client must have a certificate of the authority; if "no", it need not. A redis-server that was built
-// without TLS skips the test, unless it is required.
+// is "yes", a client must have a certificate of the authority; if "no", it need not. A server that was built without TLS,
+// or is older than Redis 6.2, skips the test, unless it is required.
 func (a *Authority) Secure(t testing.TB, nodes []*fleet.Node, clients string) (addresses []string) {
 	t.Helper()
 	for _, n := range nodes {
 		address, err := a.secure(n, clients)
+		if err != nil && strings.Contains(err.Error(), "Unsupported CONFIG parameter") {
+			required.Missing(t, "redis-6.2", fmt.Errorf("%s cannot open a TLS port while it runs: %w", n.Name(), err))
+		}
 		if err != nil {
 			required.Missing(t, requirement[fleet.Process], fmt.Errorf("%s opens no TLS port: %w", n.Name(), err))
 		}
@@ -132,13 +138,23 @@ func (a *Authority) secure(n *fleet.Node, clients string) (address string, err e
 		if port, err = freePort(); err != nil {
 			return "", err
 		}
-		_, err = server.Do("CONFIG", "SET", "tls-port", port, "tls-auth-clients", clients,
-			"tls-cert-file", a.ServerCert, "tls-key-file", a.ServerKey, "tls-ca-cert-file", a.CA)
-		if err == nil {
+		if err = a.listen(server, port, clients); err == nil {
 			return net.JoinHostPort("127.0.0.1", port), nil
 		}
 	}
 	return "", err
+}
+
+// listen sets the port last. Before Redis 7.0, CONFIG SET takes one setting at a time, and tries those of TLS as soon as
+// there is a port.
+func (a *Authority) listen(server redis.Conn, port, clients string) error {
+	for _, setting := range [][2]string{{"tls-port", "0"}, {"tls-auth-clients", clients}, {"tls-cert-file", a.ServerCert},
+		{"tls-key-file", a.ServerKey}, {"tls-ca-cert-file", a.CA}, {"tls-port", port}} {
+		if _, err := server.Do("CONFIG", "SET", setting[0], setting[1]); err != nil {
+			return fmt.Errorf("CONFIG SET %s: %w", setting[0], err)
+		}
+	}
+	return nil
 }
 
 func freePort() (string, error) {

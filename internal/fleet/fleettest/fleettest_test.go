@@ -32,6 +32,7 @@ func judge(t *testing.T, kind fleet.Kind) (v *verdict) {
 
 func TestAMissingFleetIsSkippedUnlessItIsRequired(t *testing.T) {
 	t.Setenv("PATH", "")
+	t.Setenv(fleet.ServerVariable, "")
 	t.Setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
 	for kind, name := range map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "docker"} {
 		for _, require := range []string{"", "other", name, "other, " + name} {
