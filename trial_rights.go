@@ -12,7 +12,7 @@ import (
 
 // The patterns are compiled when a trial needs them, and not in every program that imports this package.
 var (
-	refusedCommand = sync.OnceValue(func() *regexp.Regexp { // Redis 7.2 and later, Valkey, Redict
+	refusedByName = sync.OnceValue(func() *regexp.Regexp { // Redis 7.2 and later, Valkey, Redict
 		return regexp.MustCompile(`in script: User .* has no permissions to run the '([^']+)' command`)
 	})
 	refusedLine = sync.OnceValue(func() *regexp.Regexp { // Redis 7.0
@@ -30,7 +30,7 @@ func (p *protocol) withRight(err error) error {
 		return nil
 	}
 	text := err.Error()
-	if named := refusedCommand().FindStringSubmatch(text); named != nil {
+	if named := refusedByName().FindStringSubmatch(text); named != nil {
 		return fmt.Errorf("its user lacks the right +%s: %w", named[1], err)
 	}
 	at := refusedLine().FindStringSubmatch(text)
