@@ -97,6 +97,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 		if !c.isClosed() {
 			// Where the ticket still has the keys, as on a node in quarantine, they would only keep this lease out.
 			c.releaseAt(l.res.keys, t.token, c.allNodes()&^r.grantedBy(), 0)
+			lease.ownership.adoptedWith(t.token)
 			return lease, r, nil
 		}
 		lease.ownership.end(ErrClosed) // L2, as in attempt

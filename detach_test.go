@@ -517,3 +517,53 @@ func TestASwapThatArrivesLateLeavesNothing(t *testing.T) {
 		require.Equal(t, []string{"", "", ""}, w.owners("x"))
 	})
 }
+
+// D5: An adopter that lost gives a key back to the ticket, after another has adopted it. The lease of that one takes the
+// key with it when it ends, however it ends.
+func TestWhatALateLoserGivesBackGoesWithTheWinnersLease(t *testing.T) {
+	for _, end := range []string{"Release", "Close", "Detach"} {
+		t.Run(end, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 3)
+				giver, taker, loser := w.connect(t, 0), w.connect(t, 1), w.connect(t, 2)
+				require.NoError(t, giver.Enroll(t.Context()))
+				taker.Status(t.Context())
+				loser.Status(t.Context())
+				l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Extend(t.Context()))
+				synctest.Wait()
+				ticket, err := l.Detach(t.Context())
+				require.NoError(t, err)
+				time.Sleep(time.Second) // ballots grow by the clocks
+				for _, s := range w.servers[:2] {
+					s.links[2].hold(requests, +1)
+				}
+				lost := make(chan error, 1)
+				go func() {
+					_, err := loser.Adopt(t.Context(), ticket)
+					lost <- err
+				}()
+				time.Sleep(10 * time.Millisecond)
+				require.NotEqual(t, ticket.Token(), w.owners("x")[2], "the loser has it")
+				taken, err := taker.Adopt(t.Context(), ticket)
+				require.NoError(t, err)
+				require.ErrorIs(t, <-lost, redlock.ErrNoQuorum)
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, ticket.Token(), w.owners("x")[2], "the loser has given it back")
+				switch end {
+				case "Release":
+					require.NoError(t, taken.Release(t.Context()))
+				case "Close":
+					require.NoError(t, taker.Close())
+				case "Detach":
+					next, err := taken.Detach(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, taker.ReleaseToken(t.Context(), "x", next.Token()))
+				}
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, []string{"", "", ""}, w.owners("x"))
+			})
+		})
+	}
+}

@@ -47,6 +47,7 @@ type ownership struct {
 	release  *round    // nil: not sent
 	handed   *handover // the Detach that ended it; nil: none did
 	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
+	ticket   any       // the token of the ticket that it was adopted with; nil: it was acquired
 	watch    *watch    // to know of waiters; nil: nobody has asked
 	// unreleased is why the release did not succeed; nil if it did, or while that is not known.
 	unreleased error
@@ -94,7 +95,7 @@ func (o *ownership) end(cause error) bool {
 func (o *ownership) endLocked(cause error) {
 	o.ended = cause
 	o.over.Store(true)
-	cancel, watch := o.cancel, o.watch
+	cancel, watch, ticket := o.cancel, o.watch, o.ticket
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
@@ -102,6 +103,16 @@ func (o *ownership) endLocked(cause error) {
 	if watch != nil {
 		o.client.waiters.unwatch(watch)
 	}
+	if ticket != nil { // another adopter may have given it keys back since this one won (D5)
+		o.client.releaseAt(o.lock.res.keys, ticket, o.client.allNodes(), 0)
+	}
+}
+
+// adoptedWith notes the token of the ticket that the lease was adopted with.
+func (o *ownership) adoptedWith(ticket any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ticket = ticket
 }
 
 // checkExpiry ends the lease if its validity has ended and no timer has noticed that.
