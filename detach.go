@@ -113,9 +113,10 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis)
 	r := c.newRound(plan{call: swap, only: o.reached,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
-			if a.vote == granted && c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout {
-				// The network held it up. The ticket may have been used by now, and nobody would release what this
-				// wrote.
+			late := c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout
+			if a.vote == granted && late || a.vote == unknown {
+				// The network held it up, or may still: what was sent on a connection that broke can arrive at any
+				// time. The ticket may have been used by then, and nobody would release what this wrote.
 				c.releaseAt(o.lock.res.keys, token, 1<<node, 0)
 			}
 		}})

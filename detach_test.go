@@ -498,6 +498,12 @@ func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 
 // D3: A swap that the network held up arrives when the ticket has been used. What it writes is released.
 func TestASwapThatArrivesLateLeavesNothing(t *testing.T) {
+	for _, late := range []time.Duration{500 * time.Millisecond, 15 * time.Second} { // then its connection has ended
+		t.Run(late.String(), func(t *testing.T) { swapThatArrivesLate(t, late) })
+	}
+}
+
+func swapThatArrivesLate(t *testing.T, late time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		w, giver, taker := giverAndTaker(t)
 		l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
@@ -511,9 +517,9 @@ func TestASwapThatArrivesLateLeavesNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, l.Token(), w.owners("x")[2], "it has not heard of all that")
 		require.NoError(t, taken.Release(t.Context()))
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(late)
 		w.servers[2].links[0].hold(requests, -1)
-		time.Sleep(2 * time.Second)
+		time.Sleep(5 * time.Second)
 		require.Equal(t, []string{"", "", ""}, w.owners("x"))
 	})
 }

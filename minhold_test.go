@@ -87,10 +87,11 @@ func TestAWaiterGetsTheLockWhenItsMinimumHoldIsOver(t *testing.T) {
 				got := make(chan time.Duration, 1)
 				go func() {
 					next, err := waiter.Mutex("x").Acquire(soon(t))
-					got <- time.Since(begun)
+					took := time.Since(begun)
 					if assert.NoError(t, err) {
 						assert.NoError(t, next.Release(soon(t)))
 					}
+					got <- took
 				}()
 				<-refused
 				<-refused // once before it subscribed, once after
