@@ -51,7 +51,7 @@ func readInfo(info string) serverInfo {
 	}
 	for _, product := range []string{"valkey", "redict"} {
 		if version := fields[product+"_version"]; version != "" {
-			s.product = product + " " + version
+			s.product = product + "-" + version // one word: it is in a column of doctor
 		}
 	}
 	if !isOffset(fields["second_repl_offset"]) {

@@ -18,9 +18,9 @@ func TestINFOOfOtherProductsIsUnderstood(t *testing.T) {
 	}{
 		"Redis 6.0":  {"redis_version:6.0.16\r\nredis_mode:MODE\r\n", "6.0.16", false},
 		"Redis 8.6":  {"redis_version:8.6.3\r\nredis_mode:MODE\r\n", "8.6.3", true},
-		"Redict 7.3": {"redict_version:7.3.6\r\nredict_mode:MODE\r\nredis_version:7.2.4\r\n", "redict 7.3.6", true},
+		"Redict 7.3": {"redict_version:7.3.6\r\nredict_mode:MODE\r\nredis_version:7.2.4\r\n", "redict-7.3.6", true},
 		"Valkey 9.1": {"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\nserver_mode:MODE\r\navailability_zone:\r\n",
-			"valkey 9.1.2", true},
+			"valkey-9.1.2", true},
 	} {
 		for mode, unfit := range map[string]string{"standalone": "", "cluster": "cluster mode", "sentinel": "it is a Sentinel"} {
 			info := readInfo("# Server\r\n" + strings.ReplaceAll(c.info, "MODE", mode) + "run_id:abc\r\n")

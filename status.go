@@ -15,7 +15,7 @@ type NodeStatus struct {
 	Err     error
 	RunID   string // of the server process
 	Role    string // master or slave, as the server calls it
-	Version string // of the server; with the name of the product if it is not Redis: "valkey 8.1.1"
+	Version string // of the server; with the name of the product if it is not Redis: "valkey-8.1.1"
 	// Latency is the time of one round trip.
 	Latency time.Duration
 	// ClockOffset is how far the server's clock is ahead of the median of the nodes' clocks. It is wrong by no

@@ -48,7 +48,7 @@ func (t table) markdown() string {
 		fmt.Fprintf(&b, " %s |\n", strings.Join(r.notes(), "; "))
 	}
 	fmt.Fprintf(&b, "\nMade on %s: the %d tests of the library, the command and packages `election` and `fence` that use real\n"+
-		"servers, and four [chaos scenarios](failover.md#scenarios), on processes.\n", t.date.Format(time.DateOnly), t.tests)
+		"servers, and four [chaos scenarios](failover.md#scenarios), on processes. A test that failed was tried once more, alone.\n", t.date.Format(time.DateOnly), t.tests)
 	for _, r := range t.rows {
 		for _, list := range []struct {
 			what  string
@@ -69,7 +69,7 @@ func (t tally) cell() string {
 	for _, count := range []struct {
 		what  string
 		tests []string
-	}{{"failed", t.failed}, {"left out", t.skipped}, {"left out in part", t.partly}} {
+	}{{"failed", t.failed}, {"left out", t.skipped}, {"left out in part", t.partly}, {"only at the second try", t.chance}} {
 		if len(count.tests) > 0 {
 			text += fmt.Sprintf(", %d %s", len(count.tests), count.what)
 		}
