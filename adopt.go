@@ -150,7 +150,8 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 		return isDead, ErrTicketUsed
 	case nodes-gone < votes.need:
 		return isDead, ErrTicketExpired
-	case nodes-gone-others < votes.need, others > 0 && counted.len()+others+stales >= votes.need: // it would be won without them
+	case nodes-gone-others < votes.need,
+		others > 0 && counted.len()+others+stales >= votes.need: // it would be won without them
 		return askAgain, ErrHeld
 	case stales > 0 && votes.answered():
 		return askAgain, ErrNoQuorum
