@@ -88,7 +88,7 @@ func (r *row) notes() (notes []string) {
 	note(!can.light, "no `ZADD GT`: a free lock is acquired by a script too")
 	note(!can.channels, "ACLs know no channels: leave out what begins with `&`")
 	note(!can.subrules, "ACLs cannot forbid a part of a command (`-client\\|kill`)")
-	note(!can.dryRun, "no `ACL DRYRUN`")
+	note(!can.dryRun, "no ACL DRYRUN")
 	note(!can.named, "doctor does not name a right that a script lacks")
 	note(can.kill != "", "stale connections cannot be ended")
 	note(len(can.absent) > 0, "INFO lacks "+strings.Join(can.absent, ", "))
