@@ -135,7 +135,7 @@ func TestAHolderIsInNoQueue(t *testing.T) {
 // waiters of other processes get one.
 func TestAFavouredWaiterThatGivesUpTellsTheOthers(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
-	p, e := open(t, f, unasked), open(t, f, unasked)
+	p, e := open(t, f, unasked, patient), open(t, f, unasked, patient)
 	for _, n := range f.Nodes() {
 		require.NoError(t, n.Delay(2*time.Millisecond))
 	}

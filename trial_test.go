@@ -51,7 +51,7 @@ func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 
 func TestATrialLeavesNothingBehind(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
-		c := open(t, f)
+		c := open(t, f, patient)
 		problems, err := c.Trial(soon(t))
 		require.NoError(t, err)
 		require.Equal(t, make([]error, 5), problems)
