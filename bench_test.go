@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -24,10 +27,32 @@ func BenchmarkCycle(b *testing.B) {
 			b.Run(fmt.Sprintf("goroutines=%d/fence=%v", goroutines, fenced), func(b *testing.B) {
 				c := openFresh(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced })
 				require.NoError(b, c.Enroll(soon(b), redlock.ChangeConfig())) // the client before had another configuration
+				before := serversTime(b, f)
 				cycle(b, c, goroutines)
+				b.ReportMetric(float64((serversTime(b, f)-before).Nanoseconds())/1e3/float64(b.N), "servers-µs/op")
 			})
 		}
 	}
+}
+
+// serversTime is the processor time of all servers.
+func serversTime(b *testing.B, f *fleet.Fleet) (all time.Duration) {
+	for _, n := range f.Nodes() {
+		conn, err := n.DialDirect(b.Context(), 5*time.Second)
+		require.NoError(b, err)
+		info, err := redis.String(conn.Do("INFO", "cpu"))
+		require.NoError(b, err)
+		require.NoError(b, conn.Close())
+		for line := range strings.Lines(info) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if name == "used_cpu_sys" || name == "used_cpu_user" {
+				seconds, err := strconv.ParseFloat(value, 64)
+				require.NoError(b, err)
+				all += time.Duration(seconds * float64(time.Second))
+			}
+		}
+	}
+	return all
 }
 
 // BenchmarkNodes is BenchmarkCycle with fewer and more servers.
