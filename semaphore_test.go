@@ -177,7 +177,6 @@ func TestSeveralPermitsAtOnceAllOrNone(t *testing.T) {
 // S1: Of many that try at once, some get a permit, and never more than there are. Afterwards nothing is left.
 func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
-		ctx := soon(t)
 		var clients []*redlock.Client
 		for range 6 {
 			clients = append(clients, open(t, f, patient))
@@ -190,7 +189,7 @@ func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
 			var all sync.WaitGroup
 			for _, c := range clients {
 				all.Go(func() {
-					l, err := c.Semaphore(name, 2).TryAcquire(ctx)
+					l, err := c.Semaphore(name, 2).TryAcquire(soon(t))
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
@@ -204,7 +203,7 @@ func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
 			require.NotEmpty(t, won, "%v", lost)
 			require.LessOrEqual(t, len(won), 2)
 			for _, l := range won {
-				require.NoError(t, l.Release(ctx))
+				require.NoError(t, l.Release(soon(t)))
 			}
 			clears(t, f, name)
 		}

@@ -56,11 +56,12 @@ func (k *worker) eat(names ...string) {
 }
 
 // staysFree is the invariant that is broken where a lock is free for longer than the bound and has waiters, and that bound.
-// So a deadlock shows. A waiter for two names hears of one at a time. It may have to look by itself more than once.
+// So a deadlock shows. A waiter for two names hears of one at a time, so it may have to look by itself, about once a
+// second, and may meet others that do so: in one world of ten thousand for four seconds.
 func (a *call) staysFree(w *world, bound time.Duration) (string, time.Duration) {
 	switch {
 	case strings.HasPrefix(a.names[0], fork):
-		return deadlocked, 3 * bound
+		return deadlocked, 8 * bound
 	case w.has.fairWriters && a.names[0] == readWrite:
 		// Nothing is reserved for a fair writer. Beside readers it may be told in vain, and looks again after a second.
 		return leftFree, 2 * bound
