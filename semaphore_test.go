@@ -179,7 +179,7 @@ func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 		var clients []*redlock.Client
 		for range 6 {
-			clients = append(clients, open(t, f, patient))
+			clients = append(clients, open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = time.Second }))
 		}
 		for round := range 20 {
 			name := fmt.Sprint("x", round)
