@@ -207,16 +207,3 @@ func startSentinel(t *testing.T) string {
 	})
 	return "redis://" + address
 }
-
-func TestDoctorSaysOnceWhatNewServersHaveInCommon(t *testing.T) {
-	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	code, out, _ := run(t, "doctor", nodes(f))
-	require.Equal(t, 1, code)
-	var names []string
-	for _, n := range f.Nodes() {
-		names = append(names, strings.TrimPrefix(n.URL(), "redis://"))
-	}
-	require.Contains(t, out, "✗ "+strings.Join(names, ", ")+" have no vote: in quarantine for up to ")
-	require.Equal(t, 1, strings.Count(out, "`redlock enroll` ends this"))
-	require.Contains(t, out, "✗ 0 of 3 nodes vote")
-}
