@@ -23,7 +23,7 @@ var (
 )
 
 const (
-	remedyAuthority  = "if the certificate authority is your own, give it in Node.TLS.RootCAs (--ca)"
+	remedyAuthority  = "if an authority of your own signed it, give that one in Node.TLS.RootCAs (--ca)"
 	remedyName       = "give the host by a name that is in its certificate, or set Node.TLS.ServerName"
 	remedyDemands    = "it demands a client certificate; give one in Node.TLS.Certificates (--cert and --key)"
 	remedyMayDemand  = "it may demand a client certificate; give one in Node.TLS.Certificates (--cert and --key)"

@@ -1,10 +1,12 @@
 package redlock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -73,6 +75,7 @@ func (e *RoundError) causes() string {
 	type cause struct {
 		text  string
 		nodes []string
+		rank  int
 	}
 	var causes []*cause
 	byKey := map[string]*cause{}
@@ -81,6 +84,9 @@ func (e *RoundError) causes() string {
 		c := byKey[key]
 		if c == nil {
 			c = &cause{text: text}
+			if saysNothing(err) {
+				c.rank = 1
+			}
 			byKey[key] = c
 			causes = append(causes, c)
 		}
@@ -89,6 +95,8 @@ func (e *RoundError) causes() string {
 			c.nodes = append(c.nodes, printable(n.Node))
 		}
 	}
+	// What a node said comes before what is only about the round: that nobody asked the node, or waited for it.
+	slices.SortStableFunc(causes, func(a, b *cause) int { return cmp.Compare(a.rank, b.rank) })
 	var b strings.Builder
 	for i, c := range causes {
 		sep := "; "
@@ -101,6 +109,16 @@ func (e *RoundError) causes() string {
 		}
 	}
 	return b.String()
+}
+
+// saysNothing reports whether the error tells about the round alone, and nothing about the node.
+func saysNothing(err error) bool {
+	for _, only := range []error{errCutShort, errNotAwaited, errNotNeeded, errNeverHad, errNotAsked} {
+		if errors.Is(err, only) {
+			return true
+		}
+	}
+	return false
 }
 
 // causeOf returns the text of a node's reason, and a key that is equal for nodes with the same reason. Neither has the

@@ -20,7 +20,7 @@ import "context"
 // without Fair may overtake. So use Fair everywhere for a name, or nowhere.
 //
 // The writer of an [RWMutex] may be Fair among writers. While it waits for readers, it keeps out those that come later, as
-// any writer does. For a reader and for a [Semaphore], Fair shows as [ErrInvalid] when the lock is acquired.
+// any writer does. For a reader and for a [Client.Semaphore], Fair shows as [ErrInvalid] when the lock is acquired.
 //
 // It costs more than the plain lock: each attempt asks all nodes, and a waiter asks again about every second.
 func (l Lock) Fair() Lock {

@@ -12,7 +12,7 @@ import (
 
 // A Lease is a lock that is held for a time. The client renews it, unless the lock is [Lock.WithoutRenewal]. It ends
 // when it is released, when the client is closed, or when it is lost; in each case before another client can own the
-// lock. Its methods are safe for concurrent use. Get one from [Lock.Acquire] or [Lock.TryAcquire].
+// lock. Its methods are safe for concurrent use. Get one from [Lock.Acquire], [Lock.TryAcquire] or [Client.Adopt].
 //
 // Keep the Lease, or a context that it gave, for as long as the lock is needed: a garbage-collected Lease stops
 // renewing.

@@ -7,7 +7,8 @@ import (
 )
 
 // A Lock describes a lock: what is locked, and how. It is a value that never changes and holds nothing. Copy it freely;
-// any number of goroutines may acquire it. Get one from [Client.Mutex]; to acquire the zero Lock is [ErrInvalid].
+// any number of goroutines may acquire it. Get one from [Client.Mutex], [Client.RWMutex] or [Client.Semaphore]; to
+// acquire the zero Lock is [ErrInvalid].
 type Lock struct{ spec *spec }
 
 // Mutex returns a lock that one lease at a time can hold. If it has several names, one round acquires all of them or

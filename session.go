@@ -99,6 +99,9 @@ func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*sess
 func (n *node) identify(s *session, reply any, err error) error {
 	text, err := redis.String(reply, err)
 	if err != nil {
+		if strings.HasPrefix(err.Error(), "NOAUTH") { // it refuses the other commands too
+			return fmt.Errorf("it demands a login: %w", err)
+		}
 		return fmt.Errorf("INFO, which tells one server from another: %w", err)
 	}
 	s.info = readInfo(text)

@@ -46,7 +46,7 @@ func TestHelpExplainsEveryCommand(t *testing.T) {
 		code, help, _ := run(t, append([]string{"help"}, command...)...)
 		assert.Equal(t, 0, code)
 		assert.Equal(t, long, help, command)
-		for line := range strings.Lines(strings.SplitN(long, "\nUsage:", 2)[0]) {
+		for line := range strings.Lines(long) {
 			assert.LessOrEqual(t, len([]rune(line)), 121, "%v: %s", command, line)
 		}
 	}
@@ -55,6 +55,19 @@ func TestHelpExplainsEveryCommand(t *testing.T) {
 		assert.Equal(t, 64, code, line)
 		assert.Empty(t, out, line)
 		assert.Regexp(t, `^redlock: [^\n]+\n$`, errs, line)
+	}
+}
+
+func TestACommandThatIsMisspeltIsNamedWithItsNeighbour(t *testing.T) {
+	for line, said := range map[string]string{
+		"inspct x":  `there is no command "inspct" (did you mean inspect?); redlock --help lists them`,
+		"chaos rnu": `there is no command "rnu" (did you mean run?); redlock chaos --help lists them`,
+		"xyzzy":     `there is no command "xyzzy"; redlock --help lists them`,
+	} {
+		code, out, errs := run(t, strings.Fields(line)...)
+		assert.Equal(t, 64, code, line)
+		assert.Empty(t, out, line)
+		assert.Equal(t, "redlock: "+said+"\n", errs, line)
 	}
 }
 

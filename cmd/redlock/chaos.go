@@ -38,7 +38,7 @@ func newChaos() *cobra.Command {
 		Short:   "Test a lock while nodes fail",
 		Long:    chaosHelp,
 		Example: "  redlock chaos list\n  redlock chaos run --scenario failover --subject single\n  redlock chaos run --out report",
-		Args:    cobra.NoArgs,
+		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosMatrix(), newChaosClient())

@@ -84,12 +84,12 @@ var faults = map[string]fault{
 	}, said: "it refused the login: WRONGPASS", remedy: "check the user name and the password"},
 
 	"no password": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "CONFIG", "SET", "requirepass", "right") },
-		said: "NOAUTH", remedy: "give the user and the password, in the URL or with --user and --password-file"},
+		said: "it demands a login: NOAUTH", remedy: "give the user and the password, in the URL or with --user and --password-file"},
 
 	"a wrong CA": {plant: func(t *testing.T, p *planted) {
 		p.urls[2] = "rediss://" + fleettest.NewAuthority(t).Secure(t, []*fleet.Node{p.sick}, "no")[0]
 		p.flags = append(p.flags, "--ca", fleettest.NewAuthority(t).CA)
-	}, said: "certificate signed by unknown authority", remedy: "if the certificate authority is your own, give it in Node.TLS.RootCAs (--ca)"},
+	}, said: "certificate signed by unknown authority", remedy: "if an authority of your own signed it, give that one in Node.TLS.RootCAs (--ca)"},
 
 	"TLS on a plain port": {plant: func(_ *testing.T, p *planted) {
 		p.urls[2] = strings.Replace(p.urls[2], "redis:", "rediss:", 1)

@@ -113,8 +113,8 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 			return err
 		}
 	case len(away) > 0:
-		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached, so it is not known whether these nodes are in use; "+
-			"start all of them first", are(away)))
+		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached (%s), so it is not known whether these nodes are in use; "+
+			"see to that first: redlock doctor says how", are(away), whyUnreached(status)))
 		if err != nil {
 			return err
 		}
@@ -164,6 +164,20 @@ func unreached(status []redlock.NodeStatus) (names []string) {
 		}
 	}
 	return names
+}
+
+// whyUnreached says why the nodes are not connected.
+func whyUnreached(status []redlock.NodeStatus) string {
+	why := reasons{all: len(status)}
+	for _, s := range status {
+		if !s.Connected && s.Err != nil {
+			why.add(s.Name, sentence(s.Err))
+		}
+	}
+	if len(why.texts) == 1 {
+		return why.texts[0] // the nodes are named already
+	}
+	return why.String()
 }
 
 // inUse names the nodes that grant locks, to us or to clients of another configuration.
@@ -228,7 +242,8 @@ func whichEnrolled(err error) error {
 	for _, err := range round.Err.Errors {
 		var node *redlock.NodeError
 		if errors.As(err, &node) {
-			why.add(node.Node, oneLine(node.Err.Error()))
+			problem := sentence(node.Err)
+			why.add(node.Node, problem+remedyFor(problem))
 		}
 	}
 	not := len(round.Err.Errors)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -131,6 +132,9 @@ func kindOf(code int) string {
 	return "failed"
 }
 
+// helpWidth is how long a line of a help text is at most.
+const helpWidth = 120
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "redlock",
@@ -151,12 +155,14 @@ enrolled once: redlock enroll --only-new.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// An unknown command is an error, not a request for help.
-		Args: cobra.NoArgs,
+		Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
+	// Flags are explained in lines as long as those of the text above them.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	cobra.EnableCommandSorting = false // in the order in which a newcomer needs them
 	for _, g := range []struct {
 		title    string
@@ -178,6 +184,19 @@ enrolled once: redlock enroll --only-new.`,
 	root.SetHelpCommand(help)
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletion is ours
 	return root
+}
+
+// unknownCommand refuses what is no command, and names those that it may be meant for.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	meant := ""
+	cmd.SuggestionsMinimumDistance = 2 // letters
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = " (did you mean " + strings.Join(near, " or ") + "?)"
+	}
+	return usage("there is no command %q%s; %s --help lists them", args[0], meant, cmd.CommandPath())
 }
 
 // say prints one line. Its prefix distinguishes it from the output of the command.

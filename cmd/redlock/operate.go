@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -91,6 +92,8 @@ type nodeReport struct {
 	ClockMicros      int64    `json:"clock_offset_micros"`
 	QuarantineMillis int64    `json:"quarantine_millis"`
 	MaxTTLMillis     int64    `json:"max_ttl_millis"`
+
+	quarantined bool
 }
 
 func diagnose(status []redlock.NodeStatus) diagnosis {
@@ -110,8 +113,9 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 				s.Latency.Round(time.Millisecond)))
 		}
 		if s.Err != nil {
-			n.Problem = strings.TrimSuffix(oneLine(s.Err.Error()), ".")
+			n.Problem = sentence(s.Err)
 			n.Problem += remedyFor(n.Problem)
+			n.quarantined = errors.As(s.Err, new(*redlock.QuarantineError))
 		} else {
 			d.Votes++
 		}
@@ -144,8 +148,9 @@ func (d diagnosis) print(out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out)
+	d.printQuarantine(out)
 	for _, n := range d.Nodes {
-		if n.Problem != "" {
+		if n.Problem != "" && !n.quarantined {
 			fmt.Fprintf(out, "✗ %s has no vote: %s\n", n.Node, n.Problem)
 		}
 		for _, w := range n.Warnings {
@@ -161,6 +166,28 @@ func (d diagnosis) print(out io.Writer) error {
 	}
 	_, err := fmt.Fprintf(out, "%s %d of %s %s, and it takes %d: %s\n", mark, d.Votes, plural(len(d.Nodes), "node"), votes(d.Votes), d.Quorum, say)
 	return err
+}
+
+// printQuarantine says once what is the same for all nodes in quarantine: new servers all are. The table has the time
+// that each of them has left.
+func (d diagnosis) printQuarantine(out io.Writer) {
+	var nodes []nodeReport
+	var names []string
+	var left int64
+	for _, n := range d.Nodes {
+		if n.quarantined {
+			nodes, names, left = append(nodes, n), append(names, n.Node), max(left, n.QuarantineMillis)
+		}
+	}
+	switch len(nodes) {
+	case 0:
+	case 1:
+		fmt.Fprintf(out, "✗ %s has no vote: %s\n", nodes[0].Node, nodes[0].Problem)
+	default:
+		fmt.Fprintf(out, "✗ %s have no vote: in quarantine for up to %v more: each is new, or it restarted or was flushed and may "+
+			"have forgotten leases (if none can be out, `redlock enroll` ends this)\n",
+			strings.Join(names, ", "), (time.Duration(left) * time.Millisecond).Round(100*time.Millisecond))
+	}
 }
 
 // votes returns the verb for n nodes.

@@ -137,5 +137,8 @@ func problemOf(err error) (text string, quarantined bool) {
 	if errors.As(err, &quarantine) {
 		return fmt.Sprintf("in quarantine, %v left", quarantine.Left.Round(time.Second)), true
 	}
-	return oneLine(err.Error()), false
+	return sentence(err), false
 }
+
+// sentence returns the text of an error as a part of a longer line: what a server says may end with a full stop.
+func sentence(err error) string { return strings.TrimSuffix(oneLine(err.Error()), ".") }

@@ -1,0 +1,17 @@
+package redlock
+
+import (
+	"testing"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/stretchr/testify/require"
+)
+
+// Who reads a refusal from its beginning learns who holds the lock, and not first that some node was not asked.
+func TestARefusalBeginsWithWhatTheNodesSaid(t *testing.T) {
+	err := &RoundError{Op: "acquire", Names: []string{"x"}, Need: 3, Denied: 3, Unknown: 2, kind: ErrHeld,
+		Err: multierror.Append(nil, &NodeError{"a", errNotNeeded}, &NodeError{"b", &Denial{}}, &NodeError{"c", errCutShort},
+			&NodeError{"d", &Denial{}}, &NodeError{"e", errSilent})}
+	require.Equal(t, `redlock: held by another: acquire "x" (0 granted, 3 denied, 2 unknown, need 3): held [b d]; `+
+		"no answer in time [e]; not asked, since the others' answers were enough [a]; no answer before the wait ended [c]", err.Error())
+}
