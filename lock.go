@@ -176,8 +176,12 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 			continue // they do not exclude each other, and a try does not wait
 		}
 		if !try && !l.spec.res.share.like(held.lock.res.share) {
+			remedy := "release that first"
+			if l.spec.res.share.isReader() && !held.lock.res.isShared() {
+				remedy += ", or use Lease.Downgrade"
+			}
 			return nil, invalid("ctx", "it already holds %q as another kind of lock, so this would wait for itself for ever; "+
-				"release that first, or use Lease.Downgrade", name)
+				"%s", name, remedy)
 		}
 		if try && !(l.spec.reentrant && l.spec.within(held.lock)) {
 			return nil, &RoundError{Op: "acquire", Names: l.spec.res.names, Need: l.spec.client.need, kind: ErrHeld,

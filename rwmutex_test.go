@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,4 +371,22 @@ func TestAReadersLeaseIsAsSafeAsAMutex(t *testing.T) {
 	_, err = b.RWMutex("x").Reader().TryAcquire(ctx)
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.True(t, errors.Is(l.Release(ctx), redlock.ErrNoQuorum))
+}
+
+// An Acquire that would wait for the caller's own lease says what to do instead. Only a writer can become a reader.
+func TestAnAcquireThatWouldWaitForItsOwnOtherKindSaysWhatToDo(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	rw := open(t, f).RWMutex("table")
+	for _, c := range []struct {
+		held, wanted redlock.Lock
+		downgrade    bool
+	}{{rw.Writer(), rw.Reader(), true}, {rw.Reader(), rw.Writer(), false}} {
+		require.NoError(t, c.held.Do(soon(t), func(ctx context.Context, _ *redlock.Lease) error {
+			_, err := c.wanted.Acquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrInvalid)
+			require.ErrorContains(t, err, "release that first")
+			require.Equal(t, c.downgrade, strings.Contains(err.Error(), "Lease.Downgrade"), err.Error())
+			return nil
+		}))
+	}
 }
