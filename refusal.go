@@ -151,7 +151,7 @@ func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *Ro
 		return &RoundError{Op: r.script.name, Names: s.res.names, Need: c.need, kind: ErrHeld, note: "another caller in this process is ahead"}
 	case denials > 0, denied:
 		return r.error(ErrHeld, s.res.names, c.nodes, "")
-	case cut == nil, now.Sub(cut.t0) < c.cfg.NodeTimeout: // the nodes could still have answered in time
+	case cut == nil, now.Sub(cut.lastAsked) < c.cfg.NodeTimeout: // the nodes could still have answered in time
 		return nil
 	default:
 		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")

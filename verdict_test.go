@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -117,4 +118,29 @@ func TestAHeldLockIsHeldWithAnyMinorityAwayAndAnOutageWithAnyMajority(t *testing
 			}
 		}
 	}
+}
+
+// T1: The node that is asked first answers late, and the others are asked only then. A call that ends before these can
+// have answered does not know of an outage.
+func TestACallThatEndsBeforeTheLastNodesCanAnswerTellsOfNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		holder, c := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, holder.Enroll(t.Context()))
+		l, err := holder.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = c.Mutex("x").TryAcquire(t.Context()) // from now on it asks one node first
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, l.Release(t.Context()))
+		time.Sleep(20 * time.Millisecond)
+		for _, s := range w.servers {
+			s.slow(1, nodeTimeout/5)
+		}
+		w.servers[redlock.ProbeFor(c, "x")].slow(1, nodeTimeout-time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), nodeTimeout+10*time.Millisecond)
+		defer cancel()
+		_, err = c.Mutex("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+	})
 }
