@@ -73,7 +73,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		minLight:   2,
 
 		acquire: load("acquire", acquireSource),
-		fair:    load("fair", fairSource),
+		fair:    loadWith("fair", fairSource),
 		vouch:   load("vouch", vouchSource),
 		extend:  loadWith("extend", extendSource),
 		plant:   loadWith("plant", plantSource),

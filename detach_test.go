@@ -350,11 +350,8 @@ func TestAHandOverInWhichAProcessStopsForAMinute(t *testing.T) {
 	for _, who := range []string{"giver, before the swap", "giver, before the answer", "taker, before its round", "taker, before the answer"} {
 		t.Run(who, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := virtual(t, 3, 3)
-				giver, taker, third := w.connect(t, 0), w.connect(t, 1), w.connect(t, 2)
-				require.NoError(t, giver.Enroll(t.Context()))
-				taker.Status(t.Context())
-				third.Status(t.Context())
+				w, all := enrolled(t, 3)
+				giver, taker, third := all[0], all[1], all[2]
 				for _, s := range w.servers {
 					s.slow(0, 20*time.Millisecond)
 					s.slow(1, 20*time.Millisecond)
@@ -439,11 +436,21 @@ func TestATicketIsGivenUpByItsToken(t *testing.T) {
 
 // giverAndTaker are two clients of three enrolled nodes, in virtual time.
 func giverAndTaker(t *testing.T) (w *world, giver, taker *redlock.Client) {
-	w = virtual(t, 3, 2)
-	giver, taker = w.connect(t, 0), w.connect(t, 1)
-	require.NoError(t, giver.Enroll(t.Context()))
-	taker.Status(t.Context())
-	return w, giver, taker
+	w, all := enrolled(t, 2)
+	return w, all[0], all[1]
+}
+
+// enrolled are three enrolled nodes in virtual time, and clients that have connected to them.
+func enrolled(t *testing.T, clients int) (w *world, all []*redlock.Client) {
+	w = virtual(t, 3, clients)
+	for i := range clients {
+		all = append(all, w.connect(t, i))
+	}
+	require.NoError(t, all[0].Enroll(t.Context()))
+	for _, c := range all[1:] {
+		c.Status(t.Context())
+	}
+	return w, all
 }
 
 // A ticket's keys are also on nodes that may not give them to anybody: one in quarantine, to which the giver's renewals had
@@ -530,11 +537,8 @@ func TestWhatALateLoserGivesBackGoesWithTheWinnersLease(t *testing.T) {
 	for _, end := range []string{"Release", "Close", "Detach"} {
 		t.Run(end, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := virtual(t, 3, 3)
-				giver, taker, loser := w.connect(t, 0), w.connect(t, 1), w.connect(t, 2)
-				require.NoError(t, giver.Enroll(t.Context()))
-				taker.Status(t.Context())
-				loser.Status(t.Context())
+				w, all := enrolled(t, 3)
+				giver, taker, loser := all[0], all[1], all[2]
 				l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
 				require.NoError(t, err)
 				require.NoError(t, l.Extend(t.Context()))

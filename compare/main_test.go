@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/subject"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/marks"
 )
 
 // twoRounds has two subjects, one of which failed in the second round.
@@ -50,17 +51,17 @@ func TestTextShowsMediansSpreadRatioAndFailures(t *testing.T) {
 
 func TestMarkdownGoesBetweenTheMarksAndNowhereElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "README.md")
-	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+tablesMarks.begin+"\nformer\n"+tablesMarks.end+"\nrest\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("# Title\n"+tablesMarks.Begin+"\nformer\n"+tablesMarks.End+"\nrest\n"), 0o600))
 	for range 2 { // the second time finds what the first wrote
 		require.NoError(t, writeMarkdown(path, tablesMarks, twoRounds().markdown()))
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.True(t, strings.HasPrefix(string(text), "# Title\n"+tablesMarks.begin+"\n| | cycles/s |\n| --- | ---: |\n"), "%s", text)
-	assert.True(t, strings.HasSuffix(string(text), tablesMarks.end+"\nrest\n"), "%s", text)
+	assert.True(t, strings.HasPrefix(string(text), "# Title\n"+tablesMarks.Begin+"\n| | cycles/s |\n| --- | ---: |\n"), "%s", text)
+	assert.True(t, strings.HasSuffix(string(text), tablesMarks.End+"\nrest\n"), "%s", text)
 	assert.Contains(t, string(text), "| redlock | 2000 ±50 % **×3.00** |")
 	assert.NotContains(t, string(text), "former")
-	assert.Equal(t, 1, strings.Count(string(text), tablesMarks.begin))
+	assert.Equal(t, 1, strings.Count(string(text), tablesMarks.Begin))
 
 	require.NoError(t, os.WriteFile(path, []byte("# Title\n"), 0o600))
 	assert.ErrorContains(t, writeMarkdown(path, tablesMarks, ""), "between which the tables go")
@@ -74,7 +75,7 @@ func TestTheSmallTableHasMarksOfItsOwn(t *testing.T) {
 		res.workload = res.workload.headed(headline{uncontended, "cycles/s", measure.Rate}, headline{summary, "rate", measure.Rate})
 	}
 	path := filepath.Join(t.TempDir(), "README.md")
-	both := summaryMarks.begin + "\n" + summaryMarks.end + "\n" + tablesMarks.begin + "\n" + tablesMarks.end + "\n"
+	both := summaryMarks.Begin + "\n" + summaryMarks.End + "\n" + tablesMarks.Begin + "\n" + tablesMarks.End + "\n"
 	require.NoError(t, os.WriteFile(path, []byte(both), 0o600))
 	for range 2 {
 		require.NoError(t, writeMarkdown(path, tablesMarks, r.markdown()))
@@ -82,16 +83,16 @@ func TestTheSmallTableHasMarksOfItsOwn(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.True(t, strings.HasPrefix(string(text), summaryMarks.begin+"\n| | rate |\n| --- | ---: |\n| redlock | 2000 ±50 % **×3.00** |\n"), "%s", text)
-	assert.Contains(t, string(text), tablesMarks.begin+"\n| | cycles/s |\n")
+	assert.True(t, strings.HasPrefix(string(text), summaryMarks.Begin+"\n| | rate |\n| --- | ---: |\n| redlock | 2000 ±50 % **×3.00** |\n"), "%s", text)
+	assert.Contains(t, string(text), tablesMarks.Begin+"\n| | cycles/s |\n")
 	assert.Equal(t, 1, strings.Count(string(text), "| rate |"), "%s", text)
 }
 
 func TestTheDocumentsHaveTheMarks(t *testing.T) {
-	for path, m := range map[string]marks{"../docs/performance.md": tablesMarks, "../README.md": summaryMarks} {
+	for path, m := range map[string]marks.Marks{"../docs/performance.md": tablesMarks, "../README.md": summaryMarks} {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		_, err = m.replace(string(text), "tables")
+		_, err = m.Replace(string(text), "tables")
 		assert.NoError(t, err, path)
 	}
 }

@@ -11,14 +11,12 @@ import (
 	"github.com/quorumlock/redlock/compare/internal/measure"
 	"github.com/quorumlock/redlock/compare/internal/stats"
 	"github.com/quorumlock/redlock/compare/internal/subject"
+	"github.com/quorumlock/redlock/internal/marks"
 )
 
-// Marks are two lines of a Markdown file. What is between them is replaced.
-type marks struct{ begin, end string }
-
 var (
-	tablesMarks  = marks{"<!-- compare: begin, written by `make compare` -->", "<!-- compare: end -->"}
-	summaryMarks = marks{"<!-- compare summary: begin, written by `make compare` -->", "<!-- compare summary: end -->"}
+	tablesMarks  = marks.By("compare", "make compare")
+	summaryMarks = marks.By("compare summary", "make compare")
 )
 
 // circumstances say what the figures are of.
@@ -143,27 +141,11 @@ func plusMinus(s stats.Summary) string {
 }
 
 // writeMarkdown puts the tables between the marks of the file. Without a file, it makes one.
-func writeMarkdown(path string, m marks, tables string) error {
-	old, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		old, err = []byte(m.begin+"\n"+m.end+"\n"), nil
+func writeMarkdown(path string, m marks.Marks, tables string) error {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile(path, []byte(m.Begin+"\n"+m.End+"\n"), 0o644); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	text, err := m.replace(string(old), tables)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return os.WriteFile(path, []byte(text), 0o644)
-}
-
-// replace puts the tables in place of what lies between the marks.
-func (m marks) replace(text, tables string) (string, error) {
-	before, rest, found := strings.Cut(text, m.begin)
-	_, after, ended := strings.Cut(rest, m.end)
-	if !found || !ended {
-		return "", fmt.Errorf("it has no lines %q and %q, between which the tables go", m.begin, m.end)
-	}
-	return before + m.begin + "\n" + tables + m.end + after, nil
+	return m.Write(path, tables)
 }

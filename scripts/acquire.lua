@@ -83,7 +83,8 @@ if held then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end
     if since == 1 then since = now end
-    -- The holders may want to know of a new waiter (Lease.Wanted). The client is named in an owner token.
+    -- The holders may want to know of a new waiter (Lease.Wanted): sayWanted of entries.lua, which does not stand in front
+    -- of this script, because most acquires would pay for it.
     if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then
       local told = {}
       for _, entry in ipairs(holders) do

@@ -30,7 +30,6 @@
 local ticket, me, token, ttl, life, ballot = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local function number(n) return string.format('%.0f', n) end
 
 local ready = redis.call('GET', KEYS[1]) == ARGV[1]
 local ahead, largest, left = 0, 0, 0
@@ -40,7 +39,7 @@ for i = 3, #KEYS, 5 do
   local tickets, lives, waiting = KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   -- All places that are over go at once, however many they are.
   while true do
-    local over = redis.call('ZRANGEBYSCORE', lives, '-inf', number(now), 'LIMIT', 0, 1000)
+    local over = redis.call('ZRANGEBYSCORE', lives, '-inf', whole(now), 'LIMIT', 0, 1000)
     if #over == 0 then break end
     redis.call('ZREM', lives, unpack(over))
     redis.call('ZREM', tickets, unpack(over))
@@ -48,14 +47,14 @@ for i = 3, #KEYS, 5 do
     ended[i] = true
   end
   -- No place lasts this long: the clock was set back. A living waiter asks again soon.
-  local long = redis.call('ZRANGEBYSCORE', lives, number(now + 60000000), '+inf', 'LIMIT', 0, 1000)
-  for _, waiter in ipairs(long) do redis.call('ZADD', lives, number(now + life * 1000), waiter) end
+  local long = redis.call('ZRANGEBYSCORE', lives, whole(now + 60000000), '+inf', 'LIMIT', 0, 1000)
+  for _, waiter in ipairs(long) do redis.call('ZADD', lives, whole(now + life * 1000), waiter) end
 
   -- A node in quarantine takes the place too, so that it knows its queue again before it may grant.
   local rank
   if ticket ~= '0' then
     redis.call('ZADD', tickets, ticket, me)
-    redis.call('ZADD', lives, number(now + life * 1000), me)
+    redis.call('ZADD', lives, whole(now + life * 1000), me)
     entered[i] = redis.pcall('ZADD', waiting, ticket, me) == 1
     redis.call('PEXPIRE', tickets, 60000)
     redis.call('PEXPIRE', lives, 60000)
@@ -90,13 +89,11 @@ for i = 3, #KEYS, 5 do
   local owner = redis.pcall('GET', KEYS[i])
   if owner then
     -- A key that is no string may be a lock that several share (entries.lua). Otherwise something else is there.
-    local holders = {owner}
     if type(owner) ~= 'string' then
-      holders = redis.pcall('ZRANGE', KEYS[i], 0, 127)
-      local last = redis.pcall('ZRANGE', KEYS[i], -1, -1)[1] or ''
-      owner = string.find(last, '^permit [%d,]+/%d+ %S+$') and 'permits' or ''
-      if string.find(last, '^reader %S+$') then
-        owner = 'readers'
+      local last = redis.pcall('ZRANGE', KEYS[i], -1, -1)[1]
+      local kind = kindOf(last)
+      owner = name(kind or 'other')
+      if kind == 'reader' then
         -- The intent of the first waiter keeps newcomers out (S2), for as long as its place lasts.
         local asked = tonumber(string.match(redis.call('GET', KEYS[i + 4]) or '', '%d+$') or 1 / 0)
         if ticket ~= '0' and tonumber(ticket) <= asked then
@@ -104,24 +101,16 @@ for i = 3, #KEYS, 5 do
         end
       end
       -- It may not publish; see release.lua.
-      if string.find(string.match(last, ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
+      if string.find(string.match(last or '', ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
     end
-    -- The holders may want to know of a new waiter (Lease.Wanted). The client is named in an owner token.
-    local told = {}
-    for _, entry in ipairs(entered[i] and holders or {}) do
-      local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
-      if holder and not told[holder] then
-        told[holder] = true
-        redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, KEYS[i])
-      end
-    end
-    return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, number(largest), ahead}
+    if entered[i] then sayWanted(KEYS[i]) end
+    return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, whole(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.
   local first = ended[i] and redis.call('ZRANGE', KEYS[i + 1], 0, 0)[1]
-  if first and first ~= me then redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(first, 6, 37), first) end
+  if first and first ~= me then tell(first, first) end
 end
-if ahead > 0 then return {'behind', now, left, '', highest, number(largest), ahead} end
+if ahead > 0 then return {'behind', now, left, '', highest, whole(largest), ahead} end
 if ballot ~= '0' and tonumber(ballot) <= highest then return {'ballot', now, highest} end
 
 -- The place stays. The attempt may be lost on the other nodes: then it releases these keys, and asks again. The winner

@@ -41,10 +41,7 @@ func (j *judge) owner(e *history.Event) {
 	j.res.OwnerEvents++
 	l := j.lock(e.Resource)
 	k := l.nodes.get(e.Node, func() *keyOnNode { return &keyOnNode{node: e.Node} })
-	tokens := e.Owners
-	if e.Token != "" {
-		tokens = append(tokens, e.Token)
-	}
+	tokens := e.Tokens()
 	for _, gone := range k.end(e.At, tokens) {
 		if l.count[gone]--; l.count[gone] == 0 {
 			delete(l.count, gone)

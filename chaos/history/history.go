@@ -73,6 +73,14 @@ type Event struct {
 	Run      *Run     `json:"run,omitempty"`      // start
 }
 
+// Tokens are the owners that an owner event has seen.
+func (e *Event) Tokens() []string {
+	if e.Token == "" {
+		return e.Owners
+	}
+	return []string{e.Token}
+}
+
 // A Run is everything that is needed to repeat a run.
 type Run struct {
 	Version  int      `json:"version"` // of this format: 1

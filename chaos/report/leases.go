@@ -191,10 +191,7 @@ func (l *lease) event(e *history.Event) {
 
 // owner records the owners of a key. finish drops those that are not part of a violation.
 func (r *recorder) owner(e *history.Event) {
-	tokens := e.Owners
-	if e.Token != "" {
-		tokens = append(tokens, e.Token)
-	}
+	tokens := e.Tokens()
 	for key, i := range r.keys {
 		if key[0] == e.Node && key[1] == e.Resource && !slices.Contains(tokens, key[2]) {
 			r.owned[i].to = e.At

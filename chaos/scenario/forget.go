@@ -22,10 +22,12 @@ func forgetting() []Scenario {
 			Play: func(ctx context.Context, s *Stage) error { return s.forget(ctx, before, verbs...) },
 		}
 	}
-	all := []Scenario{
-		forget("restart-empty", "kill a shared node and restart it without its data",
-			"A node that comes back empty does not vote a second time while its first vote may be in use.",
-			Needs{Nodes: 1}, nil, fault.RestartEmpty),
+	restartEmpty := forget("restart-empty", "kill a shared node and restart it without its data",
+		"A node that comes back empty does not vote a second time while its first vote may be in use.",
+		Needs{Nodes: 1}, nil, fault.RestartEmpty)
+	restartEmpty.Kinds, restartEmpty.Fails = true, append([]string{"reader-counter", "majority-semaphore"}, quorumless...)
+	return []Scenario{
+		restartEmpty,
 		forget("flush", "FLUSHALL on a shared node",
 			"A node that was flushed does not vote a second time while its first vote may be in use.",
 			Needs{Nodes: 1}, nil, fault.FlushAll),
@@ -45,8 +47,6 @@ func forgetting() []Scenario {
 			"A stale replica at the address of a node does not give the node's vote a second time, even if a restart forgets nothing.",
 			Needs{Replica: true, Durable: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
 	}
-	all[0].Kinds, all[0].Fails = true, append([]string{"reader-counter", "majority-semaphore"}, quorumless...)
-	return all
 }
 
 // forget is the script of these scenarios. It applies before, then A takes the lock, then it applies verbs; both to the

@@ -133,10 +133,8 @@ func (a *Actor) begin(
 	acquire func(context.Context) (subject.Lease, error),
 ) (*Held, error) {
 	op := a.log.ops.Add(1)
-	event := history.Event{Kind: history.Acquire, Client: a.ID, Op: op, Resource: g.Name, Permits: w.Permits, From: from}
-	if w.Reader {
-		event.Role = history.Reader
-	}
+	event := g.requested(a.ID, op, w)
+	event.From = from
 	a.log.Add(event)
 	event.Role, event.Permits, event.From = "", 0, 0
 	h := &Held{
@@ -237,16 +235,8 @@ func (h *Held) event(kind history.Kind) history.Event {
 // Lost is closed when the holder has noticed that its lease is over.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// Read reads the counters that the lock protects. If others may hold the lock too, the counters neither compare nor
-// keep the fencing token, because all of them are right.
-func (h *Held) Read() {
-	e := h.event(history.Read)
-	if h.want.IsShared() {
-		e.Fence = 0
-	}
-	h.seen[0] = h.guarded.fenced.read(h.actor.log, e)
-	h.seen[1] = h.guarded.unfenced.read(h.actor.log, e)
-}
+// Read reads the counters that the lock protects.
+func (h *Held) Read() { h.seen = h.guarded.read(h.actor.log, h.event(history.Read), h.want) }
 
 // Write writes one more than was read if the lease is valid, and reports whether it was. The process may be stopped
 // between the check and the write; then the write is stale. Where others may hold the lock too, it reads once more.

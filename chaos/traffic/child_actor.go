@@ -121,14 +121,7 @@ func (c *ChildActor) event(kind history.Kind) history.Event {
 	return history.Event{Kind: kind, Client: c.ID, Op: c.op, Resource: c.guarded.Name, Fence: c.fence, Token: c.token}
 }
 
-func (c *ChildActor) read() {
-	e := c.event(history.Read)
-	if c.want.IsShared() {
-		e.Fence = 0
-	}
-	c.seen[0] = c.guarded.fenced.read(c.log, e)
-	c.seen[1] = c.guarded.unfenced.read(c.log, e)
-}
+func (c *ChildActor) read() { c.seen = c.guarded.read(c.log, c.event(history.Read), c.want) }
 
 // ErrDied means that the child died as requested.
 var ErrDied = errors.New("the child died")
@@ -137,12 +130,7 @@ var ErrDied = errors.New("the child died")
 // soon as it has the lock; Acquire then returns ErrDied.
 func (c *ChildActor) Acquire(g *Guarded, want subject.Want, patience time.Duration, die bool) error {
 	c.op, c.guarded, c.want, c.fence, c.token = c.log.ops.Add(1), g, want, 0, ""
-	e := c.event(history.Acquire)
-	e.Permits = want.Permits
-	if want.Reader {
-		e.Role = history.Reader
-	}
-	c.log.Add(e)
+	c.log.Add(g.requested(c.ID, c.op, want))
 	err := c.send(request{
 		Do: "acquire", Name: g.Name, Reader: want.Reader, Permits: want.Permits, Patience: int64(patience), Die: die,
 	})

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/quorumlock/redlock/chaos/history"
+	"github.com/quorumlock/redlock/chaos/subject"
 )
 
 // A Guarded is a lock name and two counters that only the lock protects. One of them compares fencing tokens: it
@@ -17,6 +18,24 @@ type Guarded struct {
 // NewGuarded returns a Guarded whose counters are 0.
 func NewGuarded(name string) *Guarded {
 	return &Guarded{Name: name, fenced: counter{fenced: true}}
+}
+
+// read reads both counters for the op of this event, and returns their values: of the fenced one first. If others may
+// hold the lock too, they neither compare nor keep the fencing token, because all of these are right.
+func (g *Guarded) read(l *Log, e history.Event, w subject.Want) [2]int64 {
+	if w.IsShared() {
+		e.Fence = 0
+	}
+	return [2]int64{g.fenced.read(l, e), g.unfenced.read(l, e)}
+}
+
+// requested is the event of an acquire that wants this of the lock.
+func (g *Guarded) requested(client int, op uint64, w subject.Want) history.Event {
+	e := history.Event{Kind: history.Acquire, Client: client, Op: op, Resource: g.Name, Permits: w.Permits}
+	if w.Reader {
+		e.Role = history.Reader
+	}
+	return e
 }
 
 type counter struct {

@@ -61,10 +61,10 @@ func TestTheTableHidesNothing(t *testing.T) {
 	} {
 		require.Contains(t, text, part)
 	}
-	replaced, err := made.replace("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
+	replaced, err := tableMarks.Replace("before\n"+tableMarks.Begin+"\nold\n"+tableMarks.End+"\nafter\n", text)
 	require.NoError(t, err)
-	require.Equal(t, "before\n"+beginMark+"\n"+text+endMark+"\nafter\n", replaced)
-	_, err = made.replace("nothing")
+	require.Equal(t, "before\n"+tableMarks.Begin+"\n"+text+tableMarks.End+"\nafter\n", replaced)
+	_, err = tableMarks.Replace("nothing", text)
 	require.ErrorContains(t, err, "it lacks the lines")
 }
 

@@ -99,7 +99,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	if o.out == "" || o.match != "" || o.only != "" || len(found) == 0 {
 		return ok, nil
 	}
-	return ok, t.write(o.out)
+	return ok, tableMarks.Write(o.out, t.markdown())
 }
 
 func build(ctx context.Context, file, program string) error {

@@ -2,16 +2,14 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/marks"
 )
 
-// The lines of a Markdown file between which the table is written.
-const (
-	beginMark = "<!-- compat: begin, written by `make compat` -->"
-	endMark   = "<!-- compat: end -->"
-)
+// tableMarks are where the table goes.
+var tableMarks = marks.By("compat", "make compat")
 
 // A row is what came of one server.
 type row struct {
@@ -97,26 +95,4 @@ func (r *row) notes() (notes []string) {
 		return []string{"all that the library uses"}
 	}
 	return notes
-}
-
-// write replaces what is between the marks.
-func (t table) write(file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	replaced, err := t.replace(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return os.WriteFile(file, []byte(replaced), 0o644)
-}
-
-func (t table) replace(text string) (string, error) {
-	before, rest, ok := strings.Cut(text, beginMark)
-	_, after, ended := strings.Cut(rest, endMark)
-	if !ok || !ended {
-		return "", fmt.Errorf("it lacks the lines %s and %s", beginMark, endMark)
-	}
-	return before + beginMark + "\n" + t.markdown() + endMark + after, nil
 }
