@@ -50,9 +50,8 @@ type protocol struct {
 	lostPoll time.Duration
 	// asksAll has every round ask all nodes at once. Tests of what all nodes have set it.
 	asksAll bool
-	// minLight is how many acquires a flush must have for the light form. For a single one, the script is as fast: it is
-	// one command instead of five.
-	minLight int
+	// lightAlone has a single acquire go out in its light form wherever its server is (light.go). Tests set it.
+	lightAlone bool
 	// slowMargin is a part of the limit above which a node is too slow to be asked first (W3).
 	slowMargin time.Duration
 }
@@ -70,7 +69,6 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		lostPoll: time.Second,
 
 		slowMargin: 2 * time.Millisecond,
-		minLight:   2,
 
 		acquire: load("acquire", acquireSource),
 		fair:    loadWith("fair", fairSource),

@@ -79,9 +79,9 @@ func AskAll(cfg *Config) {
 	cfg.ownProtocol().asksAll = true
 }
 
-// AlwaysLight has also a single acquire go out in its light form.
+// AlwaysLight has also a single acquire go out in its light form, however far away the server is.
 func AlwaysLight(cfg *Config) {
-	cfg.ownProtocol().minLight = 1
+	cfg.ownProtocol().lightAlone = true
 }
 
 // ownProtocol gives the configuration a copy of its protocol, which may be changed.
@@ -118,7 +118,7 @@ func edit(script, old, new string) func(*Config) {
 			}
 			return strings.Replace(source, old, new, 1)
 		})
-		cfg.protocol.off, cfg.protocol.random, cfg.protocol.minLight = was.off, was.random, was.minLight
+		cfg.protocol.off, cfg.protocol.random, cfg.protocol.lightAlone = was.off, was.random, was.lightAlone
 	}
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 )
@@ -12,6 +13,10 @@ import (
 //	SET key token NX PX ttl                     the key was free, and is now ours
 //	ZADD redlock:fence GT CH ballot slot        1: the ballot is above the highest, and is stored (F2)
 //
+// Several acquires in one flush go out so. A single one does so too if the server is near and its clock was read a moment
+// ago. From farther away a refusal would cost a second round trip; and where the clock must be read first, the script is
+// as cheap: it is one command instead of five.
+//
 // Once per flush, behind all of them on the same connection, vouch.lua reads the marker and the server's time. A
 // grant counts only if the marker is right when it is read, and so after the key was written: the node could grant
 // then (Q1), and the key was there. The server's clock must also be known from before the key was written, because
@@ -19,6 +24,9 @@ import (
 //
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
 // ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
+
+// nearTrip is the usual round trip up to which a server is near.
+const nearTrip = time.Millisecond
 
 var errClockUnread = errors.New("it did not tell its time before the acquire")
 
@@ -71,8 +79,8 @@ func (n *node) maySendLight(q *request) bool {
 		r.script == n.protocol.acquire && len(r.keys) == 1 && r.args[acquireReservation] == "" && !r.queueAt.has(n.index)
 }
 
-// lighten has the acquires of a flush sent in their light form, if there are enough of them, and adds what such a flush
-// ends with: the marker and the time. It begins with the time, if that was last read too long ago. n.mu is held.
+// lighten has the acquires of a flush sent in their light form, and adds what such a flush ends with: the marker and the
+// time. It begins with the time, if that was last read too long ago. n.mu is held.
 func (n *node) lighten(batch []request, now Instant) []request {
 	light := 0
 	for i := range batch {
@@ -80,7 +88,8 @@ func (n *node) lighten(batch []request, now Instant) []request {
 			light++
 		}
 	}
-	if light < n.protocol.minLight {
+	unread := now.Sub(n.readClock) > vouchInterval
+	if light == 0 || light == 1 && (unread || time.Duration(n.trip.Load()) > nearTrip) && !n.protocol.lightAlone {
 		for i := range batch {
 			batch[i].light = false
 		}
@@ -92,7 +101,7 @@ func (n *node) lighten(batch []request, now Instant) []request {
 	} else {
 		batch = append(batch, vouch)
 	}
-	if now.Sub(n.readClock) > vouchInterval {
+	if unread {
 		batch = append([]request{{command: askClock}}, batch...)
 	}
 	return batch

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,4 +154,44 @@ func TestAnAcquireDoesNotDeleteItsOwnKey(t *testing.T) {
 			require.Equal(t, "mine", owner)
 		}
 	})
+}
+
+// A2: A single acquire goes out in its light form only where that costs nobody anything: not far away, where a refusal
+// takes a second round trip, and not if the server's clock has to be read first.
+func TestASingleAcquireIsLightNearbyAndRightAfterAnother(t *testing.T) {
+	for _, at := range []struct {
+		where string
+		trip  time.Duration
+		after time.Duration // another acquire and release
+		light bool
+	}{
+		{"near, at once", 200 * time.Microsecond, 0, true},
+		{"near, after a while", 200 * time.Microsecond, 11 * time.Millisecond, false},
+		{"far away, at once", 2 * time.Millisecond, 0, false},
+	} {
+		t.Run(at.where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 1)
+				for _, s := range w.servers {
+					s.slow(0, at.trip)
+				}
+				lock := all[0].Mutex("x")
+				cycle := func() {
+					l, err := lock.Acquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, l.Release(t.Context()))
+				}
+				for range 10 {
+					cycle()
+				}
+				time.Sleep(at.after)
+				var light atomic.Bool
+				for _, s := range w.servers {
+					s.between("SET", func() { light.Store(true) })
+				}
+				cycle()
+				require.Equal(t, at.light, light.Load())
+			})
+		})
+	}
 }
