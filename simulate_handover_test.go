@@ -19,7 +19,7 @@ func (k *worker) handOver(a *call, l *redlock.Lease) (*call, *redlock.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), k.upTo(w.ttl))
 	defer cancel()
 	ticket, err := l.Detach(ctx)
-	before := o.counts()
+	h := &handing{ticket: ticket, before: o.counts()}
 	if err != nil {
 		w.trace("client %d does not detach %s: %v", k.id+1, strings.Join(a.names, "+"), err)
 		if l.Valid() { // the lease goes on
@@ -32,9 +32,6 @@ func (k *worker) handOver(a *call, l *redlock.Lease) (*call, *redlock.Lease) {
 	}
 	w.trace("client %d detaches %s: %s", k.id+1, strings.Join(a.names, "+"), ticket.Token()[:8])
 	// The giver's lease is watched until the end: it must not be valid beside the taker's.
-	var mu sync.Mutex
-	var call *call
-	var taken *redlock.Lease
 	var adopters sync.WaitGroup
 	for range 1 + k.random.IntN(2) {
 		other := w.clients[k.random.IntN(len(w.clients))]
@@ -47,28 +44,29 @@ func (k *worker) handOver(a *call, l *redlock.Lease) (*call, *redlock.Lease) {
 		}
 		adopters.Go(func() {
 			other.sleep(pause)
-			b, m := other.adopt(k, ticket, a.names, patience, before)
-			if m == nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if taken != nil {
-				o.report(twoAdopters, "clients %d and %d both adopted %s", call.worker.id+1, b.worker.id+1, a.names)
-			}
-			call, taken = b, m
+			other.adopt(k, h, a.names, patience)
 		})
 	}
 	adopters.Wait()
 	o.ends(l)
 	_ = l.Release(context.Background())
 	o.released(a, false, nil)
-	return call, taken
+	return h.by, h.taken
+}
+
+// A handing is a lease on its way from one client to another.
+type handing struct {
+	ticket redlock.Ticket
+	before map[string]int // by name: how many leases there were when it was detached
+
+	// Guarded by the oracle's mu:
+	by    *call // who adopted it; nil: nobody did
+	taken *redlock.Lease
 }
 
 // adopt has this client adopt the ticket. If it fails, it gives the ticket up: its own keys must not stay behind.
-func (c *caller) adopt(k *worker, ticket redlock.Ticket, names []string, patience time.Duration, before map[string]int) (*call, *redlock.Lease) {
-	o, client := c.world.oracle, c.current()
+func (c *caller) adopt(k *worker, h *handing, names []string, patience time.Duration) {
+	o, client, ticket := c.world.oracle, c.current(), h.ticket
 	text, err := ticket.MarshalText()
 	if err != nil || ticket.UnmarshalText(text) != nil {
 		o.report("no such error", "the ticket's text: %v", err)
@@ -80,10 +78,10 @@ func (c *caller) adopt(k *worker, ticket redlock.Ticket, names []string, patienc
 	for {
 		l, err := client.Adopt(ctx, ticket)
 		if err == nil {
-			o.isAlone(a, before)
+			o.adopts(a, l, h)
 			o.grants(a, l, false)
 			c.world.trace("client %d adopts %s, fencing token %d", c.id+1, strings.Join(names, "+"), l.Fence())
-			return a, l
+			return
 		}
 		if errors.Is(err, redlock.ErrNoQuorum) && time.Now().Before(until) {
 			c.sleep(c.world.ttl / 10)
@@ -93,7 +91,7 @@ func (c *caller) adopt(k *worker, ticket redlock.Ticket, names []string, patienc
 		for _, name := range names {
 			_ = client.ReleaseToken(context.Background(), name, ticket.Token())
 		}
-		return a, nil
+		return
 	}
 }
 
@@ -104,11 +102,16 @@ func (o *oracle) counts() map[string]int {
 	return maps.Clone(o.grantedOf)
 }
 
-// isAlone records that a ticket was adopted: nobody else got a lease of its names since it was detached.
-func (o *oracle) isAlone(a *call, before map[string]int) {
+// adopts records that a ticket was adopted: nobody did before, and nobody got a lease of its names since it was detached.
+func (o *oracle) adopts(a *call, l *redlock.Lease, h *handing) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if between := slices.IndexFunc(a.names, func(name string) bool { return o.grantedOf[name] != before[name] }); between >= 0 && !a.forced {
+	if h.by != nil {
+		o.violate(twoAdopters, "clients %d and %d both adopted %s", h.by.worker.id+1, a.worker.id+1, a.names)
+		return
+	}
+	h.by, h.taken = a, l
+	if between := slices.IndexFunc(a.names, func(name string) bool { return o.grantedOf[name] != h.before[name] }); between >= 0 && !a.forced {
 		o.violate(inTheGap, "client %d adopted %s, and somebody had %s since it was detached", a.worker.id+1, a.names, a.names[between])
 	}
 }

@@ -62,7 +62,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	require.Contains(t, append(simulatedKinds, ""), *simulateKind)
-	s := sweep(t, *simulateFrom, *simulateSeeds, *simulateOff, false)
+	s := sweep(t, *simulateFrom, *simulateSeeds, *simulateOff, nil)
 	fmt.Println(s)
 	for _, f := range s.failures {
 		t.Error(f.replay(*simulateOff))
@@ -109,8 +109,9 @@ func (s summary) String() string {
 		s.seeds, s.events, s.granted, len(s.failures), float64(s.seeds)/s.took.Seconds())
 }
 
-// sweep runs seeds, several at a time, until all have run or, if once is set, one has failed.
-func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summary) {
+// sweep runs seeds, several at a time, until all have run or one has failed as sought. If nothing is sought, it reports
+// each failure at once, because it may run for hours.
+func sweep(t *testing.T, first uint64, count int, off string, sought func(failure) bool) (s summary) {
 	var next, stop atomic.Int64
 	var mu sync.Mutex
 	began := time.Now()
@@ -129,10 +130,9 @@ func sweep(t *testing.T, first uint64, count int, off string, once bool) (s summ
 					if len(w.oracle.violations) > 0 {
 						f := failure{w.seed, w.oracle.violations}
 						s.failures = append(s.failures, f)
-						if !once {
-							fmt.Fprintln(os.Stderr, f.replay(off)) // at once: the sweep may take hours
-						}
-						if once {
+						if sought == nil {
+							fmt.Fprintln(os.Stderr, f.replay(off))
+						} else if sought(f) {
 							stop.Store(1)
 						}
 					}
