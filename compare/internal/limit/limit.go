@@ -93,7 +93,6 @@ type lane struct {
 type slot struct {
 	acquire, release []byte
 	ballotAt         int // position of the ballot in acquire; 0: there is none
-	light            bool
 	began            time.Time
 	held             bool
 }
@@ -140,19 +139,16 @@ func (n *lane) run(done func(server int, took time.Duration)) error {
 		if err := s.receive(r); err != nil {
 			return err
 		}
-		switch {
-		case s.held && s.light:
+		if s.held {
 			n.waiting = append(n.waiting, i)
-		case s.held:
-			n.end(i, w)
-		default:
-			done(n.index, time.Since(s.began))
-			if n.loop.stopping.Load() {
-				left--
-				continue
-			}
-			n.begin(i, w)
+			continue
 		}
+		done(n.index, time.Since(s.began))
+		if n.loop.stopping.Load() {
+			left--
+			continue
+		}
+		n.begin(i, w)
 	}
 	return nil
 }
@@ -167,9 +163,7 @@ func (n *lane) begin(i int, w *bufio.Writer) {
 	s.began = time.Now()
 	w.Write(s.acquire)
 	n.expected = append(n.expected, i)
-	if s.light {
-		n.unsure++
-	}
+	n.unsure++
 }
 
 // end sends the release.
@@ -193,10 +187,10 @@ func (n *lane) vouched(r *bufio.Reader, w *bufio.Writer) error {
 	return nil
 }
 
-// receive reads the replies to the slot's last commands: a positive integer from a script, or OK and 1.
+// receive reads the replies to the slot's last commands: OK and 1, or a positive integer from the release.
 func (s *slot) receive(r *bufio.Reader) error {
 	expect := []byte{':'}
-	if s.light && !s.held {
+	if !s.held {
 		expect = []byte("+:")
 		if s.ballotAt == 0 {
 			expect = expect[:1]

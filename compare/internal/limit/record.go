@@ -64,7 +64,7 @@ func record(ctx context.Context, c Config) (lanes [][]slot, highest uint64, err 
 	}
 	sent := make([]int, len(leases)) // to how many servers a lease's slot was given
 	for i, t := range tapes {
-		slots, err := t.slots(leases, sent, c.Quorum(), c.Window > 1)
+		slots, err := t.slots(leases, sent, c.Quorum())
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", c.URLs[i], err)
 		}
@@ -139,8 +139,8 @@ func awaitVoters(ctx context.Context, client *redlock.Client) error {
 }
 
 // slots finds the acquire and release of the leases that were sent to this server: the first and the last command with
-// its token. If several are outstanding, the acquire takes its light form, as the library would send it.
-func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int, light bool) (slots []slot, err error) {
+// its token. The acquire takes its light form, as the library sends it under load to servers that are near.
+func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int) (slots []slot, err error) {
 	commands, err := parse(t.wrote.Bytes())
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int, light bool
 			return nil, errors.New("a lease was acquired, but not released")
 		}
 		sent[i]++
-		s, err := newSlot(commands[calls[0]:], light)
+		s, err := newSlot(commands[calls[0]:])
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int, light bool
 }
 
 // newSlot takes the acquire with which the commands begin. It is acquire.lua, or SET and perhaps ZADD.
-func newSlot(commands []request, light bool) (slot, error) {
+func newSlot(commands []request) (slot, error) {
 	arg := func(r request, i int) string { return string(r.args[i].text) }
 	first := commands[0]
 	var key, token, ttl, ballot, fence string
@@ -197,14 +197,11 @@ func newSlot(commands []request, light bool) (slot, error) {
 	default:
 		return slot{}, fmt.Errorf("%q is no acquire", first.raw)
 	}
-	if !light {
-		return slot{acquire: first.raw}, nil
-	}
 	raw := command("SET", key, token, "NX", "PX", ttl)
 	if fence != "" {
 		raw = append(raw, command("ZADD", "redlock:fence", "GT", "CH", ballot, fence)...)
 	}
-	return slot{acquire: raw, light: true}, nil
+	return slot{acquire: raw}, nil
 }
 
 // command is a command as it is written.
