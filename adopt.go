@@ -19,8 +19,8 @@ import "context"
 // Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
 //
 // The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock. If
-// several adopt at the same moment it makes further rounds, within another NodeTimeout or so. [Hooks.Acquired] is
-// called for its lease.
+// several adopt at the same moment it makes further rounds, within another NodeTimeout or some dozens of round trips.
+// [Hooks.Acquired] is called for its lease.
 func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) {
 	if len(t.names) == 0 {
 		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
@@ -55,8 +55,11 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		next, kind := t.judge(r)
 		switch {
 		case next == askAgain && !isOver:
-			// Others adopt it too, or only the ballot was too low. Who pauses for longest leaves it to them.
-			c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(rounds-1, 10), c.cfg.NodeTimeout/minTries)+1))
+			// Others adopt it too, or only the ballot was too low. Who pauses for longest leaves it to them. Many of them
+			// need pauses of several round trips, however far away the nodes are.
+			trip := c.roundTrip()
+			longest := max(8*trip, c.cfg.NodeTimeout/minTries)
+			c.pause(ctx, c.protocol.random(min(trip<<min(rounds-1, 10), longest)+1))
 			continue
 		case next == isDead:
 			// Nobody can adopt it any more. What is left of it would only block nodes until it expires.
