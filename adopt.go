@@ -51,15 +51,12 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		if c.learn(r) && rounds < maxBallots {
 			continue
 		}
-		isOver := rounds >= minTries && c.cfg.Clock.Now().Sub(begun) >= c.cfg.NodeTimeout
 		next, kind := t.judge(r)
 		switch {
-		case next == askAgain && !isOver:
+		case next == askAgain && !c.triedEnough(rounds, begun):
 			// Others adopt it too, or only the ballot was too low. Who pauses for longest leaves it to them. Many of them
 			// need pauses of several round trips, however far away the nodes are.
-			trip := c.roundTrip()
-			longest := max(8*trip, c.cfg.NodeTimeout/minTries)
-			c.pause(ctx, c.protocol.random(min(trip<<min(rounds-1, 10), longest)+1))
+			c.giveWay(ctx, rounds, max(8*c.roundTrip(), c.cfg.NodeTimeout/minTries))
 			continue
 		case next == isDead:
 			// Nobody can adopt it any more. What is left of it would only block nodes until it expires.

@@ -440,19 +440,6 @@ func giverAndTaker(t *testing.T) (w *world, giver, taker *redlock.Client) {
 	return w, all[0], all[1]
 }
 
-// enrolled are three enrolled nodes in virtual time, and clients that have connected to them.
-func enrolled(t *testing.T, clients int) (w *world, all []*redlock.Client) {
-	w = virtual(t, 3, clients)
-	for i := range clients {
-		all = append(all, w.connect(t, i))
-	}
-	require.NoError(t, all[0].Enroll(t.Context()))
-	for _, c := range all[1:] {
-		c.Status(t.Context())
-	}
-	return w, all
-}
-
 // A ticket's keys are also on nodes that may not give them to anybody: one in quarantine, to which the giver's renewals had
 // put its keys back. They are released when the ticket is adopted. Otherwise they would keep the new lease out.
 func TestNothingOfATicketIsLeftWhenItIsAdopted(t *testing.T) {

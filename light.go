@@ -89,7 +89,8 @@ func (n *node) lighten(batch []request, now Instant) []request {
 		}
 	}
 	unread := now.Sub(n.readClock) > vouchInterval
-	if light == 0 || light == 1 && (unread || time.Duration(n.trip.Load()) > nearTrip) && !n.protocol.lightAlone {
+	isFar := time.Duration(n.trip.Load()) > nearTrip
+	if light == 0 || light == 1 && (unread || isFar) && !n.protocol.lightAlone {
 		for i := range batch {
 			batch[i].light = false
 		}
@@ -209,9 +210,6 @@ func (n *node) answerLights(q request, reply any, err error) {
 		both := span{low: min(v.before.low, after.low), high: max(v.before.high, after.high), loose: true}
 		return answer{vote: granted, micros: a.micros, clock: both}
 	})
-	if a.micros != 0 {
-		n.noteClock(after, q.sentAt)
-	}
 }
 
 // countLights counts the votes of the light acquires that wait for the marker. The reader calls it, and run when no

@@ -15,12 +15,13 @@ type observation struct {
 	at     Instant
 }
 
-// observe keeps the observation with the shortest round trip of the last second: it is the most exact one. Only one
-// request of each batch is sampled.
+// observe keeps the observation with the shortest round trip of the last second: it is the most exact one. It also notes
+// the reading for light acquires, which then need not ask first. Only one request of each batch is sampled.
 func (n *node) observe(q request, micros int64) {
 	if !q.sampled {
 		return
 	}
+	n.noteClock(clockSpan(micros, q.sentAt, q.heard), q.sentAt)
 	o := observation{rtt: q.heard.Sub(q.sentAt), at: q.heard}
 	n.trip.Store(int64(n.trips.add(o.rtt)))
 	o.offset = micros - (int64(q.heard)-int64(o.rtt)/2)/1e3

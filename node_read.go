@@ -73,9 +73,6 @@ func (n *node) answer(q request, reply any, err error) {
 	if a.micros != 0 {
 		a.clock = clockSpan(a.micros, q.sentAt, q.heard)
 		n.observe(q, a.micros)
-		if q.sampled {
-			n.noteClock(a.clock, q.sentAt) // so that light acquires need not ask first
-		}
 	}
 	if q.round.script.takes {
 		n.noteDelay(q)

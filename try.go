@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"time"
 )
 
 // TryAcquire: acquire without waiting. Two rules make its answer true. If several clients try a free lock at the same
@@ -127,18 +128,22 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !leads || t.isOver():
+	case !leads || c.triedEnough(t.rounds, t.begun):
 		return r.refusal(s.res.names, c.nodes), nil
 	}
 	// The others release their nodes meanwhile. That takes a round trip. If newcomers keep disturbing, pause longer.
-	c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(t.rounds-1, 10), c.cfg.NodeTimeout/minTries)+1))
+	c.giveWay(ctx, t.rounds, c.cfg.NodeTimeout/minTries)
 	return nil, nil
 }
 
-// isOver reports whether the try has used up both its rounds and its time.
-func (t *try) isOver() bool {
-	c := t.spec.client
-	return t.rounds >= minTries && c.cfg.Clock.Now().Sub(t.begun) >= c.cfg.NodeTimeout
+// triedEnough reports whether somebody who began then has used up both the rounds and the time of a try.
+func (c *Client) triedEnough(rounds int, begun Instant) bool {
+	return rounds >= minTries && c.cfg.Clock.Now().Sub(begun) >= c.cfg.NodeTimeout
+}
+
+// giveWay pauses by chance after so many lost rounds, so that one of those who disturb each other goes first.
+func (c *Client) giveWay(ctx context.Context, rounds int, longest time.Duration) {
+	c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(rounds-1, 10), longest)+1))
 }
 
 // refusedAlone is called after the node that was asked first denied, and the others were not asked. Its denial does

@@ -38,6 +38,19 @@ func virtual(t *testing.T, nodes, clients int) *world {
 	return w
 }
 
+// enrolled are three enrolled nodes in virtual time, and clients that have connected to them.
+func enrolled(t *testing.T, clients int) (w *world, all []*redlock.Client) {
+	w = virtual(t, 3, clients)
+	for i := range clients {
+		all = append(all, w.connect(t, i))
+	}
+	require.NoError(t, all[0].Enroll(t.Context()))
+	for _, c := range all[1:] {
+		c.Status(t.Context())
+	}
+	return w, all
+}
+
 // slow sets the round trip between the client and the server.
 func (s *server) slow(client int, roundTrip time.Duration) {
 	s.links[client].slow.Store(int64(roundTrip / 2))

@@ -16,8 +16,6 @@ type view struct {
 	ended    uint64 // the largest number of a term that is known to be over
 	owner    string // the owner without a record that was seen last
 	nameless int    // in how many looks in a row
-
-	believes bool // it believes whatever it hears last; only a test sets it
 }
 
 // heard takes a message, and returns whether to look.
@@ -29,7 +27,7 @@ func (v *view) heard(message string) (look bool) {
 		if !ok || l.Number == 0 {
 			return l != v.now
 		}
-		if l.Number <= max(v.highest, v.ended) && !v.believes {
+		if l.Number <= max(v.highest, v.ended) {
 			return !v.known || l != v.now && l.Number > v.ended
 		}
 		v.highest = l.Number

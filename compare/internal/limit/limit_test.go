@@ -39,18 +39,19 @@ func TestTheLoopLocksAndUnlocksOnEveryServer(t *testing.T) {
 	for _, fence := range []bool{true, false} {
 		for _, window := range []int{1, 20} {
 			var done [fleet.DefaultNodes]atomic.Int64
-			loop, err := Start(t.Context(), Config{
+			cfg := Config{
 				URLs: f.URLs(), Window: window, Fence: fence,
 				Name: func(i int) string { return fmt.Sprintf("name/%d", i) },
 				Done: func(server int, took time.Duration) {
 					assert.Positive(t, took)
 					done[server].Add(1)
 				},
-			})
+			}
+			loop, err := Start(t.Context(), cfg)
 			require.NoError(t, err)
 			busy := len(done) // one name is sent to a quorum of the servers, and many to all
 			if window == 1 {
-				busy = majority
+				busy = cfg.Quorum()
 			}
 			require.Eventually(t, func() bool {
 				count := 0
@@ -73,5 +74,3 @@ func TestTheLoopLocksAndUnlocksOnEveryServer(t *testing.T) {
 		}
 	}
 }
-
-const majority = fleet.DefaultNodes/2 + 1

@@ -30,10 +30,10 @@ func TestEachSubjectMakesProgressAndLeavesNothing(t *testing.T) {
 				sample, err := Load{Goroutines: 8, Keys: Distinct}.Run(t.Context(), set, s)
 				require.NoError(t, err)
 				assert.Positive(t, sample[Rate])
-				assert.Zero(t, sample[Failures])
-				if s.Litters {
-					t.Logf("%v keys left", sample[Leftovers])
+				if s.Litters { // and a name whose old keys are on a quorum of the servers cannot be acquired
+					t.Logf("%v keys left, gave up %v times", sample[Leftovers], sample[Failures])
 				} else {
+					assert.Zero(t, sample[Failures])
 					assert.Zero(t, sample[Leftovers])
 				}
 				assert.Positive(t, sample[CycleP50])

@@ -15,7 +15,8 @@ type Subject struct {
 	OneServer bool
 	// Renews: it renews its leases by itself.
 	Renews bool
-	// Litters: some of its releases overtake their acquires on some servers, and the keys then stay until their TTL.
+	// Litters: some of its releases overtake their acquires on some servers, and the keys then stay until their TTL. While
+	// such keys are on a quorum of the servers, the name cannot be acquired.
 	Litters bool
 	// Sleeps: a waiter may miss that the lock is free, and continue to wait.
 	Sleeps bool
