@@ -1,7 +1,9 @@
-// Stress runs the tests of every package many times under the race detector, while other work keeps all processors
-// busy. It prints which tests failed and how often, and so finds flaky tests.
+// Stress runs the tests of every package in every module of this repository many times under the race detector, while
+// other work keeps all processors busy. It prints which tests failed and how often, and so finds flaky tests.
 //
 //	go run ./internal/stress -runs 50
+//
+// Arguments are packages of the module in the current directory, and then only these run.
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -27,19 +30,15 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 50, "how often the tests of each package run")
-	jobs := flag.Int("jobs", runtime.NumCPU(), "number of test programs that run at once")
-	burners := flag.Int("burners", runtime.NumCPU(), "number of goroutines that keep the processors busy")
+	jobs := flag.Int("jobs", 2*runtime.NumCPU(), "number of test programs that run at once, each of them load for the others")
+	burners := flag.Int("burners", (runtime.NumCPU()+1)/2, "number of goroutines that keep processors busy while tests wait")
 	match := flag.String("run", "", "run only tests that match, like go test -run")
 	timeout := flag.Duration("timeout", 20*time.Minute, "time limit for one run of one package")
 	logFile := flag.String("log", "stress.log", "file for the output of failed runs")
 	flag.Parse()
-	packages := flag.Args()
-	if len(packages) == 0 {
-		packages = []string{"./..."}
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, packages})
+	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, flag.Args()})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stress:", err)
 		os.Exit(2)
@@ -54,7 +53,7 @@ type options struct {
 	match               string
 	timeout             time.Duration
 	logFile             string
-	packages            []string
+	packages            []string // none: all of all modules
 }
 
 // A program is the compiled tests of one package.
@@ -77,7 +76,7 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	programs, err := compile(ctx, dir, o.packages)
+	programs, err := compileAll(ctx, dir, o.packages)
 	if err != nil {
 		return false, err
 	}
@@ -126,8 +125,25 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 	return r.report(time.Since(began)), ctx.Err()
 }
 
-func compile(ctx context.Context, dir string, patterns []string) (programs []program, err error) {
+// compileAll compiles the tests of the packages, or of all modules at and below this directory.
+func compileAll(ctx context.Context, dir string, packages []string) (programs []program, err error) {
+	if len(packages) > 0 {
+		return compile(ctx, dir, ".", packages)
+	}
+	err = filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "go.mod" {
+			return err
+		}
+		some, err := compile(ctx, dir, filepath.Dir(path), []string{"./..."})
+		programs = append(programs, some...)
+		return err
+	})
+	return programs, err
+}
+
+func compile(ctx context.Context, dir, module string, patterns []string) (programs []program, err error) {
 	list := exec.CommandContext(ctx, "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, patterns...)...)
+	list.Dir = module
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
@@ -140,6 +156,7 @@ func compile(ctx context.Context, dir string, patterns []string) (programs []pro
 		}
 		p := program{name: name, dir: at, file: filepath.Join(dir, strings.ReplaceAll(name, "/", "_")+".test")}
 		build := exec.CommandContext(ctx, "go", "test", "-race", "-c", "-o", p.file, name)
+		build.Dir = module
 		build.Stderr = os.Stderr
 		if err := build.Run(); err != nil {
 			return nil, fmt.Errorf("go test -c %s: %w", name, err)
@@ -224,6 +241,7 @@ func (r *results) finish(p program, outcomes map[string]string, text []string, e
 		bad = true
 	}
 	if bad {
+		fmt.Fprintf(os.Stderr, "stress: %s failed\n", p.name)
 		fmt.Fprintf(r.log, "==== %s: %v\n%s\n", p.name, err, strings.Join(text, ""))
 	}
 }
