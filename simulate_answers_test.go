@@ -31,13 +31,30 @@ func (o *oracle) fails(a *call, err error) {
 	if isClosed || a.worker.id+1 == w.has.mute {
 		return
 	}
-	// A caller that gives up before all nodes can have answered cannot know whether there is an outage.
-	if errors.Is(err, redlock.ErrNoQuorum) && a.ended.Sub(a.began) > 4*w.slow() {
+	// A caller that gives up before all nodes can have answered cannot know whether there is an outage. It does not ask
+	// them while it waits behind others of its process.
+	if errors.Is(err, redlock.ErrNoQuorum) && a.ended.Sub(o.firstHere(a)) > 4*w.slow() {
 		o.violate(wrongKind, "client %d was told of an outage, but every node was there: %v", a.worker.id+1, err)
 	}
 	if errors.Is(err, redlock.ErrHeld) && !o.wanted(a) {
 		o.violate(wrongKind, "client %d was told that %s was held, but nobody else wanted it: %v", a.worker.id+1, a.names, err)
 	}
+}
+
+// firstHere is since when, at the latest, nobody else of its process wanted any of the call's names. o.mu is held.
+func (o *oracle) firstHere(a *call) time.Time {
+	since := a.began
+	for _, other := range o.past {
+		if other.client == a.client && other.shares(a) && other.ended.After(since) {
+			since = other.ended
+		}
+	}
+	for other := range o.calls {
+		if other.client == a.client && other.shares(a) && other.began.Before(a.began) {
+			since = a.ended
+		}
+	}
+	return since
 }
 
 // wanted reports whether somebody else had one of the call's names, was acquiring it, or may have left a key. o.mu is

@@ -29,13 +29,14 @@ func (r *report) circumstances() string {
 		r.Rounds, r.Seconds, r.Date, r.Redis, r.Machine, strings.Join(versions, ", "))
 }
 
-// markdown is a table for uncontended locks and one for the others, medians and half of what lies between
+// markdown is a table for uncontended locks, one for contended ones and one for the kinds of locks: medians and half of what lies between
 // the least and the most, in percent.
 func (r *report) markdown() string {
 	var b strings.Builder
 	for _, table := range []int{uncontended, contended} {
 		r.writeTable(&b, table, headlined)
 	}
+	r.writeTable(&b, kinds, ofEachKind)
 	fmt.Fprintf(&b, "%s ±: half of the way from the least to the most. A cycle is an acquire and a release. "+
 		"A call that has not come back counts as old as it was at the end. "+
 		"*limit* is no lock: it only sends this library's commands and counts the replies.\n", r.circumstances())

@@ -38,7 +38,7 @@ func (w workload) takes(s subject.Subject) bool {
 		return false
 	}
 	if w.subjects == nil {
-		return true
+		return !s.Special
 	}
 	for _, name := range w.subjects {
 		if name == s.Name {
@@ -61,9 +61,13 @@ var (
 var some = []string{"redlock", "redsync redigo", "redsync redigo FailFast", "redsync rueidis",
 	"rueidislock (one server)", "bsm/redislock (one server)", "limit"}
 
+// ofEachKind are a lock of each kind, and peers.
+var ofEachKind = []string{"redlock", "redsync redigo", "redlock Fair", "redlock Semaphore of 4", "semaphore recipe of 4 (one server)"}
+
 const (
 	uncontended = iota
 	contended
+	kinds
 	summary // the small one
 )
 
@@ -135,6 +139,16 @@ func fullPlan() []workload {
 			headline{contended, "wait p99", measure.WaitP99},
 			headline{contended, "longest", measure.WaitMax}),
 		farContenders("4 clients, one name, round trip 150 ms", 4),
+		distinct("16 goroutines, each kind", measure.TCP, 16, measure.AllWell).by(ofEachKind).headed(
+			headline{kinds, "16 goroutines, cycles/s", measure.Rate},
+			headline{kinds, "p99", measure.CycleP99}),
+		distinct("256 goroutines, each kind", measure.TCP, 256, measure.AllWell).by(ofEachKind).headed(
+			headline{kinds, "256 goroutines, cycles/s", measure.Rate},
+			headline{kinds, "client CPU a cycle", measure.CPU}),
+		contenders("8 clients of one name, held 1 ms, each kind", 8).by(ofEachKind).headed(
+			headline{kinds, "8 clients, 1 ms hold: grants/s", measure.Rate},
+			headline{kinds, "wait p99", measure.WaitP99},
+			headline{kinds, "longest", measure.WaitMax}),
 		{name: "hand-over between two clients", transport: measure.TCP, handover: true, subjects: some, columns: handoverColumns,
 			headline: []headline{{contended, "hand-over", measure.Full}, {summary, "hand-over to a waiter", measure.Full}}},
 		// On loopback a round trip is so short that all is in the scheduling of processes; this one counts messages.

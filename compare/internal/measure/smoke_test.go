@@ -57,7 +57,8 @@ func TestContendersTakeTurns(t *testing.T) {
 			sample, err := load.Run(t.Context(), set, s)
 			require.NoError(t, err)
 			assert.Positive(t, sample[Rate])
-			assert.LessOrEqual(t, sample[Rate], 1000.0, "one holder at a time, each for a millisecond")
+			most := 1000.0 * float64(max(1, s.Permits))
+			assert.LessOrEqual(t, sample[Rate], most, "one holder of each permit at a time, each for a millisecond")
 			assert.Positive(t, sample[WaitMax])
 		})
 	}
@@ -85,7 +86,7 @@ func TestEachFaultIsAppliedAndHealed(t *testing.T) {
 func TestHandoverGoesFromClientToClient(t *testing.T) {
 	set := setting(t, TCP)
 	for _, s := range subject.All() {
-		if s.Bare {
+		if s.Bare || s.Permits > 1 { // with a permit left, nobody waits for the release
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {

@@ -7,24 +7,48 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
+// redlockSubject has a mutex, with or without fencing tokens.
 func redlockSubject(name string, noFence bool) Subject {
 	return Subject{Name: name, Renews: true, Open: func(ctx context.Context, o Options) (Client, error) {
-		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, NoFence: noFence})
-		if err != nil {
-			return nil, err
-		}
-		// The subject before this one may have had another configuration. None of its leases exists any more.
-		if err := c.Enroll(ctx, redlock.ChangeConfig()); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
-			return nil, errors.Join(err, c.Close())
-		}
-		return redlockClient{c}, nil
+		return openRedlock(ctx, o, noFence, func(c *redlock.Client, name string) locker { return c.Mutex(name) })
 	}}
 }
 
-type redlockClient struct{ *redlock.Client }
+func fairSubject(name string) Subject {
+	return Subject{Name: name, Renews: true, Special: true, Open: func(ctx context.Context, o Options) (Client, error) {
+		return openRedlock(ctx, o, false, func(c *redlock.Client, name string) locker { return c.Mutex(name).Fair() })
+	}}
+}
+
+func semaphoreSubject(name string, permits int) Subject {
+	return Subject{Name: name, Renews: true, Special: true, Permits: permits, Open: func(ctx context.Context, o Options) (Client, error) {
+		return openRedlock(ctx, o, false, func(c *redlock.Client, name string) locker { return c.Semaphore(name, permits) })
+	}}
+}
+
+func openRedlock(ctx context.Context, o Options, noFence bool, lock func(*redlock.Client, string) locker) (Client, error) {
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, NoFence: noFence})
+	if err != nil {
+		return nil, err
+	}
+	// The subject before this one may have had another configuration. None of its leases exists any more.
+	if err := c.Enroll(ctx, redlock.ChangeConfig()); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
+		return nil, errors.Join(err, c.Close())
+	}
+	return redlockClient{c, lock}, nil
+}
+
+type locker interface {
+	Acquire(ctx context.Context) (*redlock.Lease, error)
+}
+
+type redlockClient struct {
+	*redlock.Client
+	lock func(c *redlock.Client, name string) locker
+}
 
 func (c redlockClient) Acquire(ctx context.Context, name string) (Lease, error) {
-	lease, err := c.Mutex(name).Acquire(ctx)
+	lease, err := c.lock(c.Client, name).Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,10 @@ type Subject struct {
 	// Litters: some of its releases overtake their acquires on some servers, and the keys then stay until their TTL. While
 	// such keys are on a quorum of the servers, the name cannot be acquired.
 	Litters bool
+	// Permits is how many can hold one name at once. 0: one.
+	Permits int
+	// Special: it is no mutex, or no plain one. It is only in the workloads that name it.
+	Special bool
 	// Sleeps: a waiter may miss that the lock is free, and continue to wait.
 	Sleeps bool
 	// Bare: it is not a lock but a loop of commands, which is measured differently. Open is nil.
@@ -77,6 +81,9 @@ func All() []Subject {
 		rueidislockSubject("rueidislock (one server)", 1),
 		rueidislockSubject("rueidislock 3 keys (one server)", 2),
 		redislockSubject("bsm/redislock (one server)"),
+		fairSubject("redlock Fair"),
+		semaphoreSubject("redlock Semaphore of 4", 4),
+		recipeSubject("semaphore recipe of 4 (one server)", 4),
 		{Name: "limit", Bare: true, Fence: true},
 		{Name: "limit NoFence", Bare: true},
 	}
