@@ -126,7 +126,9 @@ func (o *oracle) grants(a *call, l *redlock.Lease, wantsContext bool) {
 		o.violate(refused, "client %d has another configuration, and got %s", client, a.names)
 	}
 	for _, name := range a.names {
-		o.grantedOf[name]++
+		if l.Valid() || l.Fence() > o.highest[name] { // else a suspended process got it before another did
+			o.grantedOf[name]++
+		}
 		if f := l.Fence(); f <= a.floor[name] {
 			o.violate(fenceOrder, "client %d got %s with fencing token %d, and %d was returned before it asked", client, name, f, a.floor[name])
 		}
