@@ -147,7 +147,7 @@ func (o *oracle) tooLong() {
 		if !a.quiet || !a.waits(o) || o.isTaken(a) {
 			continue
 		}
-		invariant, bound := a.staysFree(o.world, bound)
+		invariant, bound := o.staysFree(a, bound)
 		if free := time.Since(a.free); free > bound {
 			o.violate(invariant, "client %d waits for %s, which was free for %v", a.worker.id+1, fmt.Sprint(a.names), free)
 		}
