@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,6 +131,48 @@ func BenchmarkContended(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
 			b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1e3, "p99-wait-ms")
 			b.ReportMetric(float64(waits[len(waits)-1].Microseconds())/1e3, "max-wait-ms")
+		})
+	}
+}
+
+// BenchmarkOverlapping has 16 goroutines of one process want so many of ten names, and hold them for a millisecond. An
+// operation is one acquire and release.
+func BenchmarkOverlapping(b *testing.B) {
+	f := fleettest.Start(b, fleet.Process, fleet.Options{})
+	for _, count := range []int{1, 2, 3} {
+		b.Run(fmt.Sprintf("names=%d", count), func(b *testing.B) {
+			c := open(b, f)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var mu sync.Mutex
+			var waits []time.Duration
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for g := range 16 {
+				r := rand.New(rand.NewPCG(uint64(g), 1))
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						names := someOf(r, count, 10)
+						begun := time.Now()
+						err := c.Mutex(names[0], names[1:]...).Do(context.Background(), func(context.Context, *redlock.Lease) error {
+							waited := time.Since(begun)
+							time.Sleep(time.Millisecond)
+							mu.Lock()
+							waits = append(waits, waited)
+							mu.Unlock()
+							return nil
+						})
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			slices.Sort(waits)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
+			b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1e3, "p99-wait-ms")
 		})
 	}
 }

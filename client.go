@@ -21,6 +21,7 @@ type Client struct {
 	scheduler   *scheduler
 	notifier    *notifier // nil: there are no hooks and no logger
 	localQueues localQueues
+	overlaps    overlaps
 	waiters     waiters
 	timers      timers
 	seen        atomic.Uint64 // the highest ballot made or seen (F1)

@@ -119,6 +119,10 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 		}
 		defer c.localQueues.leave(s.res.queueKey)
 	}
+	if len(s.res.keys) > 1 {
+		c.overlaps.several.Add(1)
+		defer c.overlaps.several.Add(-1)
+	}
 
 	w := waiter{client: c, res: s.res}
 	defer w.end()
@@ -126,8 +130,13 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	var last *round // the last one that asked all nodes and was not cut short
 	denied := false // by some node, in this call
 	for {
+		leave, err := c.awaitOverlaps(ctx, s.res)
+		if err != nil {
+			return nil, s.failure(err, last, nil, true, denied)
+		}
 		w.how.include = w.turn.reserved
 		lease, r, err := t.attempt(ctx, c, s, w.how)
+		leave()
 		w.attempts++
 		if lease != nil {
 			w.won = r
