@@ -152,6 +152,9 @@ func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) err
 		return nil
 	}
 	n.lights = append(n.lights, v)
+	if n.vouchedFirst != nil {
+		n.countLights(n.vouchedFirst)
+	}
 	return nil
 }
 
@@ -195,7 +198,7 @@ func (n *node) answerLights(q request, reply any, err error) {
 	case a.err == errUnready:
 		a.err = n.unready()
 	}
-	n.countLights(func(v *lightVote) answer {
+	vote := func(v *lightVote) answer {
 		v.overdue = !v.vouched && q.heard.Sub(vouchedAt) > vouchReach
 		v.heard = q.heard // the vote came only now
 		n.noteDelay(v.request)
@@ -209,7 +212,12 @@ func (n *node) answerLights(q request, reply any, err error) {
 		}
 		both := span{low: min(v.before.low, after.low), high: max(v.before.high, after.high), loose: true}
 		return answer{vote: granted, micros: a.micros, clock: both}
-	})
+	}
+	if n.protocol.omits(markerReadLast) {
+		n.vouchedFirst = vote
+		return
+	}
+	n.countLights(vote)
 }
 
 // countLights counts the votes of the light acquires that wait for the marker. The reader calls it, and run when no

@@ -57,10 +57,12 @@ type node struct {
 
 	lights     []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
 	askedAgain bool        // vouch.lua was sent again, because the server had forgotten it; likewise
-	clockSpan  span        // the last reading of its clock on this connection, for light acquires; the reader\'s
-	unvouched  []heldVote  // votes that wait for a later INFO; the reader's, and run's while there is no reader
-	trips      trips       // the reader's, and run's while there is no reader
-	delay      delay       // likewise
+	// vouchedFirst votes by the marker as it was before the acquires. It is nil, unless markerReadLast is off.
+	vouchedFirst func(*lightVote) answer
+	clockSpan    span       // the last reading of its clock on this connection, for light acquires; the reader\'s
+	unvouched    []heldVote // votes that wait for a later INFO; the reader's, and run's while there is no reader
+	trips        trips      // the reader's, and run's while there is no reader
+	delay        delay      // likewise
 }
 
 const (
