@@ -59,7 +59,7 @@ type node struct {
 	askedAgain bool        // vouch.lua was sent again, because the server had forgotten it; likewise
 	// vouchedFirst votes by the marker as it was before the acquires. It is nil, unless markerReadLast is off.
 	vouchedFirst func(*lightVote) answer
-	clockSpan    span       // the last reading of its clock on this connection, for light acquires; the reader\'s
+	clockSpan    span       // the last reading of its clock on this connection, for light acquires; the reader's
 	unvouched    []heldVote // votes that wait for a later INFO; the reader's, and run's while there is no reader
 	trips        trips      // the reader's, and run's while there is no reader
 	delay        delay      // likewise

@@ -23,12 +23,12 @@ type overlaps struct {
 type attemptPlace struct {
 	keys  []any
 	ahead int           // the number of queues in which it is not the first
-	turn  chan struct{} // closed when ahead is 0
+	turn  chan struct{} // closed when ahead is 0; nil: it was the first everywhere from the beginning
 }
 
 // enter puts an attempt for these keys, of which no two are the same, at the ends of their queues.
 func (o *overlaps) enter(keys []any) *attemptPlace {
-	p := &attemptPlace{keys: keys, turn: make(chan struct{})}
+	p := &attemptPlace{keys: keys}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.queues == nil {
@@ -41,7 +41,9 @@ func (o *overlaps) enter(keys []any) *attemptPlace {
 			p.ahead++
 		}
 	}
-	p.tell()
+	if p.ahead > 0 {
+		p.turn = make(chan struct{})
+	}
 	return p
 }
 
@@ -58,17 +60,11 @@ func (o *overlaps) leave(p *attemptPlace) {
 			delete(o.queues, key)
 			continue
 		case at == 0:
-			queue[0].ahead--
-			queue[0].tell()
+			if queue[0].ahead--; queue[0].ahead == 0 {
+				close(queue[0].turn)
+			}
 		}
 		o.queues[key] = queue
-	}
-}
-
-// tell lets the attempt begin if it is the first everywhere. The queues' mutex is held.
-func (p *attemptPlace) tell() {
-	if p.ahead == 0 {
-		close(p.turn)
 	}
 }
 
@@ -82,10 +78,8 @@ func (c *Client) awaitOverlaps(ctx context.Context, res *resource) (leave func()
 	}
 	p := o.enter(res.keys)
 	leave = func() { o.leave(p) }
-	select {
-	case <-p.turn: // mostly
+	if p.turn == nil {
 		return leave, nil
-	default:
 	}
 	if err := c.awaitEvent(ctx, p.turn, c.cfg.NodeTimeout); err != nil {
 		leave()
