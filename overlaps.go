@@ -54,17 +54,16 @@ func (o *overlaps) leave(p *attemptPlace) {
 	for _, key := range p.keys {
 		queue := o.queues[key]
 		at := slices.Index(queue, p)
-		queue = slices.Delete(queue, at, at+1)
-		switch {
-		case len(queue) == 0:
+		if queue = slices.Delete(queue, at, at+1); len(queue) == 0 {
 			delete(o.queues, key)
 			continue
-		case at == 0:
-			if queue[0].ahead--; queue[0].ahead == 0 {
-				close(queue[0].turn)
-			}
 		}
 		o.queues[key] = queue
+		if next := queue[0]; at == 0 {
+			if next.ahead--; next.ahead == 0 {
+				close(next.turn)
+			}
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func someOf(r *rand.Rand, count, of int) []string {
 }
 
 // W1: Many goroutines of one process want names that overlap. Their attempts do not take names from each other, so few
-// are refused: without turns it was eight for each lease.
+// are refused: without turns, a thousand for each lease.
 func TestOverlappingNamesOfOneProcessAreAskedForInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t, 5, 1)

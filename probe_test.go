@@ -1,12 +1,10 @@
 package redlock_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,33 +146,13 @@ func BenchmarkContendedBeside(b *testing.B) {
 					case "refuses":
 						tell(b, f.Nodes()[at], "CONFIG", "SET", "maxmemory", "1")
 					}
-					contend(b, clients, 300) // until they know the slow or refusing node
+					hot := func(i int) redlock.Lock { return clients[i].Mutex("hot") }
+					contend(b, len(clients), 300, hot) // until they know the slow or refusing node
 					b.ResetTimer()
-					contend(b, clients, b.N)
+					contend(b, len(clients), b.N, hot)
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
 				})
 			}
 		}
 	}
-}
-
-// contend has the clients acquire one name, so many times in total.
-func contend(b *testing.B, clients []*redlock.Client, times int) {
-	var left atomic.Int64
-	left.Store(int64(times))
-	var wg sync.WaitGroup
-	for _, c := range clients {
-		wg.Go(func() {
-			for left.Add(-1) >= 0 {
-				l, err := c.Mutex("hot").Acquire(context.Background())
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				time.Sleep(time.Millisecond)
-				_ = l.Release(context.Background())
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -29,8 +29,8 @@ func (r *report) circumstances() string {
 		r.Rounds, r.Seconds, r.Date, r.Redis, r.Machine, strings.Join(versions, ", "))
 }
 
-// markdown is a table for uncontended locks, one for contended ones and one for the kinds of locks: medians and half of what lies between
-// the least and the most, in percent.
+// markdown is a table for uncontended locks, one for contended ones and one for the kinds of locks: medians, and half of
+// what lies between the least and the most, in percent.
 func (r *report) markdown() string {
 	var b strings.Builder
 	for _, table := range []int{uncontended, contended} {

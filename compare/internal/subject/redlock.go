@@ -10,23 +10,23 @@ import (
 // redlockSubject has a mutex, with or without fencing tokens.
 func redlockSubject(name string, noFence bool) Subject {
 	return Subject{Name: name, Renews: true, Open: func(ctx context.Context, o Options) (Client, error) {
-		return openRedlock(ctx, o, noFence, func(c *redlock.Client, name string) locker { return c.Mutex(name) })
+		return openRedlock(ctx, o, noFence, func(c *redlock.Client, name string) redlock.Lock { return c.Mutex(name) })
 	}}
 }
 
 func fairSubject(name string) Subject {
 	return Subject{Name: name, Renews: true, Special: true, Open: func(ctx context.Context, o Options) (Client, error) {
-		return openRedlock(ctx, o, false, func(c *redlock.Client, name string) locker { return c.Mutex(name).Fair() })
+		return openRedlock(ctx, o, false, func(c *redlock.Client, name string) redlock.Lock { return c.Mutex(name).Fair() })
 	}}
 }
 
 func semaphoreSubject(name string, permits int) Subject {
 	return Subject{Name: name, Renews: true, Special: true, Permits: permits, Open: func(ctx context.Context, o Options) (Client, error) {
-		return openRedlock(ctx, o, false, func(c *redlock.Client, name string) locker { return c.Semaphore(name, permits) })
+		return openRedlock(ctx, o, false, func(c *redlock.Client, name string) redlock.Lock { return c.Semaphore(name, permits) })
 	}}
 }
 
-func openRedlock(ctx context.Context, o Options, noFence bool, lock func(*redlock.Client, string) locker) (Client, error) {
+func openRedlock(ctx context.Context, o Options, noFence bool, lock func(*redlock.Client, string) redlock.Lock) (Client, error) {
 	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(o.URLs...), TTL: o.TTL, NoFence: noFence})
 	if err != nil {
 		return nil, err
@@ -38,13 +38,9 @@ func openRedlock(ctx context.Context, o Options, noFence bool, lock func(*redloc
 	return redlockClient{c, lock}, nil
 }
 
-type locker interface {
-	Acquire(ctx context.Context) (*redlock.Lease, error)
-}
-
 type redlockClient struct {
 	*redlock.Client
-	lock func(c *redlock.Client, name string) locker
+	lock func(c *redlock.Client, name string) redlock.Lock
 }
 
 func (c redlockClient) Acquire(ctx context.Context, name string) (Lease, error) {
