@@ -45,11 +45,11 @@ func TestTheDecisionsImportNoIO(t *testing.T) {
 	}
 }
 
-// F1: The library reads no wall clock. time.Now is allowed where only its monotonic part counts, or
-// where nothing depends on it.
-func TestTheWallClockIsReadNowhere(t *testing.T) {
+// F1: Nothing depends on the wall clock. time.Now is allowed where only its monotonic part counts, or where the wall clock
+// is a hint.
+func TestNothingDependsOnTheWallClock(t *testing.T) {
 	allowed := map[string]string{
-		"clock.go": "the origin of the monotonic clock",
+		"clock.go": "the monotonic clock; and the wall clock, to know when a suspend is possible",
 		"trace.go": "when an operation began, for traces; nothing in the lock depends on it",
 	}
 	set, files := sources(t)

@@ -94,6 +94,42 @@ func cycle(b *testing.B, c *redlock.Client, goroutines int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 }
 
+// BenchmarkExtend is one renewal of a lease, on five servers beside the client: what keeping a lease costs every third of
+// its TTL.
+func BenchmarkExtend(b *testing.B) {
+	f := fleettest.Start(b, fleet.Process, fleet.Options{})
+	for _, goroutines := range []int{1, 256} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			c := open(b, f)
+			leases := make([]*redlock.Lease, goroutines)
+			for i := range leases {
+				var err error
+				leases[i], err = c.Mutex(fmt.Sprint("extend/", i)).Acquire(soon(b))
+				require.NoError(b, err)
+			}
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ReportAllocs()
+			b.ResetTimer()
+			before := serversTime(b, f)
+			var wg sync.WaitGroup
+			for _, l := range leases {
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						if err := l.Extend(context.Background()); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64((serversTime(b, f)-before).Nanoseconds())/1e3/float64(b.N), "servers-µs/op")
+		})
+	}
+}
+
 // BenchmarkContended has separate clients compete for one name. Each holds it for a millisecond.
 func BenchmarkContended(b *testing.B) {
 	f := fleettest.Start(b, fleet.Process, fleet.Options{})

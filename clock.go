@@ -16,7 +16,7 @@ func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 // [Config.Drift]. It should go on while the machine is suspended, because a lease expires on the servers also while its
 // holder sleeps. Now must be safe for concurrent use.
 //
-// Nothing in this package reads the wall clock.
+// No instant depends on the wall clock.
 type Clock interface {
 	Now() Instant
 }
@@ -28,24 +28,17 @@ func SystemClock() Clock { return systemClock{} }
 
 type systemClock struct{}
 
-// origin is the zero of the system clock's Instants. time.Since reads only the monotonic clock.
+// origin is the zero of the system clock's Instants.
 var origin = time.Now()
-
-// bootOrigin is what CLOCK_BOOTTIME said when origin was read.
-var bootOrigin, haveBootTime = bootTime()
 
 // century makes Instants of a bubble positive, like all others.
 const century = 100 * 365 * 24 * time.Hour
 
 func (systemClock) Now() Instant {
-	now := time.Since(origin)
-	if now < 0 { // in a testing/synctest bubble, where it is the year 2000: only the bubble's clock counts
+	t := time.Now()
+	now := t.Sub(origin) // by the monotonic clock
+	if now < 0 {         // in a testing/synctest bubble, where it is the year 2000: only the bubble's clock counts
 		return Instant(now + century)
 	}
-	if haveBootTime {
-		if boot, ok := bootTime(); ok {
-			now = max(now, boot-bootOrigin)
-		}
-	}
-	return Instant(now)
+	return Instant(now + suspended.by(now, t.Round(0).Sub(origin.Round(0))))
 }

@@ -57,8 +57,8 @@ func RunScale(ctx context.Context, set Setting, s subject.Subject, leases int, t
 	began = time.Now()
 	var failures atomic.Int64
 	err = forEach(ctx, leases, func(i int) error {
-		if held[i].Release(context.WithoutCancel(ctx)) != nil {
-			failures.Add(1)
+		if err := held[i].Release(context.WithoutCancel(ctx)); err != nil && failures.Add(1) == 1 {
+			progress(fmt.Sprintf("a release failed: %v", err))
 		}
 		return nil
 	})
