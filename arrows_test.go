@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -68,4 +69,21 @@ func TestNothingDependsOnTheWallClock(t *testing.T) {
 			return true
 		})
 	}
+}
+
+// Only the chaos harness and the command may reach Docker. What any other package or its tests import, go mod tidy writes
+// into the go.sum of its importers.
+func TestOnlyTheChaosHarnessReachesDocker(t *testing.T) {
+	list, err := exec.Command("go", "list", "-test", "-f", "{{.ImportPath}}{{range .Deps}} {{.}}{{end}}", "./...").Output()
+	require.NoError(t, err)
+	reaches := 0
+	for line := range strings.Lines(string(list)) {
+		if !strings.Contains(line, " github.com/ory/dockertest/") {
+			continue
+		}
+		reaches++
+		require.Regexp(t, `^github.com/quorumlock/redlock/(chaos|cmd/redlock|internal/fleet/dockerfleet)(_test|\.test)?(/|$)`,
+			strings.Fields(line)[0])
+	}
+	require.Positive(t, reaches)
 }

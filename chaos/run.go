@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/subject"
 	"github.com/quorumlock/redlock/chaos/traffic"
 	"github.com/quorumlock/redlock/internal/fleet"
+	_ "github.com/quorumlock/redlock/internal/fleet/dockerfleet" // for Options.Fleet
 )
 
 const (

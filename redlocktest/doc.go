@@ -64,5 +64,5 @@
 // # Dependencies
 //
 // A test that imports this package is built with miniredis and its Lua interpreter, gopher-lua, beside what package
-// redlock needs. It is not built with the Docker module.
+// redlock needs. Nothing of Docker is built, and the importer's go.sum has no module of it.
 package redlocktest

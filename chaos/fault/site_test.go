@@ -18,6 +18,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/fault"
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/internal/fleet"
+	_ "github.com/quorumlock/redlock/internal/fleet/dockerfleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 

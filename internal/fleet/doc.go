@@ -3,7 +3,8 @@
 //
 //   - [Embedded]: miniredis in this process. Nothing to install, starts at once.
 //   - [Process]: the redis-server on PATH, or what REDLOCK_SERVER names, one process per node.
-//   - [Docker]: one container per node, with real packet loss if this process has the rights for it.
+//   - [Docker]: one container per node, with real packet loss if this process has the rights for it. A program has it if
+//     it imports package dockerfleet, so that a program that starts no containers needs no module of Docker.
 //
 // How each kind implements the faults:
 //

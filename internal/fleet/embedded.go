@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/redlock/internal/embeddedredis"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 // The simulation takes its servers from here.
@@ -27,15 +28,15 @@ func AnswerServerCommands(m *miniredis.Miniredis, id Identity) *ServerCommands {
 
 type embeddedLauncher struct{}
 
-func (embeddedLauncher) node(_ string, gone func()) (backend, error) {
-	port, release, err := reserve()
+func (embeddedLauncher) Node(_ string, gone func()) (Backend, error) {
+	port, release, err := server.Reserve()
 	if err != nil {
 		return nil, err
 	}
 	return &embedded{port: port, release: release, gone: gone}, nil
 }
 
-func (embeddedLauncher) close() error { return nil }
+func (embeddedLauncher) Close() error { return nil }
 
 // embedded is a miniredis behind a listener of this package.
 type embedded struct {
@@ -60,23 +61,20 @@ type embeddedRun struct {
 	dead    bool
 }
 
-func (e *embedded) address() address {
-	return address{network: "tcp", at: net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))}
-}
+func (e *embedded) Address() server.Address { return server.TCP(e.port, nil) }
+func (e *embedded) Direct() server.Address  { return e.Address() }
+func (e *embedded) Alive() bool             { return e.running.Load() != nil }
+func (e *embedded) Cutter() Cutter          { return nil }
+func (e *embedded) Clock() server.Clock     { return "" }
 
-func (e *embedded) truth() address   { return e.address() }
-func (e *embedded) alive() bool      { return e.running.Load() != nil }
-func (e *embedded) cutter() cutter   { return nil }
-func (e *embedded) clock() clockFile { return "" }
+func (e *embedded) PeerAddress() (host, port string) { return "127.0.0.1", strconv.Itoa(e.port) }
 
-func (e *embedded) peerAddress() (host, port string) { return "127.0.0.1", strconv.Itoa(e.port) }
-
-func (e *embedded) start(ctx context.Context, data Data) error {
+func (e *embedded) Start(ctx context.Context, data Data) error {
 	m, err := e.prepare(data)
 	if err != nil {
 		return err
 	}
-	listener, err := listen(e.address())
+	listener, err := listen(e.Address())
 	if err != nil {
 		return err
 	}
@@ -88,8 +86,8 @@ func (e *embedded) start(ctx context.Context, data Data) error {
 	r.accepting.Go(r.accept)
 	e.dataset = m
 	e.running.Store(r)
-	if err := e.address().awaitPing(ctx, nil); err != nil {
-		return errors.Join(err, e.kill())
+	if err := e.Address().AwaitPing(ctx, nil); err != nil {
+		return errors.Join(err, e.Kill())
 	}
 	return nil
 }
@@ -138,7 +136,7 @@ func (r *embeddedRun) mayRun(string, []string) bool {
 	return !r.dead
 }
 
-func (e *embedded) pause() error {
+func (e *embedded) Pause() error {
 	r := e.running.Load()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +144,7 @@ func (e *embedded) pause() error {
 	return nil
 }
 
-func (e *embedded) resume() error {
+func (e *embedded) Resume() error {
 	e.running.Load().wake(false)
 	return nil
 }
@@ -162,7 +160,7 @@ func (r *embeddedRun) wake(dead bool) {
 	}
 }
 
-func (e *embedded) save(context.Context) error {
+func (e *embedded) Save(context.Context) error {
 	saved, err := takeSnapshot(e.dataset)
 	if err == nil {
 		e.saved = saved
@@ -170,14 +168,14 @@ func (e *embedded) save(context.Context) error {
 	return err
 }
 
-func (e *embedded) stop(context.Context) error { return e.kill() }
+func (e *embedded) Stop(context.Context) error { return e.Kill() }
 
-func (e *embedded) kill() error {
+func (e *embedded) Kill() error {
 	r := e.running.Swap(nil)
 	if r == nil {
 		return nil
 	}
-	err := closeListener(r.listener)
+	err := server.CloseListener(r.listener)
 	e.gone()
 	r.accepting.Wait()
 	r.wake(true)
@@ -185,8 +183,8 @@ func (e *embedded) kill() error {
 	return err
 }
 
-func (e *embedded) close() error {
-	err := e.kill()
+func (e *embedded) Close() error {
+	err := e.Kill()
 	e.release()
 	return err
 }

@@ -20,7 +20,7 @@ const (
 	Docker   Kind = "docker"
 )
 
-// Kinds lists all kinds, the cheapest first.
+// Kinds lists all kinds, the cheapest first. Whether a program has them and can start them, [Available] says.
 func Kinds() []Kind { return []Kind{Embedded, Process, Docker} }
 
 // ErrUnsupported means that the fleet does not support a fault. Errors that wrap it name the fault, the fleet, and what
@@ -33,7 +33,7 @@ type Options struct {
 	Links  bool      // a TCP proxy in front of each node: slower, but Cut, CutReplies and Delay work on all kinds
 	Args   []string  // more arguments of redis-server, such as "--appendonly", "yes" (process, docker)
 	Unix   bool      // process: also listen on a unix socket, and use it for the URL
-	Image  string    // docker: the image; "" means [DefaultImage], which says what happens without a registry
+	Image  string    // docker: the image; "" means dockerfleet.DefaultImage, which says what happens without a registry
 	Clocks bool      // the servers' wall clocks can be set: see [ClocksAvailable] (process, docker)
 	Log    io.Writer // receives what the fleet does, line by line; nil: no log
 }
@@ -41,18 +41,14 @@ type Options struct {
 // DefaultNodes is the number of nodes if [Options.Nodes] is 0.
 const DefaultNodes = 5
 
-const (
-	startTimeout = 30 * time.Second // for one node to answer PING, if the caller's context has no deadline
-	stopTimeout  = 10 * time.Second // for one node to end, in Close and in Stop without a deadline
-)
+// startTimeout is how long one node may take to answer PING, if the caller's context has no deadline.
+const startTimeout = 30 * time.Second
 
 func (o Options) validate(kind Kind) (Options, error) {
 	if o.Nodes == 0 {
 		o.Nodes = DefaultNodes
 	}
 	switch {
-	case kind != Embedded && kind != Process && kind != Docker:
-		return o, fmt.Errorf("fleet: %q is no kind of fleet; there are embedded, process and docker", kind)
 	case o.Nodes < 0:
 		return o, fmt.Errorf("fleet: Options.Nodes is %d; give at least 1", o.Nodes)
 	case kind == Embedded && len(o.Args) > 0:
@@ -72,26 +68,20 @@ type Fleet struct {
 	kind     Kind
 	options  Options
 	nodes    []*Node
-	launcher launcher
+	launcher Launcher
 	log      logger
 	closing  context.Context // ends when Close begins, and ends every Start in progress
 	close    func() error    // runs closeAll once
 }
 
-// A launcher makes the backends of one kind, and owns what they share.
-type launcher interface {
-	// node prepares a node without starting it. gone is called whenever its server has ended, by itself or by us,
-	// before the call that ended it returns.
-	node(name string, gone func()) (backend, error)
-	// close removes what is shared. It is called after the close of every node, also after a failed start.
-	close() error
-}
-
 // Start starts o.Nodes empty nodes, and returns when all of them answer PING. Everything that it started has ended
 // after [Fleet.Close], and after a failed Start. ctx bounds only Start.
 func Start(ctx context.Context, kind Kind, o Options) (*Fleet, error) {
-	o, err := o.validate(kind)
+	driver, err := driverOf(kind)
 	if err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	if o, err = o.validate(kind); err != nil {
 		return nil, err
 	}
 	closing, cancel := context.WithCancel(context.Background())
@@ -100,7 +90,7 @@ func Start(ctx context.Context, kind Kind, o Options) (*Fleet, error) {
 		cancel()
 		return f.closeAll()
 	})
-	if f.launcher, err = newLauncher(ctx, kind, o, f.log); err != nil {
+	if f.launcher, err = driver.Launch(ctx, o, f.log.printf); err != nil {
 		cancel()
 		return nil, fmt.Errorf("fleet: %s: %w", kind, err)
 	}
@@ -108,17 +98,6 @@ func Start(ctx context.Context, kind Kind, o Options) (*Fleet, error) {
 		return nil, errors.Join(fmt.Errorf("fleet: start %d %s nodes: %w", o.Nodes, kind, err), f.Close())
 	}
 	return f, nil
-}
-
-func newLauncher(ctx context.Context, kind Kind, o Options, log logger) (launcher, error) {
-	switch kind {
-	case Embedded:
-		return embeddedLauncher{}, nil
-	case Process:
-		return newProcessLauncher(ctx, o)
-	default:
-		return newDockerLauncher(ctx, o, log)
-	}
 }
 
 func (f *Fleet) start(ctx context.Context) error {
@@ -173,7 +152,7 @@ func (f *Fleet) Heal() error {
 func (f *Fleet) Close() error { return f.close() }
 
 func (f *Fleet) closeAll() error {
-	err := errors.Join(f.each((*Node).close), f.launcher.close())
+	err := errors.Join(f.each((*Node).close), f.launcher.Close())
 	f.log.printf("fleet: closed")
 	return err
 }
@@ -186,16 +165,11 @@ func (f *Fleet) unsupported(fault, instead string) error {
 // Available returns nil if a fleet of the kind can be started on this machine, or an error that says what is missing
 // and how to get it. It takes at most about two seconds.
 func Available(kind Kind) error {
-	switch kind {
-	case Embedded:
-		return nil
-	case Process:
-		_, err := Server()
+	driver, err := driverOf(kind)
+	if err != nil {
 		return err
-	case Docker:
-		return dockerAvailable()
 	}
-	return fmt.Errorf("%q is no kind of fleet; there are embedded, process and docker", kind)
+	return driver.Available()
 }
 
 // logger writes complete lines, one at a time. The zero value writes nothing.

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 // A link is a TCP proxy in front of one node. It can hold data back in each direction without closing connections, and
@@ -20,8 +22,8 @@ import (
 // Goroutines: one accepts while the link is up. Each connection has one that dials and waits, and four that move bytes
 // (see lane). wg counts all of them, and close waits for them.
 type link struct {
-	upstream func() address // the node; fixed after its first start
-	front    address
+	upstream func() server.Address // the node; fixed after its first start
+	front    server.Address
 	release  func() // frees the port
 
 	requests, replies gate
@@ -42,29 +44,29 @@ const (
 )
 
 // prepare chooses the address of the link, which never changes. The link does not listen before up.
-func (l *link) prepare(upstream func() address) error {
+func (l *link) prepare(upstream func() server.Address) error {
 	behind := upstream()
 	l.upstream, l.release = upstream, func() {}
-	l.front = address{network: behind.network, password: behind.password}
+	l.front = server.Address{Network: behind.Network, Password: behind.Password}
 	l.conns = map[*linkConn]struct{}{}
 	l.requests.init()
 	l.replies.init()
 	l.closing, l.end = context.WithCancel(context.Background())
-	if behind.network == "unix" {
-		l.front.at = filepath.Join(filepath.Dir(behind.at), "link.sock")
+	if behind.Network == "unix" {
+		l.front.At = filepath.Join(filepath.Dir(behind.At), "link.sock")
 		return nil
 	}
-	port, release, err := reserve()
+	port, release, err := server.Reserve()
 	if err != nil {
 		l.end()
 		return err
 	}
 	l.release = release
-	l.front.at = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	l.front.At = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	return nil
 }
 
-func (l *link) address() address { return l.front }
+func (l *link) address() server.Address { return l.front }
 
 // up starts to accept connections.
 func (l *link) up() error {
@@ -83,13 +85,13 @@ func (l *link) up() error {
 }
 
 // listen listens on the address of a former listener. On some systems the former socket needs a moment to close.
-func listen(at address) (net.Listener, error) {
-	if at.network == "unix" {
-		_ = os.Remove(at.at) // of the former listener, if it exists
+func listen(at server.Address) (net.Listener, error) {
+	if at.Network == "unix" {
+		_ = os.Remove(at.At) // of the former listener, if it exists
 	}
 	began := time.Now()
 	for {
-		listener, err := net.Listen(at.network, at.at)
+		listener, err := net.Listen(at.Network, at.At)
 		if err == nil {
 			if unix, ok := listener.(*net.UnixListener); ok {
 				unix.SetUnlinkOnClose(false) // a dial must be refused, not fail with a missing file
@@ -110,14 +112,14 @@ func (l *link) down() {
 	l.listener = nil
 	l.mu.Unlock()
 	if listener != nil {
-		_ = closeListener(listener)
+		_ = server.CloseListener(listener)
 	}
 }
 
 // cut sets which data passes.
-func (l *link) cut(mode cutMode) {
-	l.requests.set(mode != cutBoth)
-	l.replies.set(mode == flowing)
+func (l *link) cut(mode CutMode) {
+	l.requests.set(mode != CutBoth)
+	l.replies.set(mode == Flowing)
 }
 
 func (l *link) setDelay(d time.Duration) { l.delayNanos.Store(int64(d)) }

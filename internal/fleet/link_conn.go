@@ -80,7 +80,7 @@ func (c *linkConn) dial() bool {
 	to := c.link.upstream()
 	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
 	defer cancel()
-	server, err := new(net.Dialer).DialContext(ctx, to.network, to.at)
+	server, err := new(net.Dialer).DialContext(ctx, to.Network, to.At)
 	if err != nil {
 		return false
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 // Data says which data a node has after its start.
@@ -26,36 +28,18 @@ func (d Data) String() string {
 	return "empty"
 }
 
-// A backend is one server that can be started and ended several times. Node calls its methods one at a time, except
-// alive, address and truth.
-type backend interface {
-	address() address // for clients or the link
-	truth() address   // an address that bypasses packet rules
-	start(ctx context.Context, data Data) error
-	stop(ctx context.Context) error
-	kill() error
-	pause() error
-	resume() error
-	save(ctx context.Context) error
-	alive() bool
-	clock() clockFile                 // "": the clock cannot be set
-	peerAddress() (host, port string) // for the other servers of the fleet
-	cutter() cutter                   // nil: packets cannot be dropped, use the link
-	close() error
-}
-
 // A Node is one server of a fleet. Its name and URL never change. Its methods may be called concurrently; those that
 // change the node wait for each other.
 type Node struct {
 	fleet   *Fleet
 	name    string
-	backend backend
+	backend Backend
 	link    *link // nil without Options.Links
 
 	mu     sync.Mutex // guards what follows, and that one fault is applied at a time; held while waiting for the server
 	paused bool
 	closed bool
-	mode   cutMode
+	mode   CutMode
 
 	viewsMu     sync.Mutex // guards views; held while they go up and down, never while waiting for the server
 	views       map[*View]struct{}
@@ -68,14 +52,14 @@ func newNode(f *Fleet, i int) (*Node, error) {
 		n.link = new(link)
 	}
 	var err error
-	if n.backend, err = f.launcher.node(n.name, n.gone); err != nil {
+	if n.backend, err = f.launcher.Node(n.name, n.gone); err != nil {
 		return nil, fmt.Errorf("%s: %w", n.name, err)
 	}
 	if n.link == nil {
 		return n, nil
 	}
-	if err = n.link.prepare(n.backend.address); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: link: %w", n.name, err), n.backend.close())
+	if err = n.link.prepare(n.backend.Address); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: link: %w", n.name, err), n.backend.Close())
 	}
 	return n, nil
 }
@@ -94,25 +78,25 @@ func (n *Node) Name() string { return n.name }
 // URL returns the URL for clients: redis://127.0.0.1:port or unix:///path. It leads through the link if there is one,
 // and does not change over stop, kill and restart.
 func (n *Node) URL() string {
-	return n.front().url()
+	return n.front().URL()
 }
 
 // DirectURL returns a URL that bypasses the link and packet rules, for checks that must see the node whatever the
 // network does. It does not bypass Pause. It may be a unix:// URL.
-func (n *Node) DirectURL() string { return n.backend.truth().url() }
+func (n *Node) DirectURL() string { return n.backend.Direct().URL() }
 
 // Dial connects to URL. Each command on the connection fails after timeout.
 func (n *Node) Dial(ctx context.Context, timeout time.Duration) (redis.Conn, error) {
-	return n.front().dial(ctx, timeout)
+	return n.front().Dial(ctx, timeout)
 }
 
 // DialDirect connects to DirectURL. Each command on the connection fails after timeout.
 func (n *Node) DialDirect(ctx context.Context, timeout time.Duration) (redis.Conn, error) {
-	return n.backend.truth().dial(ctx, timeout)
+	return n.backend.Direct().Dial(ctx, timeout)
 }
 
 // Alive reports whether the server is running, even if it is paused or cut off.
-func (n *Node) Alive() bool { return n.backend.alive() }
+func (n *Node) Alive() bool { return n.backend.Alive() }
 
 // do makes one change of the node under its mutex. It adds the name of the node to the error, and logs the change.
 func (n *Node) do(what string, change func() error) error {
@@ -145,18 +129,18 @@ func (n *Node) Start(ctx context.Context, data Data) error {
 		switch {
 		case n.closed:
 			return errClosed
-		case n.backend.alive():
+		case n.backend.Alive():
 			return errUp
 		}
 		n.paused = false
-		if err := n.backend.start(ctx, data); err != nil {
+		if err := n.backend.Start(ctx, data); err != nil {
 			return err
 		}
 		// Packet rules ended with the container. They are added again before the link goes up, so that no client gets
 		// through in between.
-		if c := n.backend.cutter(); c != nil && n.mode != flowing {
-			if err := c.cut(n.mode); err != nil {
-				return errors.Join(err, n.backend.kill())
+		if c := n.backend.Cutter(); c != nil && n.mode != Flowing {
+			if err := c.Cut(n.mode); err != nil {
+				return errors.Join(err, n.backend.Kill())
 			}
 		}
 		return n.open()
@@ -166,15 +150,15 @@ func (n *Node) Start(ctx context.Context, data Data) error {
 func (n *Node) open() error {
 	if n.link != nil {
 		if err := n.link.up(); err != nil {
-			return errors.Join(err, n.backend.kill())
+			return errors.Join(err, n.backend.Kill())
 		}
 	}
 	if err := n.openViews(); err != nil {
-		return errors.Join(err, n.backend.kill())
+		return errors.Join(err, n.backend.Kill())
 	}
-	if !n.backend.alive() { // it died before the link was up, so its call of gone came too early
+	if !n.backend.Alive() { // it died before the link was up, so its call of gone came too early
 		n.gone()
-		return errDied
+		return server.ErrDied
 	}
 	return nil
 }
@@ -182,18 +166,18 @@ func (n *Node) open() error {
 // Stop ends the server with SIGTERM, and returns when it has ended. A paused node is resumed. A node that is down stays
 // down.
 func (n *Node) Stop(ctx context.Context) error {
-	ctx, cancel := bounded(ctx, stopTimeout)
+	ctx, cancel := bounded(ctx, server.StopTimeout)
 	defer cancel()
-	return n.end("stop", func() error { return n.backend.stop(ctx) })
+	return n.end("stop", func() error { return n.backend.Stop(ctx) })
 }
 
 // Kill ends the server with SIGKILL, and returns when it has ended. Requests that it has not read are never executed,
 // even if it was paused. A node that is down stays down.
-func (n *Node) Kill() error { return n.end("kill", n.backend.kill) }
+func (n *Node) Kill() error { return n.end("kill", n.backend.Kill) }
 
 func (n *Node) end(what string, end func() error) error {
 	return n.do(what, func() error {
-		if !n.backend.alive() {
+		if !n.backend.Alive() {
 			return nil
 		}
 		if err := end(); err != nil {
@@ -208,13 +192,13 @@ func (n *Node) end(what string, end func() error) error {
 // An embedded node that was never saved loses nothing, as if every write went to an AOF. Copies contain strings,
 // hashes, lists, sets and sorted sets, with the TTLs of their keys.
 func (n *Node) Save(ctx context.Context) error {
-	ctx, cancel := bounded(ctx, stopTimeout)
+	ctx, cancel := bounded(ctx, server.StopTimeout)
 	defer cancel()
 	return n.do("save", func() error {
-		if !n.backend.alive() {
+		if !n.backend.Alive() {
 			return errDown
 		}
-		return n.backend.save(ctx)
+		return n.backend.Save(ctx)
 	})
 }
 
@@ -240,7 +224,7 @@ func (n *Node) close() error {
 		if n.link != nil {
 			n.link.close()
 		}
-		return n.backend.close()
+		return n.backend.Close()
 	})
 }
 

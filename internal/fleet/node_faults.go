@@ -5,29 +5,27 @@ import (
 	"time"
 )
 
-// A cutter drops packets at the node.
-type cutter interface{ cut(mode cutMode) error }
-
-type cutMode int
+// A CutMode says which data passes between a node and its clients.
+type CutMode int
 
 const (
-	flowing    cutMode = iota
-	cutBoth            // nothing arrives in either direction
-	cutReplies         // requests arrive, replies do not
+	Flowing    CutMode = iota // everything
+	CutBoth                   // nothing arrives in either direction
+	CutReplies                // requests arrive, replies do not
 )
 
-func (m cutMode) String() string { return [...]string{"heal", "cut", "cut replies"}[m] }
+func (m CutMode) String() string { return [...]string{"heal", "cut", "cut replies"}[m] }
 
 // Pause stops the server: connections stay open, dials succeed, and nothing is answered.
 func (n *Node) Pause() error {
 	return n.do("pause", func() error {
-		if !n.backend.alive() {
+		if !n.backend.Alive() {
 			return errDown
 		}
 		if n.paused {
 			return nil
 		}
-		err := n.backend.pause()
+		err := n.backend.Pause()
 		n.paused = err == nil
 		return err
 	})
@@ -36,11 +34,11 @@ func (n *Node) Pause() error {
 // Resume ends Pause. Requests that were sent meanwhile are executed now. Without a Pause it does nothing.
 func (n *Node) Resume() error {
 	return n.do("resume", func() error {
-		if !n.paused || !n.backend.alive() {
+		if !n.paused || !n.backend.Alive() {
 			n.paused = false
 			return nil
 		}
-		err := n.backend.resume()
+		err := n.backend.Resume()
 		n.paused = err != nil
 		return err
 	})
@@ -48,13 +46,13 @@ func (n *Node) Resume() error {
 
 // Cut blocks everything between the node and its clients, in both directions. Nothing is closed or refused: connections
 // hang, and new ones open but are not served. It replaces CutReplies.
-func (n *Node) Cut() error { return n.cut(cutBoth) }
+func (n *Node) Cut() error { return n.cut(CutBoth) }
 
 // CutReplies lets requests arrive and be executed, but holds back the replies. It replaces Cut. After Heal, the replies
 // arrive on connections that are still open.
-func (n *Node) CutReplies() error { return n.cut(cutReplies) }
+func (n *Node) CutReplies() error { return n.cut(CutReplies) }
 
-func (n *Node) cut(mode cutMode) error {
+func (n *Node) cut(mode CutMode) error {
 	return n.do(mode.String(), func() error {
 		if err := n.setMode(mode); err != nil {
 			return err
@@ -64,17 +62,17 @@ func (n *Node) cut(mode cutMode) error {
 	})
 }
 
-func (n *Node) setMode(mode cutMode) error {
-	c := n.backend.cutter()
+func (n *Node) setMode(mode CutMode) error {
+	c := n.backend.Cutter()
 	switch {
-	case c != nil && !n.backend.alive():
+	case c != nil && !n.backend.Alive():
 		return nil // Start will do it
 	case c != nil:
-		return c.cut(mode)
+		return c.Cut(mode)
 	case n.link != nil:
 		n.link.cut(mode)
 		return nil
-	case mode == flowing:
+	case mode == Flowing:
 		return nil
 	}
 	return n.fleet.unsupported(mode.String(), "start it with Options.Links")
@@ -98,10 +96,10 @@ func (n *Node) Heal() error {
 		if n.link != nil {
 			n.link.setDelay(0)
 		}
-		if err := n.setMode(flowing); err != nil {
+		if err := n.setMode(Flowing); err != nil {
 			return err
 		}
-		n.mode = flowing
+		n.mode = Flowing
 		return nil
 	})
 }

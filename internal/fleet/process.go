@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 // ServerVariable is the environment variable with the path of the server that processes are started from, instead of
@@ -31,16 +32,7 @@ func Server() (string, error) {
 		}
 		return found, nil
 	}
-	return serverOnPath()
-}
-
-// serverOnPath finds redis-server. Containers are built from it: what REDLOCK_SERVER names may be a script.
-func serverOnPath() (string, error) {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return "", fmt.Errorf("redis-server is not on PATH (%w); install it (Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis), or use an embedded fleet", err)
-	}
-	return path, nil
+	return server.OnPath()
 }
 
 type processLauncher struct {
@@ -65,8 +57,8 @@ func newProcessLauncher(ctx context.Context, o Options) (*processLauncher, error
 	}
 	l := &processLauncher{server: path, options: o, root: root, spawner: newSpawner()}
 	if o.Clocks {
-		if l.shim, err = buildShim(ctx, root); err != nil {
-			return nil, errors.Join(fmt.Errorf("clock shim: %w", err), l.close())
+		if l.shim, err = server.BuildShim(ctx, root); err != nil {
+			return nil, errors.Join(fmt.Errorf("clock shim: %w", err), l.Close())
 		}
 	}
 	return l, nil
@@ -75,7 +67,7 @@ func newProcessLauncher(ctx context.Context, o Options) (*processLauncher, error
 // maxSocketPath is the shortest limit of all systems: macOS has 104, including the final zero.
 const maxSocketPath = 103
 
-func (l *processLauncher) node(name string, gone func()) (backend, error) {
+func (l *processLauncher) Node(name string, gone func()) (Backend, error) {
 	p := &process{launcher: l, dir: filepath.Join(l.root, name), gone: gone, release: func() {}}
 	for _, dir := range []string{p.dir, p.data()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -83,14 +75,14 @@ func (l *processLauncher) node(name string, gone func()) (backend, error) {
 		}
 	}
 	if l.shim != "" {
-		if err := p.clock().set(0); err != nil {
+		if err := p.Clock().Set(0); err != nil {
 			return nil, err
 		}
 	}
 	return p, p.choosePort()
 }
 
-func (l *processLauncher) close() error {
+func (l *processLauncher) Close() error {
 	l.spawner.close()
 	return os.RemoveAll(l.root)
 }
@@ -115,7 +107,7 @@ type child struct {
 
 func (p *process) choosePort() error {
 	p.release()
-	port, release, err := reserve()
+	port, release, err := server.Reserve()
 	if err != nil {
 		p.release = func() {}
 		return err
@@ -127,28 +119,27 @@ func (p *process) choosePort() error {
 func (p *process) data() string   { return filepath.Join(p.dir, "data") }
 func (p *process) log() string    { return filepath.Join(p.dir, "log") }
 func (p *process) socket() string { return filepath.Join(p.dir, "redis.sock") }
-func (p *process) cutter() cutter { return nil }
+func (p *process) Cutter() Cutter { return nil }
 
-func (p *process) clock() clockFile {
+func (p *process) Clock() server.Clock {
 	if p.launcher.shim == "" {
 		return ""
 	}
-	return clockFile(filepath.Join(p.dir, "clock"))
+	return server.Clock(filepath.Join(p.dir, "clock"))
 }
 
-func (p *process) peerAddress() (host, port string) { return "127.0.0.1", strconv.Itoa(p.port) }
+func (p *process) PeerAddress() (host, port string) { return "127.0.0.1", strconv.Itoa(p.port) }
 
-func (p *process) truth() address { return p.address() }
+func (p *process) Direct() server.Address { return p.Address() }
 
-func (p *process) address() address {
-	password := passwordOf(p.launcher.options.Args)
+func (p *process) Address() server.Address {
 	if p.launcher.options.Unix {
-		return address{network: "unix", at: p.socket(), password: password}
+		return server.Unix(p.socket(), p.launcher.options.Args)
 	}
-	return address{network: "tcp", at: net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)), password: password}
+	return server.TCP(p.port, p.launcher.options.Args)
 }
 
-func (p *process) alive() bool {
+func (p *process) Alive() bool {
 	c := p.running.Load()
 	if c == nil {
 		return false
@@ -161,10 +152,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// startTries is how often a start is tried if another process has taken the port.
-const startTries = 5
-
-func (p *process) start(ctx context.Context, data Data) error {
+func (p *process) Start(ctx context.Context, data Data) error {
 	if data == Empty {
 		if err := errors.Join(os.RemoveAll(p.data()), os.Mkdir(p.data(), 0o700)); err != nil {
 			return err
@@ -176,7 +164,7 @@ func (p *process) start(ctx context.Context, data Data) error {
 			p.started = true
 			return nil
 		}
-		if !errors.Is(err, errPortTaken) || try == startTries || ctx.Err() != nil {
+		if !errors.Is(err, server.ErrPortTaken) || try == server.StartTries || ctx.Err() != nil {
 			return err
 		}
 		if !p.started {
@@ -192,23 +180,21 @@ func (p *process) start(ctx context.Context, data Data) error {
 	}
 }
 
-var errPortTaken = errors.New("another process has taken the port")
-
 func (p *process) startOnce(ctx context.Context) error {
 	c, err := p.spawn()
 	if err != nil {
 		return err
 	}
 	p.running.Store(c)
-	err = p.address().awaitPing(ctx, c.dead)
+	err = p.Address().AwaitPing(ctx, c.dead)
 	if err == nil {
 		return nil
 	}
 	output := p.lastOutput()
 	if strings.Contains(output, "Address already in use") {
-		err = fmt.Errorf("%w: %w", errPortTaken, err)
+		err = fmt.Errorf("%w: %w", server.ErrPortTaken, err)
 	}
-	return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, p.launcher.server, output), p.kill())
+	return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, p.launcher.server, output), p.Kill())
 }
 
 func (p *process) arguments() []string {
@@ -231,7 +217,7 @@ func (p *process) spawn() (*child, error) {
 	c := &child{cmd: exec.Command(p.launcher.server, p.arguments()...), dead: make(chan struct{})}
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = p.data(), log, log // a file, so that no goroutine has to copy
 	if shim := p.launcher.shim; shim != "" {
-		c.cmd.Env = append(os.Environ(), "LD_PRELOAD="+shim, clockVariable+"="+string(p.clock()))
+		c.cmd.Env = append(os.Environ(), "LD_PRELOAD="+shim, server.ClockVariable+"="+string(p.Clock()))
 	}
 	setAttributes(c.cmd)
 	if err := p.launcher.spawner.start(c.cmd); err != nil {
@@ -255,8 +241,8 @@ func (p *process) lastOutput() string {
 	return "  " + strings.ReplaceAll(string(log[max(0, len(log)-1000):]), "\n", "\n  ")
 }
 
-// stop sends SIGTERM before SIGCONT, so that SIGTERM is pending when a paused server wakes up.
-func (p *process) stop(ctx context.Context) error {
+// Stop sends SIGTERM before SIGCONT, so that SIGTERM is pending when a paused server wakes up.
+func (p *process) Stop(ctx context.Context) error {
 	c := p.running.Load()
 	err := errors.Join(ignoreDone(terminate(c.cmd.Process)), ignoreDone(resume(c.cmd.Process)))
 	if err != nil {
@@ -270,9 +256,9 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// kill needs no SIGCONT for a paused server. SIGKILL ends a stopped process without waking it, so it cannot execute
+// Kill needs no SIGCONT for a paused server. SIGKILL ends a stopped process without waking it, so it cannot execute
 // requests that were sent during the pause.
-func (p *process) kill() error {
+func (p *process) Kill() error {
 	c := p.running.Load()
 	if c == nil {
 		return nil
@@ -283,18 +269,18 @@ func (p *process) kill() error {
 	select {
 	case <-c.dead:
 		return nil
-	case <-time.After(stopTimeout):
-		return fmt.Errorf("pid %d did not end within %v of SIGKILL", c.cmd.Process.Pid, stopTimeout)
+	case <-time.After(server.StopTimeout):
+		return fmt.Errorf("pid %d did not end within %v of SIGKILL", c.cmd.Process.Pid, server.StopTimeout)
 	}
 }
 
-func (p *process) pause() error  { return pause(p.running.Load().cmd.Process) }
-func (p *process) resume() error { return ignoreDone(resume(p.running.Load().cmd.Process)) }
+func (p *process) Pause() error  { return pause(p.running.Load().cmd.Process) }
+func (p *process) Resume() error { return ignoreDone(resume(p.running.Load().cmd.Process)) }
 
-func (p *process) save(ctx context.Context) error { return saveAt(ctx, p.address()) }
+func (p *process) Save(ctx context.Context) error { return p.Address().Save(ctx) }
 
-func (p *process) close() error {
-	err := p.kill()
+func (p *process) Close() error {
+	err := p.Kill()
 	p.release()
 	return err
 }
@@ -304,16 +290,5 @@ func ignoreDone(err error) error {
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
-	return err
-}
-
-// saveAt makes the server write its RDB.
-func saveAt(ctx context.Context, at address) error {
-	conn, err := at.dial(ctx, stopTimeout)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Do("SAVE")
 	return err
 }

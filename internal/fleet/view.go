@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 // A View is a TCP proxy to a node for one client. It can be cut, or redirected to another node, without an effect on
@@ -19,31 +21,31 @@ type View struct {
 func (n *Node) NewView() (*View, error) {
 	v := &View{link: new(link)}
 	v.node.Store(n)
-	if err := v.link.prepare(func() address { return v.node.Load().front() }); err != nil {
+	if err := v.link.prepare(func() server.Address { return v.node.Load().front() }); err != nil {
 		return nil, fmt.Errorf("%s: view: %w", n.name, err)
 	}
 	return v, n.addView(v)
 }
 
 // front is the address for clients.
-func (n *Node) front() address {
+func (n *Node) front() server.Address {
 	if n.link != nil {
 		return n.link.address()
 	}
-	return n.backend.address()
+	return n.backend.Address()
 }
 
 // URL returns the URL for the client. It does not change when the view is redirected.
-func (v *View) URL() string { return v.link.address().url() }
+func (v *View) URL() string { return v.link.address().URL() }
 
 // Cut holds back everything in both directions, like [Node.Cut].
-func (v *View) Cut() { v.link.cut(cutBoth) }
+func (v *View) Cut() { v.link.cut(CutBoth) }
 
 // CutReplies lets requests arrive and be executed, but holds back the replies, like [Node.CutReplies].
-func (v *View) CutReplies() { v.link.cut(cutReplies) }
+func (v *View) CutReplies() { v.link.cut(CutReplies) }
 
 // Heal ends Cut and CutReplies. What was held back is delivered.
-func (v *View) Heal() { v.link.cut(flowing) }
+func (v *View) Heal() { v.link.cut(Flowing) }
 
 // Delay delays everything by d in each direction. It replaces an earlier Delay; 0 ends it.
 func (v *View) Delay(d time.Duration) { v.link.setDelay(max(d, 0)) }
@@ -68,7 +70,7 @@ func (n *Node) addView(v *View) error {
 		n.views = map[*View]struct{}{}
 	}
 	n.views[v] = struct{}{}
-	if !n.backend.alive() {
+	if !n.backend.Alive() {
 		return nil // Start opens it
 	}
 	if err := v.link.up(); err != nil {

@@ -19,7 +19,7 @@ var requirement = map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "d
 
 // Start starts a fleet and closes it when the test ends. If the kind is not available on this machine, the test is
 // skipped with the reason. It fails instead if REDLOCK_REQUIRE names the kind. This environment variable is a
-// comma-separated list of "redis" for process and "docker" for docker.
+// comma-separated list of "redis" for process and "docker" for docker. A test of docker fleets imports package dockerfleet.
 func Start(t testing.TB, kind fleet.Kind, o fleet.Options) *fleet.Fleet {
 	t.Helper()
 	Require(t, kind)

@@ -33,18 +33,23 @@ func judge(t *testing.T, kind fleet.Kind) (v *verdict) {
 func TestAMissingFleetIsSkippedUnlessItIsRequired(t *testing.T) {
 	t.Setenv("PATH", "")
 	t.Setenv(fleet.ServerVariable, "")
-	t.Setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
-	for kind, name := range map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "docker"} {
+	for name, kind := range map[string]struct {
+		fleet.Kind
+		remedy string
+	}{
+		"redis":  {fleet.Process, "install"},
+		"docker": {fleet.Docker, "import"}, // package dockerfleet, which says what to install
+	} {
 		for _, require := range []string{"", "other", name, "other, " + name} {
 			t.Setenv("REDLOCK_REQUIRE", require)
-			v := judge(t, kind)
+			v := judge(t, kind.Kind)
 			if require == "" || require == "other" {
 				assert.Contains(t, v.skipped, "NOT TESTED")
-				assert.Contains(t, v.skipped, "install")
+				assert.Contains(t, v.skipped, kind.remedy)
 				assert.Empty(t, v.failed)
 			} else {
 				assert.Contains(t, v.failed, name)
-				assert.Contains(t, v.failed, "install")
+				assert.Contains(t, v.failed, kind.remedy)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package fleet_test
+package dockerfleet_test
 
 import "testing"
 

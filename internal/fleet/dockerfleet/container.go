@@ -1,17 +1,19 @@
-package fleet
+package dockerfleet
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 // It does not use RunWithOptions of dockertest. That function takes no context, leaves a container behind that it
 // cannot start, binds ports on every interface, and uses a stop signal that Redis ignores.
 type container struct {
-	launcher *dockerLauncher
+	launcher *launcher
 	name     string
 	gone     func()
 	sockets  string // directory of the socket on the host; "" without packet rules
@@ -44,7 +46,7 @@ type container struct {
 
 func (c *container) choosePort() error {
 	c.release()
-	port, release, err := reserve()
+	port, release, err := server.Reserve()
 	if err != nil {
 		c.release = func() {}
 		return err
@@ -53,29 +55,27 @@ func (c *container) choosePort() error {
 	return nil
 }
 
-func (c *container) password() string { return passwordOf(c.launcher.options.Args) }
+func (c *container) Address() server.Address { return server.TCP(c.port, c.launcher.options.Args) }
 
-func (c *container) address() address {
-	return address{network: "tcp", at: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)), password: c.password()}
-}
-
-func (c *container) truth() address {
-	if c.cutter() == nil {
-		return c.address()
+func (c *container) Direct() server.Address {
+	if c.Cutter() == nil {
+		return c.Address()
 	}
-	return address{network: "unix", at: filepath.Join(c.sockets, "redis.sock"), password: c.password()}
+	return server.Unix(filepath.Join(c.sockets, "redis.sock"), c.launcher.options.Args)
 }
 
-func (c *container) cutter() cutter {
-	if c.launcher.rules == nil || c.launcher.rules.failed.Load() {
-		return nil
+func (c *container) PeerAddress() (host, port string) { return c.ip, redisPort.Port() }
+
+func (c *container) Clock() server.Clock {
+	if c.launcher.clocks == "" {
+		return ""
 	}
-	return c
+	return server.Clock(filepath.Join(c.launcher.clocks, c.name))
 }
 
-// alive asks the engine, because a server may end by itself. If the engine does not answer, the last known state
+// Alive asks the engine, because a server may end by itself. If the engine does not answer, the last known state
 // counts.
-func (c *container) alive() bool {
+func (c *container) Alive() bool {
 	if !c.up.Load() {
 		return false
 	}
@@ -88,14 +88,14 @@ func (c *container) alive() bool {
 	return state.State.Running
 }
 
-func (c *container) start(ctx context.Context, data Data) error {
+func (c *container) Start(ctx context.Context, data fleet.Data) error {
 	for try := 1; ; try++ {
 		err := c.startOnce(ctx, data)
 		if err == nil {
 			c.started = true
 			return nil
 		}
-		if !errors.Is(err, errPortTaken) || try == startTries || ctx.Err() != nil {
+		if !errors.Is(err, server.ErrPortTaken) || try == server.StartTries || ctx.Err() != nil {
 			return err
 		}
 		if c.started || try == 1 {
@@ -104,15 +104,15 @@ func (c *container) start(ctx context.Context, data Data) error {
 		} else if err := c.choosePort(); err != nil {
 			return err
 		}
-		data = Empty // a container that has not run is made again, because its port cannot be changed
+		data = fleet.Empty // a container that has not run is made again, because its port cannot be changed
 		if c.started {
-			data = Kept
+			data = fleet.Kept
 		}
 	}
 }
 
-func (c *container) startOnce(ctx context.Context, data Data) error {
-	if data == Empty || c.id == "" {
+func (c *container) startOnce(ctx context.Context, data fleet.Data) error {
+	if data == fleet.Empty || c.id == "" {
 		// We cannot delete the files of a container, so an empty node is a new container.
 		if err := c.remove(); err != nil {
 			return err
@@ -127,23 +127,23 @@ func (c *container) startOnce(ctx context.Context, data Data) error {
 	client := c.launcher.client
 	if err := client.StartContainer(c.id, nil); err != nil {
 		if said := err.Error(); strings.Contains(said, "already allocated") || strings.Contains(said, "already in use") {
-			err = fmt.Errorf("%w: %w", errPortTaken, err)
+			err = fmt.Errorf("%w: %w", server.ErrPortTaken, err)
 		}
 		return err
 	}
 	c.up.Store(true)
 	c.paused, c.rules = false, nil // the rules ended with the former network namespace
 	if err := c.await(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, c.name, c.lastOutput()), c.kill())
+		return errors.Join(fmt.Errorf("%w; output of %s:\n%s", err, c.name, c.lastOutput()), c.Kill())
 	}
 	state, err := client.InspectContainerWithContext(c.id, ctx)
 	if err != nil {
-		return errors.Join(err, c.kill())
+		return errors.Join(err, c.Kill())
 	}
 	c.pid = state.State.Pid
 	c.ip = addressOf(state, c.launcher.run)
 	if err := c.checkRules(ctx, c.ip); err != nil {
-		return errors.Join(fmt.Errorf("packet rules: %w", err), c.kill())
+		return errors.Join(fmt.Errorf("packet rules: %w", err), c.Kill())
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (c *container) await(ctx context.Context) error {
 			close(dead)
 		}
 	}()
-	err := c.address().awaitPing(ctx, dead)
+	err := c.Address().AwaitPing(ctx, dead)
 	stop()
 	<-done
 	return err
@@ -172,7 +172,7 @@ func addressOf(state *docker.Container, network string) string {
 }
 
 // create takes no context, and neither does any other method that creates or removes something. The engine continues
-// with an abandoned call, so its result might appear after close has looked for it.
+// with an abandoned call, so its result might appear after Close has looked for it.
 func (c *container) create() error {
 	l := c.launcher
 	cmd := []string{
@@ -190,7 +190,7 @@ func (c *container) create() error {
 	}
 	var environment []string
 	if l.clocks != "" {
-		environment = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", clockVariable + "=" + clocksDir + "/" + c.name}
+		environment = []string{"LD_PRELOAD=" + clocksDir + "/clock.so", server.ClockVariable + "=" + clocksDir + "/" + c.name}
 		host.Binds = append(host.Binds, l.clocks+":"+clocksDir+":ro")
 	}
 	made, err := l.client.CreateContainer(docker.CreateContainerOptions{
@@ -223,10 +223,10 @@ func (c *container) lastOutput() string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "\n  ")
 }
 
-func (c *container) stop(ctx context.Context) error { return c.signal(ctx, docker.SIGTERM) }
+func (c *container) Stop(ctx context.Context) error { return c.signal(ctx, docker.SIGTERM) }
 
-func (c *container) kill() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+func (c *container) Kill() error {
+	ctx, cancel := context.WithTimeout(context.Background(), server.StopTimeout)
 	defer cancel()
 	return c.signal(ctx, docker.SIGKILL)
 }
@@ -255,27 +255,19 @@ func (c *container) signal(ctx context.Context, signal docker.Signal) error {
 	return nil
 }
 
-func (c *container) pause() error {
+func (c *container) Pause() error {
 	err := c.launcher.client.PauseContainer(c.id)
 	c.paused = err == nil
 	return err
 }
 
-func (c *container) resume() error {
+func (c *container) Resume() error {
 	err := c.launcher.client.UnpauseContainer(c.id)
 	c.paused = err != nil
 	return err
 }
 
-func (c *container) save(ctx context.Context) error { return saveAt(ctx, c.truth()) }
-
-func (c *container) cut(mode cutMode) error {
-	ctx, cancel := context.WithTimeout(context.Background(), ruleTimeout)
-	defer cancel()
-	rules, err := c.launcher.rules.replace(ctx, c.pid, c.rules, rulesFor[mode])
-	c.rules = rules
-	return err
-}
+func (c *container) Save(ctx context.Context) error { return c.Direct().Save(ctx) }
 
 // remove removes the container and its volumes. It uses the name, because the call that created it may have timed out.
 func (c *container) remove() error {
@@ -287,7 +279,7 @@ func (c *container) remove() error {
 	return nil
 }
 
-func (c *container) close() error {
+func (c *container) Close() error {
 	err := c.remove()
 	c.up.Store(false)
 	c.gone()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package fleet_test
+package dockerfleet_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/dockerfleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
@@ -30,10 +31,15 @@ func withoutPacketRules(t *testing.T) {
 	t.Setenv("PATH", dir)
 }
 
+// usesPacketRules reports whether a fleet cuts with packet rules. What bypasses them is a socket.
+func usesPacketRules(f *fleet.Fleet) bool {
+	return strings.HasPrefix(f.Nodes()[0].DirectURL(), "unix:")
+}
+
 func TestADockerFleetCutsByItsLinksWherePacketRulesCannotBe(t *testing.T) {
 	withoutPacketRules(t)
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 1, Links: true})
-	require.False(t, fleet.UsesPacketRules(f))
+	require.False(t, usesPacketRules(f))
 	n := f.Nodes()[0]
 	open := dial(t, n)
 	do(t, n, "PING")
@@ -65,7 +71,7 @@ func TestADockerFleetWithoutLinksOrPacketRulesRefusesToCut(t *testing.T) {
 
 func TestPacketRulesNeedNoLink(t *testing.T) {
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 1})
-	if !fleet.UsesPacketRules(f) {
+	if !usesPacketRules(f) {
 		t.Skip("NOT TESTED: packet rules need Linux, root, nsenter and iptables")
 	}
 	n := f.Nodes()[0]
@@ -85,6 +91,13 @@ func TestPacketRulesNeedNoLink(t *testing.T) {
 	assert.Equal(t, "PONG", do(t, n, "PING"))
 }
 
+func TestAMissingEngineIsNamedWithItsRemedy(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+	require.ErrorContains(t, fleet.Available(fleet.Docker), "install")
+	_, err := fleet.Start(ctx(t), fleet.Docker, fleet.Options{})
+	require.ErrorContains(t, err, "/nonexistent/docker.sock")
+}
+
 func TestADockerStartThatFailsLeavesNothingAndSaysWhy(t *testing.T) {
 	fleettest.Require(t, fleet.Docker)
 	_, err := fleet.Start(ctx(t), fleet.Docker, fleet.Options{Nodes: 2, Args: []string{"--no-such-option", "1"}})
@@ -96,7 +109,7 @@ func TestADockerStartThatFailsLeavesNothingAndSaysWhy(t *testing.T) {
 	defer cancel()
 	_, err = fleet.Start(hurried, fleet.Docker, fleet.Options{Nodes: 5})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Empty(t, fleet.InEngine(t, os.Getpid()))
+	assert.Empty(t, dockerfleet.InEngine(t, dockerfleet.LabelPID+"="+strconv.Itoa(os.Getpid())))
 }
 
 func TestAnImageThatCannotBePulledIsBuiltFromThisMachinesServer(t *testing.T) {
@@ -110,8 +123,14 @@ func TestAnImageThatCannotBePulledIsBuiltFromThisMachinesServer(t *testing.T) {
 
 // Otherwise a fault of another node could not be healed.
 func TestARestartCutShortDoesNotTakeThePacketRulesFromTheFleet(t *testing.T) {
+	dir := t.TempDir()
+	nsenter := filepath.Join(dir, "nsenter")
+	if path, err := exec.LookPath("nsenter"); err == nil {
+		require.NoError(t, os.Symlink(path, nsenter))
+	}
+	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 2})
-	if !fleet.UsesPacketRules(f) {
+	if !usesPacketRules(f) {
 		t.Skip("NOT TESTED: packet rules need Linux, root, nsenter and iptables")
 	}
 	hurt, restarted := f.Nodes()[0], f.Nodes()[1]
@@ -120,9 +139,9 @@ func TestARestartCutShortDoesNotTakeThePacketRulesFromTheFleet(t *testing.T) {
 	require.NoError(t, hurt.Cut())
 	answered := ask(open, "PING")
 	require.NoError(t, restarted.Kill())
-	fleet.HidePacketRules(f, func() {
-		require.Error(t, restarted.Start(ctx(t), fleet.Kept))
-	})
+	require.NoError(t, os.Rename(nsenter, nsenter+".hidden")) // so that every rule fails
+	require.Error(t, restarted.Start(ctx(t), fleet.Kept))
+	require.NoError(t, os.Rename(nsenter+".hidden", nsenter))
 	assert.False(t, restarted.Alive())
 	requireMute(t, answered)
 	require.NoError(t, hurt.Heal())
@@ -132,8 +151,8 @@ func TestARestartCutShortDoesNotTakeThePacketRulesFromTheFleet(t *testing.T) {
 }
 
 func TestOnlyTheDeadOfThisHostAreOrphaned(t *testing.T) {
-	mine := fleet.OwnerLabels("run")
-	assert.False(t, fleet.Orphaned(mine), "this process is running")
+	mine := dockerfleet.OwnerLabels("run")
+	assert.False(t, dockerfleet.Orphaned(mine), "this process is running")
 
 	dead := exec.Command("true")
 	require.NoError(t, dead.Run())
@@ -143,11 +162,11 @@ func TestOnlyTheDeadOfThisHostAreOrphaned(t *testing.T) {
 		{"redlock.fleet.host", "elsewhere"}:                   false,
 		{"redlock.fleet.pid", "?"}:                            false,
 	} {
-		labels := fleet.OwnerLabels("run")
+		labels := dockerfleet.OwnerLabels("run")
 		labels[change[0]] = change[1]
 		if change[0] == "redlock.fleet.host" {
 			labels["redlock.fleet.pid"] = strconv.Itoa(dead.Process.Pid)
 		}
-		assert.Equal(t, want, fleet.Orphaned(labels), "%v", change)
+		assert.Equal(t, want, dockerfleet.Orphaned(labels), "%v", change)
 	}
 }

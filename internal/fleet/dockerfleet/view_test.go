@@ -1,6 +1,6 @@
 //go:build unix
 
-package fleet_test
+package dockerfleet_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package fleet_test
+package dockerfleet_test
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/dockerfleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
@@ -30,7 +31,7 @@ const doomedKind = "FLEET_TEST_DOOMED"
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(doomedKind); kind != "" {
 		f, err := fleet.Start(context.Background(), fleet.Kind(kind), fleet.Options{Nodes: 2})
-		fmt.Println(err, strings.Trim(fmt.Sprint(fleet.ServerPIDs(f)), "[]"))
+		fmt.Println(err, strings.Join(f.URLs(), " "))
 		select {}
 	}
 	verifyNoLeak(m)
@@ -46,19 +47,25 @@ func doom(t *testing.T, kind fleet.Kind) (owner int, pids []int) {
 	output, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
+	defer func() {
+		require.NoError(t, cmd.Process.Kill())
+		require.Error(t, cmd.Wait())
+	}()
 	line, err := bufio.NewReader(output).ReadString('\n')
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait())
 	require.NoError(t, err)
 	words := strings.Fields(line)
 	require.Equal(t, "<nil>", words[0], line)
-	for _, word := range words[1:] {
-		pid, err := strconv.Atoi(word)
-		require.NoError(t, err)
-		pids = append(pids, pid)
+	if kind == fleet.Docker {
+		return cmd.Process.Pid, dockerfleet.PIDs(t, ownedBy(cmd.Process.Pid))
+	}
+	for _, url := range words[1:] {
+		pids = append(pids, processID(t, url))
 	}
 	return cmd.Process.Pid, pids
 }
+
+// ownedBy is the label of what belongs to a process.
+func ownedBy(pid int) string { return dockerfleet.LabelPID + "=" + strconv.Itoa(pid) }
 
 func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	// Orphaned processes become our children, so that we can wait for them. Some init processes do not reap zombies.
@@ -79,10 +86,10 @@ func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 func TestWhatADeadProcessLeftInTheEngineCanBeRemoved(t *testing.T) {
 	mine := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 1})
 	owner, pids := doom(t, fleet.Docker)
-	require.Len(t, fleet.InEngine(t, owner), 3, "two containers and a network")
-	_, err := fleet.RemoveLeftovers(ctx(t))
+	require.Len(t, dockerfleet.InEngine(t, ownedBy(owner)), 3, "two containers and a network")
+	_, err := dockerfleet.RemoveLeftovers(ctx(t))
 	require.NoError(t, err)
-	assert.Empty(t, fleet.InEngine(t, owner))
+	assert.Empty(t, dockerfleet.InEngine(t, ownedBy(owner)))
 	for _, pid := range pids {
 		assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 	}

@@ -1,12 +1,8 @@
 //go:build unix
 
-package fleet_test
+package dockerfleet_test
 
 import (
-	"context"
-	"math/rand/v2"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
-	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 func TestAPausedNodeAnswersWhenResumed(t *testing.T) {
@@ -179,57 +174,4 @@ func TestADelayAddsToEachDirection(t *testing.T) {
 			return err == nil && time.Since(began) < 200*time.Millisecond
 		}, soon, time.Millisecond)
 	})
-}
-
-func TestFaultsMayBeDoneAllAtOnceAndClosedAmid(t *testing.T) {
-	for _, kind := range []fleet.Kind{fleet.Embedded, fleet.Process} {
-		t.Run(string(kind), func(t *testing.T) {
-			f := fleettest.Start(t, kind, fleet.Options{Nodes: 2, Links: true})
-			pids := fleet.ServerPIDs(f)
-			stop := make(chan struct{})
-			var wg sync.WaitGroup
-			for i := range 12 {
-				random := rand.New(rand.NewPCG(uint64(i), 1))
-				n := f.Nodes()[i%2]
-				faults := []func() error{
-					n.Kill, n.Pause, n.Resume, n.Cut, n.CutReplies, n.Heal, f.Heal,
-					func() error { return n.Delay(time.Millisecond) },
-					func() error { return n.Stop(context.Background()) },
-					func() error { return n.Start(context.Background(), fleet.Empty) },
-					func() error { return n.Start(context.Background(), fleet.Kept) },
-					func() error { return ping(n) },
-				}
-				wg.Add(1)
-				go func() {
-					defer wg.Done()
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-							_ = faults[random.IntN(len(faults))]() // many fail, because the node is up or down
-							n.Alive()
-						}
-					}
-				}()
-			}
-			time.Sleep(time.Second)
-			require.NoError(t, f.Close())
-			close(stop)
-			wg.Wait()
-			for _, pid := range append(pids, fleet.ServerPIDs(f)...) {
-				assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
-			}
-		})
-	}
-}
-
-func ping(n *fleet.Node) error {
-	conn, err := n.Dial(context.Background(), 20*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Do("SET", "k", "v")
-	return err
 }

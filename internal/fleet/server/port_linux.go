@@ -1,4 +1,4 @@
-package fleet
+package server
 
 import (
 	"errors"
@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// reserve finds a free port on 127.0.0.1 and reserves it until release is called.
+// Reserve finds a free port on 127.0.0.1 and reserves it until release is called.
 //
 // It binds a socket that never listens. The kernel does not hand out such a port as an ephemeral port, and refuses
 // connections to it. A server that asks for exactly this port gets it: SO_REUSEADDR allows that while no socket
 // listens, and Go, Redis and Docker all set it. So no other process takes the port of a dead node, or answers there.
-func reserve() (port int, release func(), err error) {
+func Reserve() (port int, release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, nil, os.NewSyscallError("socket", err)
@@ -41,10 +41,10 @@ func reserve() (port int, release func(), err error) {
 	return at.Port, func() { _ = syscall.Close(fd) }, nil
 }
 
-// closeListener closes a listener so that connections are refused from now on. Close is not enough: while another
+// CloseListener closes a listener so that connections are refused from now on. Close is not enough: while another
 // goroutine starts a process, the child has a copy of every file descriptor until it executes its program, and the
 // socket continues to listen. Shutdown ends the listening for all copies.
-func closeListener(listener net.Listener) error {
+func CloseListener(listener net.Listener) error {
 	var err error
 	if socket, ok := listener.(syscall.Conn); ok {
 		raw, rawErr := socket.SyscallConn()

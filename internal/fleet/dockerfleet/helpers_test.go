@@ -1,10 +1,12 @@
 //go:build unix
 
-package fleet_test
+package dockerfleet_test
 
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -123,5 +125,19 @@ func runID(t testing.TB, n *fleet.Node) string {
 	id, err := n.RunID(ctx(t))
 	require.NoError(t, err)
 	require.Len(t, id, 40)
+	return id
+}
+
+// processID asks the server for its process id, which is that of this machine if it is not in a container.
+func processID(t testing.TB, url string) int {
+	t.Helper()
+	conn, err := redis.DialURL(url, redis.DialReadTimeout(soon))
+	require.NoError(t, err)
+	defer conn.Close()
+	info, err := redis.String(conn.Do("INFO", "server"))
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(info, "\nprocess_id:")
+	id, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
+	require.NoError(t, err)
 	return id
 }

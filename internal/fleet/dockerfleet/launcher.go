@@ -1,4 +1,4 @@
-package fleet
+package dockerfleet
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 
 	"github.com/quorumlock/redlock/internal/embeddedredis"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 const (
@@ -33,53 +35,54 @@ func newPool(ctx context.Context) (*dockertest.Pool, error) {
 	return pool, nil
 }
 
-func dockerAvailable() error {
+func available() error {
 	_, err := newPool(context.Background())
 	return err
 }
 
-type dockerLauncher struct {
+// A launcher owns the network of a fleet, and the files of this machine that its containers use.
+type launcher struct {
 	client  *docker.Client
-	options Options
+	options fleet.Options
 	image   string
 	run     string // prefix of all names of this fleet: redlock-<random>
 	root    string // temporary directory with the sockets of the nodes; "" without packet rules
 	clocks  string // temporary directory with the clock shim and the offset of each node; "" without Options.Clocks
 	rules   *packetRules
-	log     logger
+	logf    fleet.Logf
 }
 
-func newDockerLauncher(ctx context.Context, o Options, log logger) (*dockerLauncher, error) {
+func launch(ctx context.Context, o fleet.Options, logf fleet.Logf) (*launcher, error) {
 	pool, err := newPool(ctx)
 	if err != nil {
 		return nil, err
 	}
-	image, err := provideImage(ctx, pool.Client, o.Image, log) // may take as long as a pull
+	image, err := provideImage(ctx, pool.Client, o.Image, logf) // may take as long as a pull
 	if err != nil {
 		return nil, err
 	}
 	pool.Client.SetTimeout(callTimeout)
-	l := &dockerLauncher{client: pool.Client, options: o, image: image, run: "redlock-" + embeddedredis.NewRunID()[:10], log: log}
+	l := &launcher{client: pool.Client, options: o, image: image, run: "redlock-" + embeddedredis.NewRunID()[:10], logf: logf}
 	if l.rules, err = findPacketRules(pool.Client.Endpoint()); err != nil {
-		log.printf("fleet: no packet rules: %v", err)
+		logf("fleet: no packet rules: %v", err)
 	} else if l.root, err = os.MkdirTemp("", "fleet-"); err != nil {
 		return nil, err
 	}
 	if o.Clocks {
 		if err := l.provideClocks(ctx); err != nil {
-			return nil, errors.Join(err, l.close())
+			return nil, errors.Join(err, l.Close())
 		}
 	}
 	_, err = l.client.CreateNetwork(docker.CreateNetworkOptions{
 		Name: l.run, Driver: "bridge", CheckDuplicate: true, Labels: ownerLabels(l.run),
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("network: %w", err), l.close())
+		return nil, errors.Join(fmt.Errorf("network: %w", err), l.Close())
 	}
 	return l, nil
 }
 
-func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
+func (l *launcher) Node(name string, gone func()) (fleet.Backend, error) {
 	c := &container{launcher: l, name: l.run + "-" + name, gone: gone, release: func() {}}
 	if l.root != "" {
 		// The server in the container may run as any user, so any user may create the socket. Only we can enter root.
@@ -89,7 +92,7 @@ func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
 		}
 	}
 	if l.clocks != "" {
-		if err := c.clock().set(0); err != nil {
+		if err := c.Clock().Set(0); err != nil {
 			return nil, err
 		}
 	}
@@ -97,13 +100,13 @@ func (l *dockerLauncher) node(name string, gone func()) (backend, error) {
 }
 
 // provideClocks builds the shim for this machine's libc. An image with another libc, such as Alpine, cannot load it.
-func (l *dockerLauncher) provideClocks(ctx context.Context) error {
+func (l *launcher) provideClocks(ctx context.Context) error {
 	var err error
 	if l.clocks, err = os.MkdirTemp("", "fleet-clocks-"); err == nil {
 		err = os.Chmod(l.clocks, 0o755) // the server in a container may run as any user
 	}
 	if err == nil {
-		_, err = buildShim(ctx, l.clocks)
+		_, err = server.BuildShim(ctx, l.clocks)
 	}
 	if err != nil {
 		return fmt.Errorf("clock shim: %w", err)
@@ -111,17 +114,8 @@ func (l *dockerLauncher) provideClocks(ctx context.Context) error {
 	return nil
 }
 
-func (c *container) clock() clockFile {
-	if c.launcher.clocks == "" {
-		return ""
-	}
-	return clockFile(filepath.Join(c.launcher.clocks, c.name))
-}
-
-func (c *container) peerAddress() (host, port string) { return c.ip, redisPort.Port() }
-
-// close removes the network, after its containers.
-func (l *dockerLauncher) close() error {
+// Close removes the network, after its containers.
+func (l *launcher) Close() error {
 	var err error
 	// By its name: the creation may have succeeded although it timed out.
 	if err = l.client.RemoveNetwork(l.run); isAbsent(err) {

@@ -1,4 +1,4 @@
-package fleet
+package dockerfleet
 
 import (
 	"archive/tar"
@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 // DefaultImage is the image of a docker fleet if Options.Image is empty.
@@ -37,7 +40,7 @@ const (
 var unpullable sync.Map
 
 // provideImage returns the name of an image that is present.
-func provideImage(ctx context.Context, client *docker.Client, asked string, log logger) (string, error) {
+func provideImage(ctx context.Context, client *docker.Client, asked string, logf fleet.Logf) (string, error) {
 	image := asked
 	if image == "" {
 		image = DefaultImage
@@ -53,13 +56,13 @@ func provideImage(ctx context.Context, client *docker.Client, asked string, log 
 			return own.name, nil
 		}
 	}
-	pullErr := pull(ctx, client, image, log)
+	pullErr := pull(ctx, client, image, logf)
 	if pullErr == nil {
 		return image, nil
 	}
 	pullErr = fmt.Errorf("image %s is not present and cannot be pulled: %w", image, pullErr)
 	if ownErr == nil {
-		log.printf("fleet: %v; instead %s is built from this machine's %s", pullErr, own.name, own.server)
+		logf("fleet: %v; instead %s is built from this machine's %s", pullErr, own.name, own.server)
 		ownErr = own.build(ctx, client)
 	}
 	if ownErr != nil {
@@ -68,11 +71,11 @@ func provideImage(ctx context.Context, client *docker.Client, asked string, log 
 	return own.name, nil
 }
 
-func pull(ctx context.Context, client *docker.Client, image string, log logger) error {
+func pull(ctx context.Context, client *docker.Client, image string, logf fleet.Logf) error {
 	if before, ok := unpullable.Load(image); ok {
 		return before.(error)
 	}
-	log.printf("fleet: pull %s", image)
+	logf("fleet: pull %s", image)
 	bounded, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	repository, tag := docker.ParseRepositoryTag(image)
@@ -111,11 +114,11 @@ func describeImage() (*ownImage, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("it is a %s binary, and a container needs a Linux binary", runtime.GOOS)
 	}
-	server, err := serverOnPath()
+	program, err := server.OnPath()
 	if err != nil {
 		return nil, err
 	}
-	programs := []string{server}
+	programs := []string{program}
 	if cli, err := exec.LookPath("redis-cli"); err == nil {
 		programs = append(programs, cli)
 	}
@@ -129,7 +132,7 @@ func describeImage() (*ownImage, error) {
 	}
 	return &ownImage{
 		name:    fmt.Sprintf("%s:%.6x", builtRepository, sha256.Sum256(context.Bytes())),
-		server:  server,
+		server:  program,
 		context: context.Bytes(),
 	}, nil
 }

@@ -1,4 +1,4 @@
-package fleet
+package dockerfleet
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/fleet"
 )
 
 // ruleTimeout bounds one change of the rules, which normally takes milliseconds.
@@ -24,14 +26,14 @@ type packetRules struct {
 }
 
 // rulesFor has the rules of each mode. They do not affect loopback, which is inside the node.
-var rulesFor = map[cutMode][][]string{
-	flowing: nil,
-	cutBoth: {
+var rulesFor = map[fleet.CutMode][][]string{
+	fleet.Flowing: nil,
+	fleet.CutBoth: {
 		{"INPUT", "!", "-i", "lo", "-j", "DROP"},
 		{"OUTPUT", "!", "-o", "lo", "-j", "DROP"},
 	},
 	// Replies have PSH set. Pure acknowledgements do not have it, and must pass so that requests can arrive.
-	cutReplies: {
+	fleet.CutReplies: {
 		{"OUTPUT", "-p", "tcp", "--sport", redisPort.Port(), "--tcp-flags", "PSH", "PSH", "-j", "DROP"},
 	},
 }
@@ -81,19 +83,34 @@ func (r *packetRules) check(ctx context.Context, pid int, ip string) error {
 // started. If they do not work at its first start, the fleet does not use them. A later error, or the end of ctx,
 // proves nothing, and other nodes may have active rules that must be healed. So then the start fails.
 func (c *container) checkRules(ctx context.Context, ip string) error {
-	if c.cutter() == nil {
+	if c.Cutter() == nil {
 		return nil
 	}
 	err := c.launcher.rules.check(ctx, c.pid, ip)
 	if err == nil {
-		err = c.truth().ping(ctx) // an engine with another /tmp does not share the socket
+		err = c.Direct().Ping(ctx) // an engine with another /tmp does not share the socket
 	}
 	if err == nil || c.started || ctx.Err() != nil {
 		return err
 	}
-	c.launcher.log.printf("%s: no packet rules for this fleet: %v", c.name, err)
+	c.launcher.logf("%s: no packet rules for this fleet: %v", c.name, err)
 	c.launcher.rules.failed.Store(true)
 	return nil
+}
+
+func (c *container) Cutter() fleet.Cutter {
+	if c.launcher.rules == nil || c.launcher.rules.failed.Load() {
+		return nil
+	}
+	return c
+}
+
+func (c *container) Cut(mode fleet.CutMode) error {
+	ctx, cancel := context.WithTimeout(context.Background(), ruleTimeout)
+	defer cancel()
+	rules, err := c.launcher.rules.replace(ctx, c.pid, c.rules, rulesFor[mode])
+	c.rules = rules
+	return err
 }
 
 // replace adds the new rules before it deletes the old ones, so that there is no gap. It returns the active rules.
