@@ -18,6 +18,7 @@ import (
 // The simulation is only as good as miniredis. Here miniredis and Redis run the same random programs, script by script.
 // Their replies must be the same except for times, and so must the keys at the end.
 func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
+	t.Parallel()
 	real := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	mini := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -214,20 +215,45 @@ func plain(reply any, err error) string {
 	}
 }
 
-// contents prints all keys, their values, and whether they expire.
+// contents prints all keys, their values, and whether they expire. All questions of one kind go out together.
 func contents(t *testing.T, conn redis.Conn) string {
-	var b strings.Builder
-	for _, key := range []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, configKey, waitPrefix + "a", waitPrefix + "b",
+	keys := []string{"a", "b", "c", fenceKey, markerKey, quarantineKey, configKey, waitPrefix + "a", waitPrefix + "b",
 		sharedPrefix + "a", sharedPrefix + "b", intentPrefix + "a", intentPrefix + "b",
-		fairTicketPrefix + "a", fairTicketPrefix + "b", fairUntilPrefix + "a"} {
-		kind, err := redis.String(conn.Do("TYPE", key))
+		fairTicketPrefix + "a", fairTicketPrefix + "b", fairUntilPrefix + "a"}
+	for _, key := range keys {
+		require.NoError(t, conn.Send("TYPE", key))
+		require.NoError(t, conn.Send("PTTL", key))
+	}
+	require.NoError(t, conn.Flush())
+	kinds, lefts := make([]string, len(keys)), make([]int64, len(keys))
+	for i := range keys {
+		var err error
+		kinds[i], err = redis.String(conn.Receive())
 		require.NoError(t, err)
-		left, err := redis.Int64(conn.Do("PTTL", key))
+		lefts[i], err = redis.Int64(conn.Receive())
 		require.NoError(t, err)
-		value := ""
-		switch kind {
+	}
+	slots := []string{"0", "1", "no"}
+	for i, key := range keys {
+		switch kinds[i] {
 		case "string":
-			value, err = redis.String(conn.Do("GET", key))
+			require.NoError(t, conn.Send("GET", key))
+		case "zset": // in the order of the queue
+			require.NoError(t, conn.Send("ZRANGE", key, 0, -1))
+		case "hash":
+			for _, slot := range slots {
+				require.NoError(t, conn.Send("HGET", key, slot))
+			}
+		}
+	}
+	require.NoError(t, conn.Flush())
+	var b strings.Builder
+	for i, key := range keys {
+		value := ""
+		var err error
+		switch kinds[i] {
+		case "string":
+			value, err = redis.String(conn.Receive())
 			if fields := strings.Fields(value); key == markerKey && len(fields) == 3 {
 				fields[2] = "till" // by its own clock
 				value = strings.Join(fields, " ")
@@ -235,20 +261,20 @@ func contents(t *testing.T, conn redis.Conn) string {
 			if strings.HasPrefix(key, intentPrefix) {
 				value, _, _ = strings.Cut(value, " ") // without since when, by its own clock
 			}
-		case "zset": // in the order of the queue
+		case "zset":
 			var who []string
-			who, err = redis.Strings(conn.Do("ZRANGE", key, 0, -1))
+			who, err = redis.Strings(conn.Receive())
 			value = strings.Join(who, " ")
 		case "hash":
-			for _, slot := range []string{"0", "1", "no"} {
-				v, e := redis.String(conn.Do("HGET", key, slot))
+			for _, slot := range slots {
+				v, e := redis.String(conn.Receive())
 				if e == nil {
 					value += slot + "=" + v + " "
 				}
 			}
 		}
 		require.NoError(t, err)
-		fmt.Fprintf(&b, "%s %s %q %s\n", key, kind, value, plain(left, nil))
+		fmt.Fprintf(&b, "%s %s %q %s\n", key, kinds[i], value, plain(lefts[i], nil))
 	}
 	return b.String()
 }

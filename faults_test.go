@@ -47,10 +47,11 @@ func TestOneStoppedNodeOfFiveSlowsNothing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	c := open(t, f)
 	cycles(t, c, "warm", 200)
-	// The machine's own noise is larger than what is measured, so the best of a few pairs counts. A client that waits
-	// for the stopped node is slow in each of them, by NodeTimeout.
+	// The machine's own noise is larger than what is measured, so the best of a few pairs counts: up to five, until they
+	// are good enough. A client that waits for the stopped node is slow in each of them, by NodeTimeout.
+	const limit = 1.5
 	best := map[string]float64{"acquire": 1e9, "extend": 1e9, "release": 1e9}
-	for range 5 {
+	for pairs := 0; pairs < 5 && max(best["acquire"], best["extend"], best["release"]) > limit; pairs++ {
 		a, e, r := cycles(t, c, "x", 400)
 		require.NoError(t, f.Nodes()[1].Pause())
 		sa, se, sr := cycles(t, c, "x", 400)
@@ -61,7 +62,7 @@ func TestOneStoppedNodeOfFiveSlowsNothing(t *testing.T) {
 	}
 	t.Logf("p99 with one of five stopped, against all up: %v", best)
 	for op, ratio := range best {
-		require.LessOrEqual(t, ratio, 1.5, op)
+		require.LessOrEqual(t, ratio, limit, op)
 	}
 }
 
@@ -231,6 +232,7 @@ func openDirect(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *
 // A5: On one ordered connection, a release cannot overtake its acquire. One pause is shorter than the connection's
 // timeout. The other is longer, so that the release goes over a new connection.
 func TestReleaseCannotOvertakeItsAcquire(t *testing.T) {
+	t.Parallel()
 	for _, pause := range []time.Duration{0, 1500 * time.Millisecond} {
 		t.Run(pause.String(), func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{})

@@ -23,6 +23,7 @@ var (
 	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, with a trace; 0: many")
 	simulateTries = flag.Int("tries", 50, "how often -seed=N runs the seed at the most, until something breaks")
 	simulateEach  = flag.Int("switches", 0, "switch each defence off, for no more than so many seeds; 0: none is off")
+	simulateAll   = flag.Bool("search", false, "with -switches: search from the first seeds on, and not at seeds that showed a defence before")
 	simulateKind  = flag.String("kind", "", "every world has this kind of lock: fair, shared, handover, leader or names")
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
@@ -109,20 +110,25 @@ func (s summary) String() string {
 		s.seeds, s.events, s.granted, len(s.failures), float64(s.seeds)/s.took.Seconds())
 }
 
-// sweep runs seeds, several at a time, until all have run or one has failed as sought. If nothing is sought, it reports
+// sweep runs so many seeds from the first on: see [runSeeds].
+func sweep(t *testing.T, first uint64, count int, off string, sought func(failure) bool) summary {
+	return runSeeds(t, func(i int64) uint64 { return first + uint64(i) }, count, off, sought)
+}
+
+// runSeeds runs seeds, several at a time, until all have run or one has failed as sought. If nothing is sought, it reports
 // each failure at once, because it may run for hours.
-func sweep(t *testing.T, first uint64, count int, off string, sought func(failure) bool) (s summary) {
+func runSeeds(t *testing.T, seed func(i int64) uint64, count int, off string, sought func(failure) bool) (s summary) {
 	var next, stop atomic.Int64
 	var mu sync.Mutex
 	began := time.Now()
 	said := began
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // many small worlds make much garbage
 	var workers sync.WaitGroup
-	for worker := range 3 * runtime.GOMAXPROCS(0) { // the goroutines of one world mostly wait for each other
+	for worker := range min(count, 3*runtime.GOMAXPROCS(0)) { // the goroutines of one world mostly wait for each other
 		workers.Go(func() {
 			t.Run(fmt.Sprint(worker), func(t *testing.T) {
 				for i := next.Add(1) - 1; i < int64(count) && stop.Load() == 0; i = next.Add(1) - 1 {
-					w := simulate(t, first+uint64(i), off, nil)
+					w := simulate(t, seed(i), off, nil)
 					mu.Lock()
 					s.seeds++
 					s.events += w.events.Load()
