@@ -100,6 +100,20 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 	}
 }
 
+// What is not known is not said, and whoever sees a node missing learns where to look.
+func TestAFrameTellsOfMissingVotes(t *testing.T) {
+	for votes, want := range map[int]struct {
+		says string
+		none bool
+	}{5: {"A lock that is held for less than 1s", true}, 4: {"1 node without a vote: redlock doctor says why.", true},
+		3: {"2 nodes without a vote: redlock doctor", true}, 2: {"It takes 3 votes. Who holds a lock is not known: redlock doctor", false}} {
+		s := &topSample{at: topBegan, nodes: 5, votes: votes, quorum: 3, interval: time.Second, scanning: true}
+		text := strings.Join(s.frame(80, 24), "\n")
+		require.Contains(t, text, want.says)
+		require.Equal(t, want.none, strings.Contains(text, "no lock is held"), text)
+	}
+}
+
 func TestDurationsAreShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{0: "0ms", 999 * time.Millisecond: "999ms", 59949 * time.Millisecond: "59.9s", time.Minute: "1m00s",
 		3599 * time.Second: "59m59s", time.Hour: "1h00m", 99 * time.Hour: "99h00m", 1000 * time.Hour: "41d"} {
