@@ -47,6 +47,8 @@ func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
 	b.after(4, other, other, a)
 	require.Equal(t, []any{tokenB, 2, false}, []any{x.owner, x.owners, x.before})
 	require.Zero(t, x.held(topBegan.Add(4*time.Second)))
+	require.Equal(t, "new", x.cells(topBegan.Add(4*time.Second), true)[1], "it may have the lock for almost a second")
+	require.Equal(t, "1.0s", x.cells(topBegan.Add(5*time.Second), true)[1])
 	b.after(5, sighting{owner: "next:0123"}, sighting{}, sighting{})
 	require.Equal(t, "free", x.state(true), "a reservation is not a vote")
 	require.Equal(t, "unknown", x.state(false))

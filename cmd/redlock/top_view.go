@@ -107,8 +107,11 @@ func (t *track) cells(now time.Time, known bool) []string {
 		holder = "?"
 	case t.owner != "":
 		holder, held, left = t.holder(), duration(t.held(now)), duration(t.left)
-		if t.before {
+		switch {
+		case t.before:
 			held += "+"
+		case t.since.Equal(now): // 0ms would be said of one that has it for almost an interval
+			held = "new"
 		}
 	case t.foreign:
 		holder = "no-lock"
