@@ -48,7 +48,8 @@ func start(t *testing.T, with ...redlockotel.Option) *telemetry {
 }
 
 func (te *telemetry) client(t *testing.T, nodes *redlocktest.Nodes, with ...func(*redlock.Config)) *redlock.Client {
-	cfg := redlock.Config{Nodes: nodes.Nodes(), Hooks: te.Hooks(redlock.Hooks{})}
+	// A busy machine may delay an answer by more than the default NodeTimeout.
+	cfg := redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: 2 * time.Second, Hooks: te.Hooks(redlock.Hooks{})}
 	for _, change := range with {
 		change(&cfg)
 	}
