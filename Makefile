@@ -8,6 +8,7 @@ GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 ACTIONLINT = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.5.0
 APIDIFF = golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
+COLLECTOR = go.opentelemetry.io/collector/cmd/builder@v0.120.0
 FUZZ ?= 20000x
 SEEDS ?= 2000
 RUNS ?= 50
@@ -17,8 +18,8 @@ BENCH ?= .
 COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: help demo test fleets lint unit simulate simulate-switches simulate-search nested fuzz stress stress-close bench bench-record chaos compare compat \
-	consumer golangci workflows vulnerabilities api man
+.PHONY: help demo test fleets lint unit simulate simulate-switches simulate-search nested fuzz stress stress-close bench bench-record chaos \
+	compare compat consumer golangci workflows vulnerabilities api man traces
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -87,6 +88,9 @@ bench-record: bench ## and make this run the recorded one
 
 compat: ## the tests and four chaos scenarios on every server that Debian has; writes the table of docs/operations.md (some 20 minutes)
 	go run ./internal/compat $(COMPAT)
+
+traces: ## a contended run with faults: its spans and metrics through a real OpenTelemetry Collector into reports/ (compiles it at first: minutes)
+	@internal/observe/traces.sh $(COLLECTOR)
 
 man: ## the manual pages of the command, in man/
 	go run ./cmd/redlock man man

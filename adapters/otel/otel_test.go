@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -46,7 +48,8 @@ func start(t *testing.T, with ...redlockotel.Option) *telemetry {
 }
 
 func (te *telemetry) client(t *testing.T, nodes *redlocktest.Nodes, with ...func(*redlock.Config)) *redlock.Client {
-	cfg := redlock.Config{Nodes: nodes.Nodes(), Hooks: te.Hooks(redlock.Hooks{})}
+	// A busy machine may delay an answer by more than the default NodeTimeout.
+	cfg := redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: 2 * time.Second, Hooks: te.Hooks(redlock.Hooks{})}
 	for _, change := range with {
 		change(&cfg)
 	}
@@ -267,6 +270,22 @@ func TestManyRenewalsDoNotGrowOneTrace(t *testing.T) {
 		require.Equal(t, parent.SpanContext().SpanID(), s.Links[0].SpanContext.SpanID())
 	}
 	require.Equal(t, []int{101, 50}, []int{inTrace, roots})
+}
+
+// A backend shows which version of the adapter made a span or a metric.
+func TestWhatIsExportedNamesTheVersionOfThisModule(t *testing.T) {
+	te := start(t)
+	te.Hooks(redlock.Hooks{}).Traced(t.Context(), redlock.Operation{Op: "release", Begun: time.Now()})
+	build, ok := debug.ReadBuildInfo()
+	require.True(t, ok)
+	require.NotEmpty(t, build.Main.Version)
+	span := te.named("redlock.release")[0].InstrumentationScope
+	var got metricdata.ResourceMetrics
+	require.NoError(t, te.reader.Collect(t.Context(), &got))
+	require.Len(t, got.ScopeMetrics, 1)
+	for _, scope := range []instrumentation.Scope{span, got.ScopeMetrics[0].Scope} {
+		require.Equal(t, []string{build.Main.Path, build.Main.Version}, []string{scope.Name, scope.Version})
+	}
 }
 
 func TestAttemptsThatWereLeftOutAreSaid(t *testing.T) {

@@ -3,6 +3,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -50,8 +51,23 @@ func New(opts ...Option) (*Telemetry, error) {
 	for _, apply := range opts {
 		apply(&o)
 	}
-	t := &Telemetry{tracer: o.tracers.Tracer(scope), meter: o.meters.Meter(scope), name: o.name}
+	t := &Telemetry{tracer: o.tracers.Tracer(scope, trace.WithInstrumentationVersion(version())),
+		meter: o.meters.Meter(scope, metric.WithInstrumentationVersion(version())), name: o.name}
 	return t, t.instruments.init(t.meter)
+}
+
+// version is that of this module in the running program. A backend shows it beside what we made; "": it is not known.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == scope { // the module has the path of the package
+			return m.Version
+		}
+	}
+	return ""
 }
 
 // Hooks returns hooks for the configuration of a client. They also call the hooks in others, each after ours.

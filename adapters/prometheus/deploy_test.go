@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +15,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +28,7 @@ import (
 	"github.com/quorumlock/redlock"
 	redlockprom "github.com/quorumlock/redlock/adapters/prometheus"
 	"github.com/quorumlock/redlock/internal/required"
+	"github.com/quorumlock/redlock/internal/sleep"
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
@@ -40,6 +44,9 @@ type dashboard struct {
 		Type, Title, Description string
 		GridPos                  struct{ X, Y, W, H int }
 		Targets                  []struct{ Expr string }
+		FieldConfig              struct {
+			Defaults struct{ Unit string }
+		}
 	}
 	Templating struct {
 		List []struct{ Name, Definition string }
@@ -56,9 +63,11 @@ func readDashboard(t *testing.T) (d dashboard, text string) {
 	return d, string(raw)
 }
 
-// expressions are the dashboard's, with its variables filled in as Grafana does.
+// fill fills in the variables of an expression, as Grafana does.
+var fill = strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
+
+// expressions are the dashboard's.
 func (d *dashboard) expressions() (panels, all []string) {
-	fill := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
 			panels = append(panels, fill.Replace(target.Expr))
@@ -224,6 +233,105 @@ func TestPrometheusAnswersEveryQuery(t *testing.T) {
 		}
 		return true
 	}, 60*time.Second, 100*time.Millisecond)
+}
+
+// eventful is a registry of a client whose locks are contended, renewed, refused and lost, until the test ends: now and
+// then two of three nodes cannot be reached, and the third is restarted.
+func eventful(t *testing.T) *prometheus.Registry {
+	nodes, metrics := redlocktest.Start(t, 3), redlockprom.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	again := func(do func()) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				do()
+			}
+		})
+	}
+	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), TTL: 300 * time.Millisecond, MaxTTL: time.Second,
+		NodeTimeout: 100 * time.Millisecond, Hooks: metrics.Hooks(redlock.Hooks{})})
+	require.NoError(t, err)
+	require.NoError(t, c.Enroll(t.Context()))
+	metrics.Watch(c)
+	hold := func(d time.Duration) func(context.Context, *redlock.Lease) error {
+		return func(ctx context.Context, _ *redlock.Lease) error { return sleep.For(ctx, d) }
+	}
+	for range 2 {
+		again(func() { _ = c.Mutex("short").Do(ctx, hold(5*time.Millisecond)) })
+	}
+	again(func() { _ = c.Mutex("long").Do(ctx, hold(time.Minute)) }) // until it is lost
+	again(func() {
+		_, _ = c.Mutex("long").TryDo(ctx, hold(time.Millisecond))
+		_ = sleep.For(ctx, 20*time.Millisecond)
+	})
+	again(func() {
+		nodes.Partition(1)
+		nodes.Partition(2)
+		_ = sleep.For(ctx, 600*time.Millisecond)
+		nodes.Heal(1)
+		nodes.Heal(2)
+		_ = sleep.For(ctx, 500*time.Millisecond)
+		nodes.Kill(0)
+		nodes.Restart(0)
+		_ = sleep.For(ctx, 1500*time.Millisecond)
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		require.NoError(t, c.Close())
+	})
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	return registry
+}
+
+// A panel that shows nothing, or no number, while that happens is drawn wrong.
+func TestEveryPanelShowsWhatHappens(t *testing.T) {
+	server := httptest.NewServer(promhttp.HandlerFor(eventful(t), promhttp.HandlerOpts{}))
+	t.Cleanup(server.Close)
+	ask := startPrometheus(t, strings.TrimPrefix(server.URL, "http://"))
+	d, _ := readDashboard(t)
+	mayBeZero := []string{"Clock offset", "Dropped events"} // one clock, and hooks that are fast
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			var values []float64
+			require.Eventually(t, func() bool {
+				var reply struct {
+					Data struct{ Result []struct{ Value []any } }
+				}
+				if ask("query?query="+url.QueryEscape(fill.Replace(target.Expr)), &reply) != nil {
+					return false
+				}
+				values = nil
+				something := slices.Contains(mayBeZero, p.Title)
+				for _, series := range reply.Data.Result {
+					v, err := strconv.ParseFloat(series.Value[1].(string), 64)
+					if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+						return false
+					}
+					values, something = append(values, v), something || v != 0
+				}
+				return len(values) > 0 && something
+			}, 60*time.Second, 50*time.Millisecond, "%s: %s", p.Title, target.Expr)
+			for _, v := range values {
+				switch p.FieldConfig.Defaults.Unit {
+				case "s":
+					require.Less(t, math.Abs(v), 100., "%s is in seconds", p.Title)
+				case "ops": // of so few callers, each of which waits 1 ms or more
+					require.Less(t, v, 10_000., "%s is for each second", p.Title)
+				}
+			}
+		}
+	}
+	for _, reason := range []string{"held", "no_quorum"} {
+		require.Eventually(t, func() bool {
+			var reply struct {
+				Data struct{ Result []json.RawMessage }
+			}
+			query := fmt.Sprintf("increase(redlock_refused_total{reason=%q}[5m]) > 0", reason)
+			return ask("query?query="+url.QueryEscape(query), &reply) == nil && len(reply.Data.Result) == 1
+		}, 60*time.Second, 50*time.Millisecond, reason)
+	}
 }
 
 // startPrometheus returns a function that asks its API.

@@ -27,7 +27,7 @@ allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin
   HOLDER   its host and process, and what --owner added; else the first digits of the owner token
            of a lock that several share: how many readers, or holders of permits
            "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else
-  HELD     for how long top has seen this holder; + means that it was there before
+  HELD     for how long top has seen this holder; + means that it was there before; "new": the last look had another
   LEFT     when the lock expires if the holder does not renew it
   WAITERS  how many processes wait (those that wait within one process count as one)
   WAITING  for how long the first of them has waited

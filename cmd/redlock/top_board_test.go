@@ -47,6 +47,8 @@ func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
 	b.after(4, other, other, a)
 	require.Equal(t, []any{tokenB, 2, false}, []any{x.owner, x.owners, x.before})
 	require.Zero(t, x.held(topBegan.Add(4*time.Second)))
+	require.Equal(t, "new", x.cells(topBegan.Add(4*time.Second), true)[1], "it may have the lock for almost a second")
+	require.Equal(t, "1.0s", x.cells(topBegan.Add(5*time.Second), true)[1])
 	b.after(5, sighting{owner: "next:0123"}, sighting{}, sighting{})
 	require.Equal(t, "free", x.state(true), "a reservation is not a vote")
 	require.Equal(t, "unknown", x.state(false))
@@ -97,6 +99,20 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 				require.Contains(t, text, map[bool]string{true: "no lock is held", false: "web-3/4711 (\"night…    41d+  30.0s     100  99h59m 100% 12345"}[locks == 0])
 			}
 		}
+	}
+}
+
+// What is not known is not said, and whoever sees a node missing learns where to look.
+func TestAFrameTellsOfMissingVotes(t *testing.T) {
+	for votes, want := range map[int]struct {
+		says string
+		none bool
+	}{5: {"A lock that is held for less than 1s", true}, 4: {"1 node without a vote: redlock doctor says why.", true},
+		3: {"2 nodes without a vote: redlock doctor", true}, 2: {"It takes 3 votes. Who holds a lock is not known: redlock doctor", false}} {
+		s := &topSample{at: topBegan, nodes: 5, votes: votes, quorum: 3, interval: time.Second, scanning: true}
+		text := strings.Join(s.frame(80, 24), "\n")
+		require.Contains(t, text, want.says)
+		require.Equal(t, want.none, strings.Contains(text, "no lock is held"), text)
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *topSample) frame(width, height int) []string {
 		}
 		lines = append(lines, cut(row, width))
 	}
-	if len(s.tracks) == 0 {
+	if len(s.tracks) == 0 && s.votes >= s.quorum { // else it is not known
 		lines = append(lines, "no lock is held")
 	}
 	for len(lines) < height-2 {
@@ -89,6 +89,8 @@ func (s *topSample) hint() string {
 	switch {
 	case s.votes < s.quorum:
 		return fmt.Sprintf("It takes %s. Who holds a lock is not known: redlock doctor says why.", plural(s.quorum, "vote"))
+	case s.votes < s.nodes:
+		return fmt.Sprintf("%s without a vote: redlock doctor says why.", plural(s.nodes-s.votes, "node"))
 	case s.more:
 		return "There are more locks than --limit; give --prefix, names, or a larger --limit."
 	case s.scanning:
@@ -105,8 +107,11 @@ func (t *track) cells(now time.Time, known bool) []string {
 		holder = "?"
 	case t.owner != "":
 		holder, held, left = t.holder(), duration(t.held(now)), duration(t.left)
-		if t.before {
+		switch {
+		case t.before:
 			held += "+"
+		case t.since.Equal(now): // 0ms would be said of one that has it for almost an interval
+			held = "new"
 		}
 	case t.foreign:
 		holder = "no-lock"
