@@ -51,7 +51,6 @@ func urls(f *fleet.Fleet, change func(*url.URL)) []string {
 }
 
 func TestConnectsOverUnixSockets(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Unix: true})
 	require.True(t, strings.HasPrefix(f.URLs()[0], "unix:///"))
 	works(t, f, open(t, f), 0)
@@ -61,7 +60,6 @@ func TestConnectsOverUnixSockets(t *testing.T) {
 }
 
 func TestConnectsToADatabase(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	works(t, f, open(t, f, func(cfg *redlock.Config) {
 		cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.Path = "/7" })...)
@@ -69,7 +67,6 @@ func TestConnectsToADatabase(t *testing.T) {
 }
 
 func TestLogsInWithAndWithoutAUserName(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--requirepass", "s3cret"}})
 	for _, n := range f.Nodes() {
 		fleettest.SetUser(t, n, "locker", "on", ">pass:word", "~*", "&*", "+@all")
@@ -97,7 +94,6 @@ func TestLogsInWithAndWithoutAUserName(t *testing.T) {
 }
 
 func TestConnectsOverTLS(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	addresses, roots := fleettest.TLS(t, f.Nodes())
 	nodes := make([]redlock.Node, len(addresses))
@@ -115,7 +111,6 @@ func TestConnectsOverTLS(t *testing.T) {
 }
 
 func TestConnectsByADialFunction(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	nodes := make([]redlock.Node, len(f.Nodes()))
 	for i, n := range f.Nodes() {

@@ -138,7 +138,6 @@ func TestAPasswordThatRotates(t *testing.T) {
 // A node's own Credentials, and the login in its URL, come before Config.Credentials. The database is selected with
 // each of them.
 func TestANodesOwnLoginComesFirst(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	as(t, f, "of-the-node")
 	as(t, f, "of-the-url")
@@ -161,7 +160,6 @@ func TestANodesOwnLoginComesFirst(t *testing.T) {
 }
 
 func TestCredentialsThatFailAreNamedAndStaySecret(t *testing.T) {
-	t.Parallel()
 	unreachable := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for name, why := range map[string]error{
 		"an error":          errors.New("the vault is sealed"),
@@ -206,7 +204,6 @@ func TestCredentialsThatFailAreNamedAndStaySecret(t *testing.T) {
 
 // A function that ignores its context holds up nothing but its own node, and is not called again and again.
 func TestCredentialsThatBlockAreNamed(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	block := make(chan struct{})
 	var running, most atomic.Int64

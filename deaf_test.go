@@ -50,7 +50,6 @@ func (j *journal) count(what string) int {
 // W2: Since Redis 7, a new user has no channel rights. Its client must not try to subscribe a hundred times a second.
 // The log says once for each node why it is refused.
 func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	var log journal
 	deaf := as(t, f, "deaf", "resetchannels")

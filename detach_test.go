@@ -199,7 +199,6 @@ func TestADetachThatFailsLeavesNothing(t *testing.T) {
 
 // D4, D5: Of all that adopt one ticket at the same moment, one gets the lock, and the others take nothing from it.
 func TestOfAllThatAdoptATicketOneGetsTheLock(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(trials(20)) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 11))
@@ -348,7 +347,6 @@ func TestATicketThatComesTooLateTakesNothing(t *testing.T) {
 // A process may be stopped for a minute between any two lines. Its ticket is then too late, or it adopts nothing, and
 // nobody is harmed.
 func TestAHandOverInWhichAProcessStopsForAMinute(t *testing.T) {
-	t.Parallel()
 	for _, who := range []string{"giver, before the swap", "giver, before the answer", "taker, before its round", "taker, before the answer"} {
 		t.Run(who, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

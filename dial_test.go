@@ -76,7 +76,6 @@ func TestAClientThatLooksWhetherItMayKillKillsNobody(t *testing.T) {
 
 // A read timeout would end an idle connection again and again, and nobody would know why.
 func TestADialThatSetsAReadTimeoutIsNoticedAndNamed(t *testing.T) {
-	t.Parallel()
 	const named = "a read timeout, likely set by the node's Dial"
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	type ended struct {
@@ -115,7 +114,6 @@ func TestAReadTimeoutThatEndsARoundIsNamed(t *testing.T) {
 
 // What looks similar is not named so: a server that stops answering.
 func TestAServerThatStopsAnsweringIsNotCalledAReadTimeout(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	down := make(chan error, 1000)
 	c := open(t, f, dialWith(f), func(cfg *redlock.Config) {

@@ -26,7 +26,6 @@ func secureNodes(addresses []string, config *tls.Config) func(*redlock.Config) {
 
 // A private authority, and servers that demand a client certificate: redis-server's own TLS.
 func TestConnectsToServersThatDemandAClientCertificate(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	authority := fleettest.NewAuthority(t)
 	addresses := authority.Secure(t, f.Nodes(), "yes")
@@ -76,7 +75,6 @@ func TestWhatIsWrongAboutTLSIsSaidWithItsRemedy(t *testing.T) {
 
 // Nothing is said about TLS where it has nothing to do with the failure.
 func TestAConnectionThatBreaksOtherwiseIsNotBlamedOnTLS(t *testing.T) {
-	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ended := make(chan struct{})

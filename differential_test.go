@@ -18,7 +18,6 @@ import (
 // The simulation is only as good as miniredis. Here miniredis and Redis run the same random programs, script by script.
 // Their replies must be the same except for times, and so must the keys at the end.
 func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
-	t.Parallel()
 	real := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	mini := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -307,7 +307,6 @@ func TestAContendedFairLockIsNeverFreeForLong(t *testing.T) {
 
 // O3: A client that may not use channels gets its turn too: it polls.
 func TestAFairWaiterWithoutMessagesHasItsTurn(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	deaf, other := open(t, f, as(t, f, "deaf", "resetchannels")), open(t, f)
 	for i := range 6 {

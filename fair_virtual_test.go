@@ -75,7 +75,6 @@ func TestADeadWaiterAtTheHeadCostsTheOthersItsPlaceOnce(t *testing.T) {
 
 // O3: A thousand dead waiters lose their places together.
 func TestAThousandDeadWaitersLoseTheirPlacesTogether(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, c := fairClients(t, 3)
 		held, err := c[0].Mutex("x").Acquire(t.Context())
@@ -162,7 +161,6 @@ func TestTheOrderOfArrivalDoesNotDependOnClocks(t *testing.T) {
 // O2, O3: One server's clock steps: forward, so that all places there seem to be over; or back, so that they seem to
 // last.
 func TestOneClockThatStepsNeitherChangesTheOrderNorStallsAnybody(t *testing.T) {
-	t.Parallel()
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := fairClients(t, 4)
@@ -327,7 +325,6 @@ func readSteadily(readers []redlock.Lock, stay time.Duration) (stop func() int) 
 
 // S2, O3: Eight readers that come and go without a pause do not keep a fair writer out, nor does it keep readers out. A writer that dies or gives up keeps readers out for no longer than its place lasts.
 func TestAFairWriterIsNotStarvedByReaders(t *testing.T) {
-	t.Parallel()
 	const stay = 50 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		w, c := fairClients(t, 7)

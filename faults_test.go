@@ -232,7 +232,6 @@ func openDirect(t testing.TB, f *fleet.Fleet, change ...func(*redlock.Config)) *
 // A5: On one ordered connection, a release cannot overtake its acquire. One pause is shorter than the connection's
 // timeout. The other is longer, so that the release goes over a new connection.
 func TestReleaseCannotOvertakeItsAcquire(t *testing.T) {
-	t.Parallel()
 	for _, pause := range []time.Duration{0, 1500 * time.Millisecond} {
 		t.Run(pause.String(), func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{})

@@ -145,7 +145,6 @@ func TestStatusTellsEveryNode(t *testing.T) {
 // C1, C2: A real server's clock steps a minute ahead, so the lease's key is gone there. Both quorums share that node.
 // Without the band, two clients hold the lock.
 func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
-	t.Parallel()
 	overlapAfterStep := func(t *testing.T, change ...func(*redlock.Config)) bool {
 		if err := fleet.ClocksAvailable(fleet.Process); err != nil {
 			t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
@@ -194,7 +193,6 @@ func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 // C1, W3: A server whose clock went back keeps a dead holder's key for that much longer. Waiters must not wait for it:
 // its clock is out of step, so it has no vote and is not asked first.
 func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
-	t.Parallel()
 	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
 		t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
 	}

@@ -16,7 +16,6 @@ import (
 // R2: The nodes that an acquire asked are a bare quorum. Of these, two of five stop right after it. The renewal takes the
 // keys on the other two, which are in a quarantine at first and leave it between two renewals.
 func TestALeaseOutlivesTwoOfFiveNodesThatStopRightAfterItsAcquire(t *testing.T) {
-	t.Parallel()
 	for _, wait := range []bool{false, true} {
 		for first := range 5 {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,7 +61,6 @@ func TestALeaseOutlivesTwoOfFiveNodesThatStopRightAfterItsAcquire(t *testing.T) 
 
 // R2: On real servers, with each pair of five.
 func TestEveryLeaseOutlivesAnyTwoOfFiveNodesThatStopRightAfterItsAcquire(t *testing.T) {
-	t.Parallel()
 	const nodes, leases, ttl = 5, 100, 3 * time.Second // leases for each of ten pairs
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
 	lived, all := 0, 0

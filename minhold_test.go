@@ -20,7 +20,6 @@ import (
 // H1, H2: However a lease with a minimum hold ends, the next one begins after the minimum hold, and long before the TTL
 // is over.
 func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
-	t.Parallel()
 	const d = 700 * time.Millisecond
 	for name, end := range map[string]func(*testing.T, *redlock.Client, *redlock.Lease){
 		"Release": func(t *testing.T, _ *redlock.Client, l *redlock.Lease) {
@@ -69,7 +68,6 @@ func TestNobodyHasTheLockBeforeItsMinimumHoldIsOver(t *testing.T) {
 
 // H2: A waiter, in this process or another, learns how much of the minimum hold is left. It does not wait for the TTL.
 func TestAWaiterGetsTheLockWhenItsMinimumHoldIsOver(t *testing.T) {
-	t.Parallel()
 	for _, where := range []string{"here", "in another process"} {
 		t.Run(where, func(t *testing.T) {
 			onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
@@ -108,7 +106,6 @@ func TestAWaiterGetsTheLockWhenItsMinimumHoldIsOver(t *testing.T) {
 // H1: A process that dies sends nothing. So the nodes know of the minimum hold from the beginning, also where it is
 // longer than the TTL, and after a renewal.
 func TestACrashKeepsTheMinimumHoldToo(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	other := openDirect(t, f)
 	for _, renewed := range []bool{false, true} {

@@ -96,7 +96,6 @@ func commands(t testing.TB, n *fleet.Node) (count int) {
 // W2: When a reservation for a client that is gone is over, the key is free, and no message says so. A waiter asks
 // again by itself.
 func TestAReservationOfAClientThatHasGoneIsWaitedForNoLonger(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c := open(t, f, unasked)
 	for _, n := range f.Nodes() {
@@ -138,7 +137,6 @@ func TestAClientThatIsClosedWhileItWaitsLeavesTheQueues(t *testing.T) {
 
 // W2: When a node dies, a waiter in its queue enters another node's queue. It does not sleep until its next poll.
 func TestAWaiterLeavesTheQueueOfANodeThatDies(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	patient := func(cfg *redlock.Config) {
 		redlock.LostPoll(time.Minute)(cfg)

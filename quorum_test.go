@@ -272,7 +272,6 @@ func TestARefusalNamesTheOwnerInTheWayAndItsNodes(t *testing.T) {
 // The time that a script's request takes delays the key's end, while the validity counts from the sending. The time that
 // its reply takes passes before the later winner relies on its lease. Neither is so for a loose span.
 func TestALeaseEndsBeforeAStepThatNeitherQuorumNoticesEndsItsKey(t *testing.T) {
-	t.Parallel()
 	const rtt = 60_000 // µs, at most
 	require.NoError(t, quick.Check(func(seed [18]uint16, band16 uint16) bool {
 		band := time.Duration(1+band16%100) * time.Millisecond

@@ -189,7 +189,6 @@ func TestSeveralNamesAreHadAllOrNone(t *testing.T) {
 }
 
 func TestLeaseIsRenewedWhileItIsHeld(t *testing.T) {
-	t.Parallel()
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		extended := make(chan time.Duration, 100)
 		c := open(t, f, func(cfg *redlock.Config) {

@@ -213,7 +213,6 @@ func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
 // A majority for each permit, which each node counts by itself, is not safe: of three nodes, holders on {1,2}, {2,3} and
 // {1,3} are three holders of two permits. A slot that is the same on all nodes is (S1).
 func TestAMajorityForEachPermitIsNotEnough(t *testing.T) {
-	t.Parallel()
 	for _, sameSlot := range []bool{true, false} {
 		t.Run(fmt.Sprint("the same slot on all nodes: ", sameSlot), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,6 @@ func (w *world) connect(t *testing.T, id int, change ...func(*redlock.Config)) *
 const nodeTimeout = 250 * time.Millisecond // the default
 
 func TestWhatALostTryIsToldIsRightWhateverNodeIsSlow(t *testing.T) {
-	t.Parallel()
 	for _, nodes := range []int{3, 4, 5} {
 		minority := (nodes - 1) / 2
 		for dead := range minority + 2 {
@@ -126,7 +125,6 @@ func TestWhatALostTryIsToldIsRightWhateverNodeIsSlow(t *testing.T) {
 }
 
 func TestATryHasAWinnerWhateverTheDelays(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(trials(20)) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))

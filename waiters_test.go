@@ -26,7 +26,6 @@ func ready(t testing.TB, f *fleet.Fleet) *Client {
 
 // W2: A subscription may break at any moment, also between two looks at the set of subscriptions.
 func TestASubscriptionMayBreakAtAnyMoment(t *testing.T) {
-	t.Parallel()
 	_, ok := nodeSet(0).first()
 	require.False(t, ok)
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
@@ -90,7 +89,6 @@ func TestARefusalCostsTheSameHoweverManyWait(t *testing.T) {
 
 // A key that nobody waits for, and that was last contended long ago, is forgotten.
 func TestTheWatchForgetsWhatWasContendedLongAgo(t *testing.T) {
-	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	c := ready(t, f)
 	e := c.waiters.listen(newResource("", "waited for", nil))

@@ -48,7 +48,6 @@ func waits(t *testing.T, c *redlock.Client, name string, more ...string) (stop f
 }
 
 func TestAHolderIsToldThatSomebodyWaits(t *testing.T) {
-	t.Parallel()
 	const roundTrip = 20 * time.Millisecond
 	for name, test := range map[string]struct {
 		mute       bool // the holder's user may use no channel
