@@ -151,7 +151,7 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 	case nodes-gone < votes.need:
 		return isDead, ErrTicketExpired
 	case nodes-gone-others < votes.need,
-		others > 0 && counted.len()+others+stales >= votes.need: // it would be won without them
+		others+stales > 0 && counted.len()+others+stales >= votes.need: // it would be won without them
 		return askAgain, ErrHeld
 	case stales > 0 && votes.answered():
 		return askAgain, ErrNoQuorum
