@@ -241,8 +241,7 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	case undecided:
 		return ctx.Err()
 	case lost: // L1: it is not clear what this proves before the other nodes that are up have answered
-		final := func(t *tally) bool { v, final := t.released(true); return final || v == won }
-		if err := r.until(ctx, &c.timers, nil, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), final); err != nil {
+		if err := o.awaitProof(ctx, r); err != nil {
 			return err
 		}
 		err = o.unconfirmed(r)
@@ -253,6 +252,22 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 		o.unreleased = err
 	}
 	return o.unreleased
+}
+
+// awaitProof waits until the votes of a lost release prove something for good, no longer than NodeTimeout. What the first
+// answers prove while others are late can be undone by the next answer, so it looks again.
+func (o *ownership) awaitProof(ctx context.Context, r *round) error {
+	c := o.client
+	proven := func(t *tally) bool { v, final := t.released(true); return final || v == won }
+	for {
+		left := r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now())
+		if err := r.until(ctx, &c.timers, nil, left, proven); err != nil {
+			return err
+		}
+		if _, votes := r.snapshot(); left <= 0 || proven(&votes) {
+			return nil
+		}
+	}
 }
 
 // unconfirmed says what the votes of a lost release prove (L1).

@@ -81,8 +81,7 @@ func TestEachFaultIsAppliedAndHealed(t *testing.T) {
 	for _, fault := range []Fault{AllWell, Stopped, OneSlower, AllSlower} {
 		load.Fault = fault
 		set.Prefix = t.Name() + string(fault)
-		sample, err := load.Run(t.Context(), set, ours)
-		require.NoError(t, err, fault)
+		sample := progress(t, load, set, ours)
 		assert.Positive(t, sample[Rate], fault)
 		if fault == AllSlower { // an acquire and a release, one round trip each
 			assert.Greater(t, sample[CycleP50], micros(2*slower))
