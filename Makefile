@@ -13,7 +13,7 @@ FUZZ ?= 20000x
 SEEDS ?= 2000
 RUNS ?= 50
 # Packages whose tests run at once: tests wait more than they compute.
-PACKAGES ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+PACKAGES ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 BENCH ?= .
 COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
