@@ -241,10 +241,11 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	case undecided:
 		return ctx.Err()
 	case lost: // L1: it is not clear what this proves before the other nodes that are up have answered
-		if err := o.awaitProof(ctx, r); err != nil {
-			return err
+		proof, ended := o.awaitProof(ctx, r)
+		if ended != nil {
+			return ended
 		}
-		err = o.unconfirmed(r)
+		err = o.unconfirmed(r, proof)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -254,26 +255,27 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	return o.unreleased
 }
 
-// awaitProof waits until the votes of a lost release prove something for good, no longer than NodeTimeout. What the first
-// answers prove while others are late can be undone by the next answer, so it looks again.
-func (o *ownership) awaitProof(ctx context.Context, r *round) error {
+// awaitProof returns what the votes of a lost release prove, once they do, or after NodeTimeout (L1). What the first answers
+// prove while others are late can be undone by the next answer. So one look at the votes decides, and not that they once
+// proved something.
+func (o *ownership) awaitProof(ctx context.Context, r *round) (verdict, error) {
 	c := o.client
-	proven := func(t *tally) bool { v, final := t.released(true); return final || v == won }
+	proven := func(t *tally) bool { proof, final := t.released(true); return final || proof != undecided }
 	for {
 		left := r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now())
 		if err := r.until(ctx, &c.timers, nil, left, proven); err != nil {
-			return err
+			return undecided, err
 		}
 		if _, votes := r.snapshot(); left <= 0 || proven(&votes) {
-			return nil
+			proof, _ := votes.released(true)
+			return proof, nil
 		}
 	}
 }
 
-// unconfirmed says what the votes of a lost release prove (L1).
-func (o *ownership) unconfirmed(r *round) error {
-	_, votes := r.snapshot()
-	switch proof, _ := votes.released(true); proof {
+// unconfirmed is the error of a release of which the votes prove this.
+func (o *ownership) unconfirmed(r *round, proof verdict) error {
+	switch proof {
 	case won:
 		return nil // by now a quorum has answered
 	case lost:

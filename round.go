@@ -139,7 +139,7 @@ func (r *round) alone() bool {
 
 // A question is something that the votes decide beside the verdict.
 type question struct {
-	decided func(*tally) bool // once it is true, it stays true
+	decided func(*tally) bool // it is not asked again once it was true
 	answer  chan struct{}     // closed when it is true
 }
 
