@@ -12,7 +12,8 @@ import "context"
 // Of all that adopt a ticket, at the same moment or one after the other, at most one gets the lock. The error is
 //   - [ErrTicketUsed] if another has the lock;
 //   - [ErrTicketExpired] if too few nodes still have it for the ticket;
-//   - [ErrHeld], and neither of these two, if others have some of the nodes, and nobody a quorum;
+//   - [ErrHeld], and neither of these two, if others have some of the nodes, or adopt it at this moment with larger
+//     fencing tokens, and nobody has a quorum;
 //   - [ErrNoQuorum] if none of this is known, because nodes are away or slow;
 //   - [ErrInvalid] for the zero Ticket, [ErrClosed], and ctx.Err().
 //

@@ -28,8 +28,11 @@ func SystemClock() Clock { return systemClock{} }
 
 type systemClock struct{}
 
-// origin is the zero of the system clock's Instants.
-var origin = time.Now()
+// origin is the zero of the system clock's Instants, and wallOrigin the same moment by the wall clock.
+var (
+	origin     = time.Now()
+	wallOrigin = origin.Round(0)
+)
 
 // century makes Instants of a bubble positive, like all others.
 const century = 100 * 365 * 24 * time.Hour
@@ -40,5 +43,5 @@ func (systemClock) Now() Instant {
 	if now < 0 {         // in a testing/synctest bubble, where it is the year 2000: only the bubble's clock counts
 		return Instant(now + century)
 	}
-	return Instant(now + suspended.by(now, t.Round(0).Sub(origin.Round(0))))
+	return Instant(now + suspended.by(now, t.Round(0).Sub(wallOrigin)))
 }
