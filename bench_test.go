@@ -28,11 +28,18 @@ func BenchmarkCycle(b *testing.B) {
 			b.Run(fmt.Sprintf("goroutines=%d/fence=%v", goroutines, fenced), func(b *testing.B) {
 				c := openFresh(b, f, func(cfg *redlock.Config) { cfg.NoFence = !fenced })
 				require.NoError(b, c.Enroll(soon(b), redlock.ChangeConfig())) // the client before had another configuration
-				before := serversTime(b, f)
+				defer reportServers(b, f)()
 				cycle(b, c, goroutines)
-				b.ReportMetric(float64((serversTime(b, f)-before).Nanoseconds())/1e3/float64(b.N), "servers-µs/op")
 			})
 		}
+	}
+}
+
+// reportServers returns a function that reports what an operation has cost the servers since.
+func reportServers(b *testing.B, f *fleet.Fleet) (report func()) {
+	before := serversTime(b, f)
+	return func() {
+		b.ReportMetric(float64((serversTime(b, f)-before).Nanoseconds())/1e3/float64(b.N), "servers-µs/op")
 	}
 }
 
@@ -69,21 +76,31 @@ func BenchmarkNodes(b *testing.B) {
 // cycle has goroutines acquire and release, each a name of its own, b.N times in total.
 func cycle(b *testing.B, c *redlock.Client, goroutines int) {
 	ctx := context.Background()
-	var left atomic.Int64
-	left.Store(int64(b.N))
+	names := make([]string, goroutines) // made here, because allocations count
+	for g := range names {
+		names[g] = fmt.Sprint("bench/", g)
+	}
 	b.ReportAllocs()
 	b.ResetTimer()
+	repeat(b, goroutines, b.N, func(g int) error {
+		l, err := c.Mutex(names[g]).Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		return l.Release(ctx)
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+}
+
+// repeat has goroutines do something, so many times in total. do gets the number of its goroutine.
+func repeat(b *testing.B, goroutines, times int, do func(g int) error) {
+	var left atomic.Int64
+	left.Store(int64(times))
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		wg.Go(func() {
-			name := fmt.Sprint("bench/", g)
 			for left.Add(-1) >= 0 {
-				l, err := c.Mutex(name).Acquire(ctx)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				if err := l.Release(ctx); err != nil {
+				if err := do(g); err != nil {
 					b.Error(err)
 					return
 				}
@@ -91,7 +108,6 @@ func cycle(b *testing.B, c *redlock.Client, goroutines int) {
 		})
 	}
 	wg.Wait()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 }
 
 // BenchmarkExtend is one renewal of a lease, on five servers beside the client: what keeping a lease costs every third of
@@ -107,25 +123,11 @@ func BenchmarkExtend(b *testing.B) {
 				leases[i], err = c.Mutex(fmt.Sprint("extend/", i)).Acquire(soon(b))
 				require.NoError(b, err)
 			}
-			var left atomic.Int64
-			left.Store(int64(b.N))
+			defer reportServers(b, f)()
 			b.ReportAllocs()
 			b.ResetTimer()
-			before := serversTime(b, f)
-			var wg sync.WaitGroup
-			for _, l := range leases {
-				wg.Go(func() {
-					for left.Add(-1) >= 0 {
-						if err := l.Extend(context.Background()); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
+			repeat(b, goroutines, b.N, func(g int) error { return leases[g].Extend(context.Background()) })
 			b.StopTimer()
-			b.ReportMetric(float64((serversTime(b, f)-before).Nanoseconds())/1e3/float64(b.N), "servers-µs/op")
 		})
 	}
 }
@@ -171,31 +173,19 @@ func BenchmarkOverlapping(b *testing.B) {
 // contend has so many goroutines acquire and release a lock, so many times in total, and hold it for a millisecond. It
 // returns how long the acquires took, the shortest first. lock makes the lock for the goroutine with this number.
 func contend(b *testing.B, goroutines, times int, lock func(int) redlock.Lock) (waits []time.Duration) {
-	var left atomic.Int64
-	left.Store(int64(times))
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for g := range goroutines {
-		wg.Go(func() {
-			for left.Add(-1) >= 0 {
-				l := lock(g)
-				begun := time.Now()
-				err := l.Do(context.Background(), func(context.Context, *redlock.Lease) error {
-					waited := time.Since(begun)
-					time.Sleep(time.Millisecond)
-					mu.Lock()
-					waits = append(waits, waited)
-					mu.Unlock()
-					return nil
-				})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-			}
+	var mu sync.Mutex // guards waits
+	repeat(b, goroutines, times, func(g int) error {
+		l := lock(g)
+		begun := time.Now()
+		return l.Do(context.Background(), func(context.Context, *redlock.Lease) error {
+			waited := time.Since(begun)
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			waits = append(waits, waited)
+			mu.Unlock()
+			return nil
 		})
-	}
-	wg.Wait()
+	})
 	slices.Sort(waits)
 	return waits
 }

@@ -25,15 +25,7 @@ func brief(cfg *redlock.Config) {
 	cfg.NodeTimeout, cfg.MaxClockSkew = 50*time.Millisecond, 50*time.Millisecond
 }
 
-func tell(t testing.TB, n *fleet.Node, command string, args ...any) any {
-	t.Helper()
-	conn, err := n.DialDirect(soon(t), 5*time.Second)
-	require.NoError(t, err)
-	defer conn.Close()
-	reply, err := conn.Do(command, args...)
-	require.NoError(t, err, command)
-	return reply
-}
+var tell = fleettest.Tell
 
 // A forgetting makes node 3 of five forget what it granted. Further nodes of the fleet are spares.
 type forgetting struct {

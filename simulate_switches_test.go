@@ -144,7 +144,8 @@ func show(t *testing.T, name string, known []uint64, seeds int, sought func(fail
 }
 
 // everyDefenceIsNeeded switches off one defence after the other, and wants a violation within so many seeds. Then it
-// wants each invariant broken. With -search, it prints the tables of docs/safety.md, and to stderr seeds for shownAt.
+// wants each invariant broken. With -search, it prints the tables of docs/safety.md. It prints to stderr
+// which seeds showed something: those that a search found may be added to shownAt.
 func everyDefenceIsNeeded(t *testing.T, seeds int) {
 	without := map[string]string{} // by invariant: a defence that was off when it broke
 	try := func(name string, known []uint64, sought func(failure) bool) summary {

@@ -75,12 +75,7 @@ func short(t *testing.T, kind fleet.Kind, play, name string) chaos.Options {
 // of a short run, which then shows nothing: it runs again, a few times at most.
 func run(t *testing.T, o chaos.Options) *chaos.Outcome {
 	t.Helper()
-	for tries := 1; ; tries++ {
-		if outcome := runOnce(t, o); outcome.Acquired > 0 || tries == 5 {
-			return outcome
-		}
-		t.Logf("run %d: nobody acquired", tries)
-	}
+	return runUntil(t, o, func(o *chaos.Outcome) bool { return o.Acquired > 0 })
 }
 
 func runOnce(t *testing.T, o chaos.Options) *chaos.Outcome {
@@ -123,7 +118,7 @@ func runUntilUnsafe(t *testing.T, o chaos.Options) *chaos.Outcome {
 func runUntil(t *testing.T, o chaos.Options, shown func(*chaos.Outcome) bool) *chaos.Outcome {
 	t.Helper()
 	for tries := 1; ; tries++ {
-		outcome := run(t, o)
+		outcome := runOnce(t, o)
 		if shown(outcome) || tries == 5 {
 			return outcome
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/adapters/goredis"
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,14 +27,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-func tell(t testing.TB, n *fleet.Node, command string, args ...any) any {
-	conn, err := n.DialDirect(soon(t), 5*time.Second)
-	require.NoError(t, err)
-	defer conn.Close()
-	reply, err := conn.Do(command, args...)
-	require.NoError(t, err, command)
-	return reply
-}
+var tell = fleettest.Tell
 
 // addUser adds a user who may do all.
 func addUser(t testing.TB, f *fleet.Fleet, user, password string) {

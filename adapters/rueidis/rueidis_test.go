@@ -33,14 +33,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-func tell(t testing.TB, n *fleet.Node, command string, args ...any) any {
-	conn, err := n.DialDirect(soon(t), 5*time.Second)
-	require.NoError(t, err)
-	defer conn.Close()
-	reply, err := conn.Do(command, args...)
-	require.NoError(t, err, command)
-	return reply
-}
+var tell = fleettest.Tell
 
 // addUser adds a user who may do all.
 func addUser(t testing.TB, f *fleet.Fleet, user, password string) {

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,16 +17,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// do sends a command to a server, not through its link.
-func do(t *testing.T, n *fleet.Node, command string, args ...any) any {
-	t.Helper()
-	conn, err := n.DialDirect(t.Context(), 5*time.Second)
-	require.NoError(t, err)
-	defer conn.Close()
-	reply, err := conn.Do(command, args...)
-	require.NoError(t, err, command)
-	return reply
-}
+var do = fleettest.Tell
 
 // talkers are the commands that talk to nodes, each with valid arguments.
 func talkers() map[string][]string {

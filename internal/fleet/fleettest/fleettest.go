@@ -14,6 +14,9 @@ import (
 // startTimeout bounds a start, including building an image.
 const startTimeout = 2 * time.Minute
 
+// tellTimeout is how long a server may take to answer.
+const tellTimeout = 5 * time.Second
+
 // requirement is the name of a kind in REDLOCK_REQUIRE. The embedded fleet is always available.
 var requirement = map[fleet.Kind]string{fleet.Process: "redis", fleet.Docker: "docker"}
 
@@ -35,6 +38,23 @@ func Start(t testing.TB, kind fleet.Kind, o fleet.Options) *fleet.Fleet {
 		}
 	})
 	return f
+}
+
+// Tell sends a command to the server of a node, past any proxy, and returns its reply.
+func Tell(t testing.TB, n *fleet.Node, command string, args ...any) any {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
+	defer cancel()
+	conn, err := n.DialDirect(ctx, tellTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	reply, err := conn.Do(command, args...)
+	if err != nil {
+		t.Fatalf("%s: %s: %v", n.Name(), command, err)
+	}
+	return reply
 }
 
 // Require skips or fails the test, like Start, if the kind is not available.
