@@ -45,8 +45,10 @@ func TestFiftyProcessesRunInOrderOfArrivalWhileTenAreKilled(t *testing.T) {
 		// The command says when its turn began, and ends at once.
 		all[i] = start(t, nil, nil, "run", q.nodes, "--fair", "job", "--",
 			"sh", "-c", fmt.Sprintf("exec date '+%%s%%N %d' >> %s", i, log))
-		eventually(t, fmt.Sprintf("process %d waits", i), func() bool { return q.has(i+1) >= 3 })
-		places[i] = q.last()
+		eventually(t, fmt.Sprintf("process %d waits", i), func() (waits bool) {
+			places[i], waits = q.last(i + 1)
+			return waits
+		})
 	}
 	for _, i := range killed {
 		require.NoError(t, all[i].cmd.Process.Kill())
@@ -126,30 +128,21 @@ func newFairQueues(t *testing.T, f *fleet.Fleet) *fairQueues {
 	return q
 }
 
-// has is how many nodes have that many waiters.
-func (q *fairQueues) has(waiters int) (count int) {
+// last is the waiter that came last, if a majority of the nodes have that many waiters and agree on it.
+func (q *fairQueues) last(waiters int) (waiter string, agreed bool) {
+	votes := map[string]int{}
 	for _, conn := range q.conns {
-		n, err := redis.Int(conn.Do("ZCARD", "redlock:fair:ticket:job"))
+		queue, err := redis.Strings(conn.Do("ZRANGE", "redlock:fair:ticket:job", 0, -1))
 		require.NoError(q.t, err)
-		if n == waiters {
-			count++
+		if len(queue) != waiters {
+			continue
+		}
+		waiter = queue[waiters-1]
+		if votes[waiter]++; 2*votes[waiter] > len(q.conns) {
+			return waiter, true
 		}
 	}
-	return count
-}
-
-// last is the waiter that came last, as most nodes have it.
-func (q *fairQueues) last() string {
-	count := map[string]int{}
-	for _, conn := range q.conns {
-		waiter, err := redis.Strings(conn.Do("ZREVRANGE", "redlock:fair:ticket:job", 0, 0))
-		require.NoError(q.t, err)
-		if count[waiter[0]]++; 2*count[waiter[0]] > len(q.conns) {
-			return waiter[0]
-		}
-	}
-	require.Fail(q.t, "the nodes do not agree on who came last")
-	return ""
+	return "", false
 }
 
 // ends is when the last place of a dead waiter ends, by the servers' clocks, which are this machine's. That is at most

@@ -2,7 +2,9 @@ package subject
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"sync"
 
 	rsredis "github.com/go-redsync/redsync/v4/redis"
 	rsredigo "github.com/go-redsync/redsync/v4/redis/redigo"
@@ -19,8 +21,37 @@ func openRedigo(server string, o Options) (rsredis.Pool, func() error, error) {
 		MaxIdle: o.pool(), MaxActive: o.pool(), Wait: true,
 		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, network, address) },
 	}
-	return rsredigo.NewPool(pool), pool.Close, nil
+	gated := &gatedPool{Pool: pool}
+	return rsredigo.NewPool(gated), gated.Close, nil
 }
+
+// A gatedPool closes only while no caller waits for a connection. A redigo pool of limited size (v1.9.3) gives the place of
+// a caller whose context has ended back without its mutex, while Close closes the channel of places: a data race, and a
+// panic if Close was first. redsync with FailFast leaves such callers behind.
+type gatedPool struct {
+	*redis.Pool
+	mu     sync.RWMutex // held for reading by callers that wait for a connection
+	closed bool         // guarded by mu
+}
+
+func (p *gatedPool) GetContext(ctx context.Context) (redis.Conn, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return nil, errPoolClosed
+	}
+	return p.Pool.GetContext(ctx)
+}
+
+// Close waits for callers that wait for a connection, until they have one or their contexts end.
+func (p *gatedPool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.Pool.Close()
+}
+
+var errPoolClosed = errors.New("the pool is closed")
 
 // networkAddress splits a URL of a fleet, for clients that do not support unix:// URLs.
 func networkAddress(server string) (network, address string, err error) {
