@@ -125,14 +125,25 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 		tell(t, f.Nodes()[1], "DEL", "redlock:node")
 		err = c.Enroll(ctx, redlock.OnlyNew())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.ErrorContains(t, err, "it has been used")
+		require.ErrorContains(t, err, "other nodes are in use")
 		var round *redlock.RoundError
 		require.ErrorAs(t, err, &round)
 		require.Equal(t, 2, round.Granted)
 		require.Len(t, round.Err.Errors, 1)
 		require.ErrorContains(t, round.Err.Errors[0], c.Status(ctx)[1].Name)
+		tell(t, f.Nodes()[1], "FLUSHALL") // as after a restart without persistence: it looks new
+		require.ErrorContains(t, c.Enroll(ctx, redlock.OnlyNew()), "other nodes are in use")
+		require.Error(t, c.Status(ctx)[1].Err, "it has no vote")
 		require.NoError(t, c.Enroll(ctx), "an operator may say that no lease is out")
 		require.NoError(t, l.Release(ctx))
+
+		l, err = c.Mutex("x").Acquire(ctx)
+		require.NoError(t, err)
+		spread(t, f, "x", l)
+		for _, n := range f.Nodes() { // nobody is in use, and all have keys
+			tell(t, n, "DEL", "redlock:node")
+		}
+		require.ErrorContains(t, c.Enroll(ctx, redlock.OnlyNew()), "it has been used")
 	})
 }
 

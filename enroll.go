@@ -1,15 +1,22 @@
 package redlock
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // An EnrollOption makes [Client.Enroll] more or less careful: [OnlyNew] or [ChangeConfig].
 type EnrollOption func(*enrolment)
 
 type enrolment struct{ word string }
 
-// OnlyNew enrolls only servers that were never used: they have no keys except those of a quarantine. All others are
-// refused, whatever keys they have. But a node that already grants to this client is no error and stays as it is. The
+// OnlyNew enrolls only servers that look new: they have no keys except those of a quarantine, and none of the nodes
+// grants already. All others are refused. A node that already grants to this client is no error and stays as it is. The
 // Redis user must be allowed to run DBSIZE and EXISTS.
+//
+// A server that restarted without its data looks new too. While other nodes are in use, OnlyNew refuses it, and it votes
+// after its quarantine. But if all nodes have forgotten, as after a power cut, nothing tells them from new ones. So use
+// Enroll once, and never at each start of a program.
 func OnlyNew() EnrollOption { return func(e *enrolment) { e.word = wordNew } }
 
 // ChangeConfig replaces the configuration that the nodes hold with this client's, and ends every quarantine. First stop
@@ -37,6 +44,13 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
+	note := ""
+	if e.word == wordNew {
+		// A node that does not grant, among others that do, may have taken the place of one that granted leases.
+		if c.lookAround(ctx); c.someInUse() {
+			e.word, note = wordLook, "other nodes are in use, so those that do not vote may have forgotten leases; OnlyNew leaves them in quarantine"
+		}
+	}
 	enrolled := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if a.vote == granted {
 			c.nodes[node].learnReady(a)
@@ -50,5 +64,14 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	if r.result() == won {
 		return nil
 	}
-	return r.error(ErrNoQuorum, nil, c.nodes, "")
+	return r.error(ErrNoQuorum, nil, c.nodes, note)
+}
+
+// someInUse is whether any node grants, to this client or to clients of another configuration.
+func (c *Client) someInUse() bool {
+	return slices.ContainsFunc(c.nodes, func(n *node) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.up && (n.readiness.ready || n.readiness.differs != nil)
+	})
 }

@@ -20,7 +20,9 @@ replaced. It does not grant anything until the quarantine is over, about 31 s wi
 quarantine at once, on every node that it can reach.
 
 Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
-forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have ever been used.
+forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes nothing if any
+of the nodes is in use. It cannot tell new servers from ones that all restarted without their data, as after a power
+cut. So do not run enroll each time a machine starts.
 
 enroll asks before it changes nodes that are in use: some of them grant locks already, or have keys, or cannot be
 reached, or --change-config is given. Where it cannot ask, because standard input is no terminal, it changes nothing,
@@ -55,7 +57,7 @@ func newEnroll() *cobra.Command {
 	}
 	o.flags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.onlyNew, "only-new", false, "refuse a server that has ever been used")
+	flags.BoolVar(&o.onlyNew, "only-new", false, "refuse servers that have keys, or that are among others in use")
 	flags.BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that is stored on the nodes")
 	flags.BoolVar(&o.yes, "yes", false, "do not ask: you know that no client holds a lease on these nodes")
 	return cmd
@@ -107,9 +109,12 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 	case len(waiting) == 0: // there is nothing to change
 	case len(using) > 0:
 		// A node that is new among others that are in use has taken the place of one that may have granted locks.
-		err := o.confirm(exitUsage, fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its "+
-			"predecessor granted; it votes by itself after its quarantine", are(using), strings.Join(waiting, ", ")))
-		if err != nil {
+		danger := fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; "+
+			"it votes by itself after its quarantine", are(using), strings.Join(waiting, ", "))
+		if o.onlyNew {
+			return usage("%s; if you know that no client holds a lock on these nodes, leave out --only-new; nothing was changed", danger)
+		}
+		if err := o.confirm(exitUsage, danger); err != nil {
 			return err
 		}
 	case len(away) > 0:

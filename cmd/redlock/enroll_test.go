@@ -26,12 +26,13 @@ func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "3 nodes enrolled already; nothing was changed")
 
-	for _, flag := range []string{"--only-new", "--json", ""} {
+	for flag, remedy := range map[string]string{"--only-new": "leave out --only-new", "--only-new --yes": "leave out --only-new",
+		"--json": "add --yes", "": "add --yes"} {
 		do(t, sick, "FLUSHALL")
 		code, out, errs = run(t, strings.Fields("enroll "+nodes(f)+" "+flag)...)
 		require.Equal(t, 64, code, out)
 		require.Contains(t, out+errs, "are in use, and "+strings.TrimPrefix(sick.URL(), "redis://")+" would vote at once")
-		require.Contains(t, out+errs, "add --yes; nothing was changed")
+		require.Contains(t, out+errs, remedy+"; nothing was changed")
 		before := marker(sick)
 		require.True(t, before == nil || strings.Contains(string(before.([]byte)), "/"), "it has none, or is in quarantine: %s", before)
 	}

@@ -104,7 +104,7 @@ func TestEnrollAsksAtATerminal(t *testing.T) {
 		{"Y\n", 0, "3 nodes enrolled; leases of up to 30s"},
 	} {
 		do(t, f.Nodes()[1], "FLUSHALL")
-		p := startAtTerminal(t, 80, 24, nil, "enroll", "--only-new", nodes(f))
+		p := startAtTerminal(t, 80, 24, nil, "enroll", nodes(f))
 		eventually(t, "the question", func() bool { return strings.HasSuffix(p.said(), question) })
 		require.Contains(t, p.said(), "would vote at once")
 		p.typed(c.typed)
