@@ -15,6 +15,7 @@ const leaderPrefix = "redlock:leader:"
 
 func init() {
 	access.Of = func(client any) access.Client { return accessor{client.(*Client)} }
+	access.LookOnly = func(config any) { config.(*Config).onlyLook = true }
 }
 
 // An accessor is what package election uses of a client.

@@ -3,20 +3,23 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 // AgreedConfig returns cfg with these fields filled in from the nodes, where they are zero in cfg: MaxTTL,
 // MaxClockSkew, ClockBand, Quorum, Prefix, Durable and NoFence. It is for tools that work on nodes that other programs
 // use. It connects, asks and disconnects.
 //
-// It uses the configuration that the largest number of the answering nodes hold. New nodes, and nodes in quarantine,
-// hold none that binds. If at least as many nodes hold none, it returns cfg unchanged. Quorum is filled in only if the
-// configuration is for as many nodes as cfg has. Errors are [ErrInvalid], [ErrNoQuorum] if no node answers, and
-// ctx.Err().
+// It uses the configuration that the largest number of the answering nodes hold, however many hold none: new nodes, and
+// nodes that have forgotten it. If no node holds any, it returns cfg unchanged, and MaxTTL stays 0 if it was. Then do not
+// guess: the first client that asks decides it for all. Quorum is filled in only if the configuration is for as many nodes
+// as cfg has. Errors are [ErrInvalid], [ErrNoQuorum] if no node answers, and ctx.Err().
 func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	look := cfg
 	look.Hooks, look.Logger, look.onlyLook = Hooks{}, nil, true
@@ -37,24 +40,71 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	texts := map[string]int{}
 	heard, most := 0, ""
 	var why error
-	for _, n := range c.nodes {
-		text, known, err := n.agreed()
-		if !known {
-			why = fmt.Errorf("%s: %w", n.endpoint.name, err)
+	for i, held := range c.heldConfigs(ctx) {
+		if held.err != nil {
+			why = fmt.Errorf("%s: %w", c.nodes[i].endpoint.name, held.err)
 			continue
 		}
 		heard++
-		if texts[text]++; text != "" && texts[text] > texts[most] {
-			most = text
+		if held.text == "" {
+			continue
+		}
+		if texts[held.text]++; texts[held.text] > texts[most] {
+			most = held.text
 		}
 	}
-	if heard == 0 {
-		return cfg, fmt.Errorf("%w: no node told its configuration; %w", ErrNoQuorum, why)
-	}
-	if most == "" || texts[most] <= texts[""] {
+	switch {
+	case heard == 0:
+		return cfg, cmp.Or(ctx.Err(), fmt.Errorf("%w: no node told its configuration; %w", ErrNoQuorum, why))
+	case most == "":
 		return cfg, nil
 	}
 	return cfg.adopt(readAgreement(most))
+}
+
+// A heldConfig is the text of the configuration that a node holds, "" if it holds none; or why that is not known.
+type heldConfig struct {
+	text string
+	err  error
+}
+
+// heldConfigs asks all nodes which configuration they hold, also those on which it does not bind now.
+func (c *Client) heldConfigs(ctx context.Context) []heldConfig {
+	held := make([]heldConfig, len(c.nodes))
+	type reply struct {
+		node int
+		heldConfig
+	}
+	replies := make(chan reply, len(c.nodes)) // never blocks a reader
+	asked := 0
+	for i, n := range c.nodes {
+		var known bool
+		if held[i], known = n.agreed(); known || held[i].err != nil {
+			continue
+		}
+		asked++
+		held[i].err = errSilent
+		n.command("GET", []any{configKey}, func(value any, err error) {
+			text, err := redis.String(value, err)
+			if errors.Is(err, redis.ErrNil) || err == nil && readAgreement(text)[agreedMaxTTL] == "" { // none, or not ours
+				text, err = "", nil
+			}
+			replies <- reply{i, heldConfig{text, err}}
+		})
+	}
+	timer := c.timers.start(c.cfg.NodeTimeout)
+	defer c.timers.stop(timer)
+	for range asked {
+		select {
+		case r := <-replies:
+			held[r.node] = r.heldConfig
+		case <-timer.C:
+			return held
+		case <-ctx.Done():
+			return held
+		}
+	}
+	return held
 }
 
 // adopt fills in the fields that are zero.
@@ -91,18 +141,18 @@ func (c Config) adopt(there map[string]string) (Config, error) {
 	return c, nil
 }
 
-// agreed is the configuration that binds on the node, "" if none does; or why that is not known.
-func (n *node) agreed() (text string, known bool, why error) {
+// agreed is the configuration that binds on the node, if one is known to; or why it cannot be asked.
+func (n *node) agreed() (held heldConfig, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case !n.up || !n.readiness.known:
-		return "", false, cmp.Or(n.why, errConnecting)
+		return heldConfig{err: cmp.Or(n.why, errConnecting)}, false
 	case n.readiness.differs != nil:
-		return n.readiness.differs.there, true, nil
+		return heldConfig{text: n.readiness.differs.there}, true
 	case n.readiness.ready:
-		return n.agreement.text, true, nil
-	default: // new, or in a quarantine that a client of our own configuration began
-		return "", true, nil
+		return heldConfig{text: n.agreement.text}, true
+	default: // new, in quarantine, or it has forgotten its marker and not its configuration
+		return heldConfig{}, false
 	}
 }

@@ -28,6 +28,10 @@ var errUsed = errors.New("it has been used: it has keys, fencing tokens or a mar
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
 
+// errOnlyLooked takes the place of errUnjudged in a client that only looks.
+var errOnlyLooked = errors.New("it is new, or it may have forgotten what it granted, and no client has begun its quarantine; " +
+	"if it is new: `redlock enroll --only-new`; if not: start a client, or give this command the --max-ttl of your clients")
+
 // opinion says three things about the node, for word: it does not object to our configuration (agrees), it may grant
 // (ready), and it objects (differs). All three are false while the node is not connected or has not answered ready.lua.
 func (n *node) opinion() (agrees, ready, differs bool) {
@@ -114,6 +118,9 @@ func (n *node) learnReady(a answer) {
 		again = healthInterval
 	case a.err == errUnjudged:
 		s.unjudged, s.why = true, errUnjudged
+		if cfg.onlyLook {
+			s.why = errOnlyLooked
+		}
 		again = owedInterval
 	case a.denial != nil:
 		s.until = cfg.Clock.Now().Add(a.denial.left)

@@ -40,9 +40,12 @@ local fleet, skew = tonumber(ARGV[7]), tonumber(ARGV[8])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+local refused -- why a key could not be read, most likely for a missing right
 local function text(key)
   local value = redis.pcall('GET', key)
   if type(value) == 'string' then return value end
+  -- What is no string is not ours. Anything else is unknown, and not "no marker".
+  if type(value) == 'table' and value.err and not string.find(value.err, 'WRONGTYPE', 1, true) then refused = value end
 end
 local function number(n) return string.format('%.0f', n) end
 
@@ -71,6 +74,7 @@ local markedIdentity, markedDigest, ends
 local marker = text(KEYS[1])
 if marker then markedIdentity, markedDigest, ends = string.match(marker, '^(%S+) (%S+) ?(%S*)$') end
 local agreed = text(KEYS[3])
+if refused then return refused end
 
 if word == 'change' then return admit('enrolled') end
 

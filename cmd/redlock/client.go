@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/access"
 )
 
 // clientFlags are the flags of every command that talks to nodes: their addresses, and the configuration of the client.
@@ -23,6 +24,7 @@ type clientFlags struct {
 	json             bool
 	loginFlags
 
+	looks     bool // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
 	embedded  bool // the nodes run in this process, new and empty
 	readStdin bool // the nodes were read from standard input
 }
@@ -44,7 +46,7 @@ func (f *clientFlags) flags(cmd *cobra.Command) {
 	flags.DurationVar(&f.ttl, "ttl", 0,
 		"length of a lease, renewed after a third of it; at most --max-ttl (default 10s, or --max-ttl if that is less)")
 	flags.DurationVar(&f.maxTTL, "max-ttl", 0,
-		"longest lease of any client of these nodes; the same for all clients (default 30s)")
+		"longest lease of any client of these nodes; the same for all clients (default what the nodes hold, or 30s)")
 	flags.DurationVar(&f.nodeTimeout, "node-timeout", 0,
 		"how long a node may take to answer (default 250ms, or a quarter of --ttl if that is less)")
 	flags.BoolVar(&f.durable, "durable", false, "every node persists a write before it answers; Config.Durable")
@@ -89,6 +91,9 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 		if cfg, err = redlock.AgreedConfig(ctx, cfg); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			return cfg, failure(err)
 		}
+	}
+	if f.looks && cfg.MaxTTL == 0 && !f.embedded {
+		access.LookOnly(&cfg)
 	}
 	cfg.TTL = f.leaseTTL(cfg.MaxTTL)
 	return cfg, nil

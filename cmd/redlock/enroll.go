@@ -43,7 +43,7 @@ type enroller struct {
 }
 
 func newEnroll() *cobra.Command {
-	o := &enroller{stdin: os.Stdin}
+	o := &enroller{operator: looking(), stdin: os.Stdin}
 	cmd := &cobra.Command{
 		Use:     "enroll",
 		Short:   "Declare that no lease exists on the nodes, so that they vote at once",

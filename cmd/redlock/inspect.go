@@ -18,7 +18,7 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	o := &operator{}
+	o := looking()
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] KEY [KEY...]",
 		Short: "Show who holds a lock, for how long, and its largest fencing token",

@@ -17,6 +17,9 @@ import (
 // An operator is what all commands for operators share.
 type operator struct{ clientFlags }
 
+// looking is an operator that only looks at nodes which hold no configuration.
+func looking() operator { return operator{clientFlags{looks: true}} }
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("%s takes no arguments; nodes are given with --nodes", cmd.CommandPath())
@@ -25,7 +28,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 func newDoctor() *cobra.Command {
-	o := &operator{}
+	o := looking()
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what makes the lock unsafe or slow on these nodes, and what to do about it",
@@ -149,10 +152,8 @@ func (d diagnosis) print(out io.Writer) error {
 	}
 	fmt.Fprintln(out)
 	d.printQuarantine(out)
+	d.printProblems(out)
 	for _, n := range d.Nodes {
-		if n.Problem != "" && !n.quarantined {
-			fmt.Fprintf(out, "✗ %s has no vote: %s\n", n.Node, n.Problem)
-		}
 		for _, w := range n.Warnings {
 			fmt.Fprintf(out, "! %s: %s\n", n.Node, w)
 		}
@@ -166,6 +167,28 @@ func (d diagnosis) print(out io.Writer) error {
 	}
 	_, err := fmt.Fprintf(out, "%s %d of %s %s, and it takes %d: %s\n", mark, d.Votes, plural(len(d.Nodes), "node"), votes(d.Votes), d.Quorum, say)
 	return err
+}
+
+// printProblems says each problem once, with the nodes that have it.
+func (d diagnosis) printProblems(out io.Writer) {
+	var problems []string
+	nodes := map[string][]string{}
+	for _, n := range d.Nodes {
+		if n.Problem == "" || n.quarantined {
+			continue
+		}
+		if nodes[n.Problem] == nil {
+			problems = append(problems, n.Problem)
+		}
+		nodes[n.Problem] = append(nodes[n.Problem], n.Node)
+	}
+	for _, problem := range problems {
+		verb := "have"
+		if len(nodes[problem]) == 1 {
+			verb = "has"
+		}
+		fmt.Fprintf(out, "✗ %s %s no vote: %s\n", strings.Join(nodes[problem], ", "), verb, problem)
+	}
 }
 
 // printQuarantine says once what is the same for all nodes in quarantine: new servers all are. The table has the time

@@ -17,7 +17,7 @@ type releaser struct {
 }
 
 func newRelease() *cobra.Command {
-	o := &releaser{}
+	o := &releaser{operator: looking()}
 	cmd := &cobra.Command{
 		Use:   "release --force [flags] KEY",
 		Short: "Delete a lock, whoever holds it, and show who held it",

@@ -47,7 +47,7 @@ type topper struct {
 }
 
 func newTop() *cobra.Command {
-	o := &topper{}
+	o := &topper{operator: looking()}
 	cmd := &cobra.Command{
 		Use:   "top [flags] [KEY...]",
 		Short: "Watch holders, waiters and contention, live",

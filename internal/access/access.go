@@ -1,5 +1,6 @@
 // Package access gives package election what it needs of a client: commands and connections to the nodes. Other programs
-// must not have these, because a wrong command to a node can take a lock from its holder.
+// must not have these, because a wrong command to a node can take a lock from its holder. It gives the command redlock
+// clients that only look.
 package access
 
 import (
@@ -13,6 +14,11 @@ import (
 
 // Of returns the access to the nodes of a *redlock.Client. Package redlock sets it when it is initialized.
 var Of func(client any) Client
+
+// LookOnly makes a client of this *redlock.Config only look: it never begins or ends a quarantine, which decides the
+// configuration of nodes that hold none. Commands for operators use it while they do not know that configuration. Package
+// redlock sets it when it is initialized.
+var LookOnly func(config any)
 
 // A Client is a *redlock.Client. All methods may be called concurrently, also after the client was closed.
 type Client interface {
