@@ -47,7 +47,7 @@ func directives(text, separator string) map[string]string {
 }
 
 // startAsDeployed starts servers with the files of deploy/redis, and a password of our own. It returns their URLs.
-func startAsDeployed(t *testing.T, count int) (urls []string) {
+func startAsDeployed(t *testing.T, count int) (servers []*deployed) {
 	fleettest.Require(t, fleet.Process)
 	const password = "a-password-of-our-own"
 	server, err := fleet.Server()
@@ -63,26 +63,78 @@ func startAsDeployed(t *testing.T, count int) (urls []string) {
 	require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
 	for range count {
 		port := freePort(t)
-		cmd := exec.Command(server, conf, "--bind", "127.0.0.1", "--port", port, "--dir", dir)
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		urls = append(urls, fmt.Sprintf("redis://locker:%s@127.0.0.1:%s", password, port))
+		s := &deployed{command: []string{server, conf, "--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir()},
+			url: fmt.Sprintf("redis://locker:%s@127.0.0.1:%s", password, port)}
+		t.Cleanup(s.kill)
+		s.start(t)
+		servers = append(servers, s)
 	}
-	for _, url := range urls {
-		eventually(t, url, func() bool {
-			conn, err := redis.DialURL(url, redis.DialReadTimeout(time.Second), redis.DialConnectTimeout(time.Second))
-			if err == nil {
-				conn.Close()
-			}
-			return err == nil
-		})
+	return servers
+}
+
+// A deployed server runs as the files in deploy/ say.
+type deployed struct {
+	command []string
+	url     string
+	cmd     *exec.Cmd
+}
+
+func (s *deployed) start(t *testing.T, settings ...string) {
+	s.cmd = exec.Command(s.command[0], append(s.command[1:len(s.command):len(s.command)], settings...)...)
+	require.NoError(t, s.cmd.Start())
+	eventually(t, s.url, func() bool {
+		conn, err := s.dial()
+		if err == nil {
+			_, err = conn.Do("PING") // not while it loads its data
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+func (s *deployed) kill() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() }
+
+func (s *deployed) dial() (redis.Conn, error) {
+	return redis.DialURL(s.url, redis.DialReadTimeout(time.Second), redis.DialConnectTimeout(time.Second))
+}
+
+func urlsOf(servers []*deployed) (urls []string) {
+	for _, s := range servers {
+		urls = append(urls, s.url)
 	}
 	return urls
 }
 
+// With the settings for servers that persist each write, nothing is lost in a restart. A server replays the transactions
+// of its file, such as the writes of a script, as its default user: without that user's rights it would leave them out,
+// and say so in its log alone (https://github.com/redis/redis/issues/14541).
+func TestADurableServerOfDeployForgetsNothingInARestart(t *testing.T) {
+	durable := []string{"--appendonly", "yes", "--appendfsync", "always"}
+	servers := startAsDeployed(t, 3)
+	for _, s := range servers {
+		s.kill()
+		s.start(t, durable...)
+	}
+	nodes := "--nodes=" + strings.Join(urlsOf(servers), ",")
+	code, _, errs := run(t, "enroll", "--only-new", "--durable", nodes)
+	require.Equal(t, 0, code, errs)
+	code, out, _ := run(t, "doctor", nodes)
+	require.Equal(t, 0, code, out)
+	code, _, errs = run(t, "run", "--at-least=25s", nodes, "tick", "--", "true")
+	require.Equal(t, 0, code, errs)
+	for _, s := range servers {
+		s.kill()
+		s.start(t, durable...)
+	}
+	code, out, _ = run(t, "doctor", nodes)
+	require.Equal(t, 0, code, out)
+	code, _, errs = run(t, "run", "--wait=0", nodes, "tick", "--", "true")
+	require.Equal(t, 75, code, "the lock is kept: %s", errs)
+}
+
 // Servers with these files are fit: doctor has nothing to say, and a lock can be taken.
 func TestTheServersOfDeployAreFit(t *testing.T) {
-	urls := startAsDeployed(t, 3)
+	urls := urlsOf(startAsDeployed(t, 3))
 	nodes := "--nodes=" + strings.Join(urls, ",")
 	code, _, errs := run(t, "enroll", "--only-new", nodes)
 	require.Equal(t, 0, code, errs)
@@ -111,7 +163,7 @@ func TestTheFilesOfDeploySayWhatTheDocumentsSay(t *testing.T) {
 	operations := textOf(t, "../../docs/operations.md")
 	user := regexp.MustCompile(`(?m)^user locker .*$`).FindString(operations)
 	require.NotEmpty(t, user)
-	require.Equal(t, "user default off\n"+user+"\n", textOf(t, deploy+"redis/users.acl"))
+	require.Equal(t, "user default off ~* &* +@all\n"+user+"\n", textOf(t, deploy+"redis/users.acl"))
 
 	conf := directives(textOf(t, deploy+"redis/redlock.conf"), " ")
 	for name, value := range map[string]string{"maxmemory-policy": "noeviction", "maxmemory": "0", "cluster-enabled": "no", "appendonly": "no",
@@ -194,7 +246,7 @@ func TestSystemdReadsTheUnits(t *testing.T) {
 // The job's command, as its unit has it, on two hosts: one runs it, and for the other systemd calls it a success.
 func TestTheJobOfTheUnitRunsOnOneHost(t *testing.T) {
 	unit := directives(textOf(t, deploy+"systemd/redlock-job@.service"), "=")
-	urls := startAsDeployed(t, 3)
+	urls := urlsOf(startAsDeployed(t, 3))
 	dir := t.TempDir() // %d, the directory with the credentials
 	list := filepath.Join(dir, "nodes")
 	require.NoError(t, os.WriteFile(list, []byte(strings.Join(urls, "\n")), 0o600))
