@@ -45,7 +45,9 @@ local function text(key)
   local value = redis.pcall('GET', key)
   if type(value) == 'string' then return value end
   -- What is no string is not ours. Anything else is unknown, and not "no marker".
-  if type(value) == 'table' and value.err and not string.find(value.err, 'WRONGTYPE', 1, true) then refused = value end
+  if type(value) == 'table' and value.err and not string.find(value.err, 'WRONGTYPE', 1, true) then
+    refused = {err = value.err .. ' (GET ' .. key .. ')'}
+  end
 end
 local function number(n) return string.format('%.0f', n) end
 

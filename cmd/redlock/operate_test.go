@@ -93,6 +93,21 @@ func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
 	require.Empty(t, keysOf(t, f, "doctor/*"))
 }
 
+// A node whose marker may not be read is no new one: neither does it begin a quarantine again and again, nor does enroll
+// say that it is enrolled.
+func TestANodeThatMayNotBeReadIsNotTakenForANewOne(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	fleettest.SetUser(t, f.Nodes()[1], "default", "-get")
+	blind := strings.TrimPrefix(f.Nodes()[1].URL(), "redis://")
+	code, out, _ := run(t, "doctor", nodes(f))
+	require.Equal(t, 1, code)
+	require.Regexp(t, "✗ "+blind+" has no vote: .*GET redlock:.*docs/operations.md has the rights", out)
+	require.NotContains(t, out, "quarantine for")
+	code, _, errs := run(t, "enroll", "--yes", nodes(f))
+	require.Equal(t, 69, code, errs)
+	require.Regexp(t, "2 of 3 nodes enrolled; not enrolled: "+blind+": .*GET redlock:", errs)
+}
+
 func TestDoctorFindsTheChannelRightsThatAreMissing(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
