@@ -8,7 +8,7 @@
 //   - all clocks run at the same rate within [Config.Drift], also while a machine is suspended;
 //   - a node that forgot a lease does not grant until its quarantine is over.
 //
-// If one of these fails, two clients may both rely on the lock.
+// If one of these fails, two clients can both rely on the lock.
 //
 // Fencing tokens ([Lease.Fence]) are unique for a name, and an acquisition that began after another had returned has the
 // larger token. So a resource that refuses tokens smaller than the largest it has seen is safe even from a paused holder.
