@@ -4,15 +4,17 @@
 // # What it promises
 //
 // At most one client at a time holds a lease whose own [Lease.Valid] reports true, as long as:
-//   - the servers' clocks agree within [Config.ClockBand]; at most one may be wrong;
+//   - the servers' clocks lie within half of [Config.ClockBand] of each other; at most one may be wrong;
 //   - all clocks run at the same rate within [Config.Drift], also while a machine is suspended;
 //   - a node that forgot a lease does not grant until its quarantine is over.
 //
-// If one of these fails, two clients may both rely on the lock.
+// If one of these fails, two clients can both rely on the lock.
 //
-// Fencing tokens ([Lease.Fence]) need no clock. While the nodes lose none of the numbers that they store, a name's
-// tokens are unique, and an acquisition that began after another had returned has the larger one. So a resource that
-// refuses tokens smaller than the largest it has seen is safe even from a paused holder. Nothing else is.
+// Fencing tokens ([Lease.Fence]) are unique for a name, and an acquisition that began after another had returned has the
+// larger token. So a resource that refuses tokens smaller than the largest it has seen is safe even from a paused holder.
+// Nothing else is. This needs no clock, as long as one server that both quorums share still has the tokens that it
+// stored. If none has, because it restarted without its data, the order of tokens relies on the servers' clocks
+// (docs/operations.md has the details).
 //
 // This is not consensus. While a majority of the nodes is away, it grants nothing.
 //
@@ -27,7 +29,7 @@
 //
 // [Lock.Acquire] waits, [Lock.TryAcquire] does not. Both return a [Lease], which is renewed at a third of its TTL until
 // [Lease.Release]. The clock ends its [Lease.Context] before another client can own the lock, whatever becomes of a
-// renewal. Ask [Lease.Valid] just before work that must not run twice.
+// renewal. Ask [Lease.Valid] just before each step that nobody else must do at the same time.
 //
 // # Errors
 //
