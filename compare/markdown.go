@@ -37,7 +37,7 @@ func (r *report) markdown() string {
 		r.writeTable(&b, table, headlined)
 	}
 	r.writeTable(&b, kinds, ofEachKind)
-	fmt.Fprintf(&b, "%s ±: half of the way from the least to the most. A cycle is an acquire and a release. "+
+	fmt.Fprintf(&b, "%s ±: half of the difference between the largest and the smallest value, as a share of the median. A cycle is an acquire and a release. "+
 		"A call that has not come back counts as old as it was at the end. "+
 		"*limit* is no lock: it only sends this library's commands and counts the replies.\n", r.circumstances())
 	return b.String()
@@ -48,7 +48,7 @@ func (r *report) shortMarkdown() string {
 	var b strings.Builder
 	r.writeTable(&b, summary, summarized)
 	fmt.Fprintf(&b, "Medians of %d rounds of %g s, %s. Five Redis %s servers and the client share the machine: %s. "+
-		"±: half of the way from the least to the most.\n", r.Rounds, r.Seconds, r.Date, r.Redis, r.Machine)
+		"±: half of the difference between the largest and the smallest value, as a share of the median.\n", r.Rounds, r.Seconds, r.Date, r.Redis, r.Machine)
 	return b.String()
 }
 

@@ -16,12 +16,12 @@
 //
 // Replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
 // last replica ticks would run once more there. So a lock stays taken for a minimum hold, also when the job is done (see
-// redlock.Lock.WithMinHold). It must be longer than the ticks of the replicas are apart, and shorter than the interval of
+// redlock.Lock.WithMinHold). It must be longer than the replicas differ in starting one tick, and shorter than the interval of
 // the job. [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by
 // gocron.WithDistributedLocker it takes [DefaultSpread]. [MinHold] sets another one.
 //
-// The longest minimum hold is what the client's MaxTTL leaves room for: some 28 s with the defaults of redlock. Raise
-// MaxTTL on all clients if replicas may be further apart.
+// The longest minimum hold is what the client's MaxTTL leaves room for: some 28 s with the defaults of redlock. If
+// replicas differ by more, raise MaxTTL: stop all clients first, because all must have the same.
 //
 // A replica that is refused skips the tick. gocron gives the error to the job's AfterLockError: redlock.ErrHeld if
 // another replica has the tick, redlock.ErrNoQuorum if too few nodes vote. Then no replica runs it.

@@ -39,7 +39,7 @@ func clocks() []Scenario {
 				"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible", "kill the shared nodes while A holds",
 				"start them empty with their clocks 30s behind", "correct their clocks", "open B's client again",
 			},
-			Costs:  "no grants for one quarantine",
+			Costs:  "the vote of that node, for one quarantine",
 			Fails:  quorumless,
 			Actors: 2, Needs: Needs{Clocks: true},
 			MinTTL: 2 * time.Second, // so that A still believes while all of this happens

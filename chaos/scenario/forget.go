@@ -17,7 +17,7 @@ func forgetting() []Scenario {
 	split := "cut some nodes off from A and some from B, so that their quorums share as few nodes as possible"
 	forget := func(name, how, proves string, needs Needs, before []fault.Verb, verbs ...fault.Verb) Scenario {
 		return Scenario{
-			Name: name, Proves: proves, Faults: []string{split, how}, Costs: "no grants for one quarantine",
+			Name: name, Proves: proves, Faults: []string{split, how}, Costs: "the vote of the node that forgot, for one quarantine",
 			Fails: quorumless, Actors: 2, Needs: needs,
 			Play: func(ctx context.Context, s *Stage) error { return s.forget(ctx, before, verbs...) },
 		}
