@@ -182,7 +182,7 @@ func (e *RoundError) Is(target error) bool {
 // As searches the nodes' errors.
 func (e *RoundError) As(target any) bool { return e.Err != nil && errors.As(e.Err, target) }
 
-// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost], or an error of tickets that matches one of them.
+// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost], or an error that matches one of them and says more.
 func (e *RoundError) Unwrap() []error {
 	if e.kind == nil {
 		return nil

@@ -82,6 +82,7 @@ func (n *node) goDown(err error) {
 	}
 	if wasUp || first {
 		n.host.nodeChanged(n, err)
+		n.host.votesChanged()
 	}
 }
 

@@ -177,6 +177,7 @@ func (n *node) learnInfo(_ request, reply any, err error) {
 	if n.applyInfo(reply, err) {
 		n.askReady()
 	}
+	n.host.votesChanged()
 }
 
 // applyInfo takes the new server info, and reports whether the data set is now another one.
