@@ -78,6 +78,16 @@ var faults = map[string]fault{
 	}, said: "fair locks need +zrank +zcard, and readers and permits need +pexpireat",
 		remedy: "docs/operations.md has the rights that the user needs", warning: true},
 
+	"the right to queues is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-zrem", "-zrange") },
+		said:   "readers and permits need +zrange +zrem, and without +zrange +zrem waiters wait longer for any lock",
+		remedy: "docs/operations.md has the rights that the user needs", warning: true},
+
+	"the right to listen is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-subscribe") },
+		said: "so its waiters poll: NOPERM", remedy: "allow the user SUBSCRIBE and PUBLISH", warning: true},
+
+	"the right to delete is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-del") },
+		said: "a command that a lock needs fails: ", remedy: "docs/operations.md has the rights that the user needs"},
+
 	"a wrong password": {plant: func(t *testing.T, p *planted) {
 		fleettest.SetUser(t, p.sick, "locker", "on", ">right", "~*", "&*", "+@all")
 		p.urls[2] = strings.Replace(p.urls[2], "://", "://locker:wrong@", 1)

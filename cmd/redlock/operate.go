@@ -51,8 +51,8 @@ func (o *operator) doctor(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer done()
-	status := client.Status(ctx)
-	if err := try(ctx, client, status); err != nil {
+	status, err := try(ctx, client)
+	if err != nil {
 		return err
 	}
 	report := diagnose(status)
