@@ -233,3 +233,16 @@ func TestFencingTokensOfTheFormerVersionStillCount(t *testing.T) {
 	require.Greater(t, l.Fence(), far)
 	require.NoError(t, l.Release(ctx))
 }
+
+func TestAListWithANodeMissingIsNotedBeforeTheRemedyOfAnotherConfiguration(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{})
+	open(t, f)
+	for ask, nodes := range map[string]int{"is a node missing from your list?": 4, "is there a node too many in your list?": 6} {
+		urls := append(f.URLs(), "127.0.0.1:1")[:nodes]
+		c := openFresh(t, f, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })
+		_, err := c.Mutex("x").TryAcquire(soon(t))
+		require.ErrorContains(t, err, "there; "+ask+"; set the same in all clients, or")
+	}
+	_, err := openFresh(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = time.Minute }).Mutex("x").TryAcquire(soon(t))
+	require.ErrorContains(t, err, "MaxTTL is 1m0s here and 30s there; set the same")
+}

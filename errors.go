@@ -253,7 +253,11 @@ func (d *Denial) Error() string {
 		if d.Owner == "" && d.Left == 0 {
 			return "held"
 		}
-		return fmt.Sprintf("held by %s %s", holderIn(d.Owner, d.Left), until)
+		foreign := ""
+		if isForeign(d.Owner) {
+			foreign = " (not a lock of this library)"
+		}
+		return fmt.Sprintf("held by %s%s %s", holderIn(d.Owner, d.Left), foreign, until)
 	case ReasonReserved:
 		return "released, and reserved for a waiter " + until
 	case ReasonStale:

@@ -88,7 +88,7 @@ func (n *node) answer(q request, reply any, err error) {
 		a.err = n.cfg.differences(string(said))
 	default:
 		if said == errUnready {
-			a.err = n.unready()
+			a.err = n.unreadyNow()
 		}
 	}
 	switch {

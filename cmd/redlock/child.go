@@ -121,7 +121,7 @@ func takenAway(lost error) string {
 	if !isTaken(lost) || !errors.As(lost, &round) {
 		return "the lease was lost"
 	}
-	return fmt.Sprintf("the lock was taken away: on %d of %s it is no longer ours (released by force, or deleted)",
+	return fmt.Sprintf("the lock was taken away: on %d of %s it is no longer ours (released by force, or deleted, or its servers lost their data)",
 		round.Denied, plural(round.Granted+round.Denied+round.Unknown, "node"))
 }
 

@@ -20,9 +20,9 @@ replaced. It does not grant anything until the quarantine is over, about 31 s wi
 quarantine at once, on every node that it can reach.
 
 Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
-forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes nothing if any
-of the nodes is in use. It cannot tell new servers from ones that all restarted without their data, as after a power
-cut. So do not run enroll each time a machine starts.
+forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes
+nothing if any of the nodes is in use. It cannot tell new servers from ones that all restarted without their data, as
+after a power cut. So do not run enroll each time a machine starts.
 
 enroll asks before it changes nodes that are in use: some of them grant locks already, or have keys, or cannot be
 reached, or --change-config is given. Where it cannot ask, because standard input is no terminal, it changes nothing,
@@ -178,8 +178,8 @@ func whyUnreached(status []redlock.NodeStatus) string {
 			why.add(s.Name, sentence(s.Err))
 		}
 	}
-	if len(why.texts) == 1 {
-		return why.texts[0] // the nodes are named already
+	if len(why.list) == 1 {
+		return why.list[0].text // the nodes are named already
 	}
 	return why.String()
 }
@@ -208,7 +208,7 @@ func whatDiffers(status []redlock.NodeStatus) string {
 		}
 		why.add(s.Name, strings.Join(fields, ", "))
 	}
-	if len(why.texts) == 0 {
+	if len(why.list) == 0 {
 		return "no node holds another one"
 	}
 	return "it changes on " + why.String()

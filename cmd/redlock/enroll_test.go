@@ -63,7 +63,7 @@ func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
 	for _, flag := range []string{"--only-new", "--prefix="} {
 		code, _, errs := run(t, "enroll", flag, list)
 		require.Equal(t, 69, code)
-		require.Contains(t, errs, "127.0.0.1:1, 127.0.0.1:2 are not reached (127.0.0.1:1: dial tcp")
+		require.Contains(t, errs, "127.0.0.1:1, 127.0.0.1:2 are not reached (dial tcp: connect: connection refused)")
 		require.Contains(t, errs, "nothing was changed")
 		code, out, _ := run(t, "doctor", nodes(f))
 		require.Equal(t, 1, code)
@@ -71,7 +71,7 @@ func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
 	}
 	code, _, errs := run(t, "enroll", "--yes", list)
 	require.Equal(t, 69, code)
-	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1: dial tcp")
+	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1, 127.0.0.1:2: dial tcp: connect: connection refused")
 	require.Contains(t, errs, "is redis-server running there", "the remedy that doctor gives")
 }
 

@@ -232,11 +232,22 @@ func writeJSON(w io.Writer, v any) error {
 func failure(err error) error {
 	switch {
 	case errors.Is(err, redlock.ErrInvalid):
-		return &exitError{exitUsage, err}
+		return &exitError{exitUsage, withFlag(err)}
 	case errors.Is(err, redlock.ErrHeld):
 		return &exitError{exitHeld, err}
 	case errors.Is(err, redlock.ErrNoQuorum):
 		return &exitError{exitNoQuorum, err}
 	}
 	return &exitError{exitFailed, err}
+}
+
+// withFlag names the flag instead of the field, where the library refused what a flag set.
+func withFlag(err error) error {
+	text := oneLine(err.Error())
+	for field, flag := range map[string]string{"TTL": "--ttl", "MaxTTL": "--max-ttl", "NodeTimeout": "--node-timeout", "WithMinHold": "--at-least"} {
+		if rest, found := strings.CutPrefix(text, "invalid: "+field+": "); found {
+			return errors.New(flag + " " + rest)
+		}
+	}
+	return err
 }
