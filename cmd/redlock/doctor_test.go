@@ -235,6 +235,10 @@ func TestDoctorSaysOnceWhatSeveralNodesHaveInCommon(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "MaxTTL is 30s here and 2m0s there"), out)
 	require.Contains(t, out, "; give --max-ttl 2m0s, or, while none holds a lock, change the nodes with `redlock enroll --change-config --max-ttl 30s`")
 
+	code, _, errs = run(t, "run", "--wait=0", "--max-ttl=30s", nodes(f), "k", "--", "true")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "; give --max-ttl 2m0s, or, while none holds a lock, change the nodes with `redlock enroll --change-config --max-ttl 30s` [")
+
 	code, out, _ = run(t, "doctor", "--nodes="+strings.Join(names[:4], ","))
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "Nodes is 4 here and 5 there; is a node missing from your list?; set the same")

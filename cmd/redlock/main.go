@@ -241,13 +241,26 @@ func failure(err error) error {
 	return &exitError{exitFailed, err}
 }
 
-// withFlag names the flag instead of the field, where the library refused what a flag set.
+// withFlag names the flag instead of the field, where the library or most of the nodes refused what a flag set.
 func withFlag(err error) error {
 	text := oneLine(err.Error())
 	for field, flag := range map[string]string{"TTL": "--ttl", "MaxTTL": "--max-ttl", "NodeTimeout": "--node-timeout", "WithMinHold": "--at-least"} {
 		if rest, found := strings.CutPrefix(text, "invalid: "+field+": "); found {
 			return errors.New(flag + " " + rest)
 		}
+	}
+	round := (*redlock.RoundError)(nil)
+	if !errors.As(err, &round) || round.Err == nil {
+		return err
+	}
+	differing := 0
+	for _, node := range round.Err.Errors {
+		if errors.As(node, new(*redlock.ConfigError)) {
+			differing++
+		}
+	}
+	if 2*differing > round.Granted+round.Denied+round.Unknown {
+		return errors.New(withFlags(text, err))
 	}
 	return err
 }
