@@ -101,6 +101,17 @@ func (e *ConfigError) Error() string {
 		}
 		fmt.Fprintf(&b, "%s is %s here and %s there", d.Field, d.Here, there)
 	}
+	for _, d := range e.Differences {
+		here, _ := strconv.Atoi(d.Here)
+		there, _ := strconv.Atoi(d.There)
+		switch {
+		case d.Field != agreedNodes:
+		case here < there:
+			b.WriteString("; is a node missing from your list?")
+		case there > 0:
+			b.WriteString("; is there a node too many in your list?")
+		}
+	}
 	b.WriteString("; set the same in all clients, or, while none holds a lock, change the nodes with `redlock enroll --change-config`")
 	return b.String()
 }

@@ -125,14 +125,14 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 		tell(t, f.Nodes()[1], "DEL", "redlock:node")
 		err = c.Enroll(ctx, redlock.OnlyNew())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.ErrorContains(t, err, "other nodes are in use")
+		require.ErrorContains(t, err, "it has been used")
 		var round *redlock.RoundError
 		require.ErrorAs(t, err, &round)
 		require.Equal(t, 2, round.Granted)
 		require.Len(t, round.Err.Errors, 1)
 		require.ErrorContains(t, round.Err.Errors[0], c.Status(ctx)[1].Name)
 		tell(t, f.Nodes()[1], "FLUSHALL") // as after a restart without persistence: it looks new
-		require.ErrorContains(t, c.Enroll(ctx, redlock.OnlyNew()), "other nodes are in use")
+		require.ErrorContains(t, c.Enroll(ctx, redlock.OnlyNew()), "it looks new; it was not enrolled")
 		require.Error(t, c.Status(ctx)[1].Err, "it has no vote")
 		require.NoError(t, c.Enroll(ctx), "an operator may say that no lease is out")
 		require.NoError(t, l.Release(ctx))
@@ -144,6 +144,15 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 			tell(t, n, "DEL", "redlock:node")
 		}
 		require.ErrorContains(t, c.Enroll(ctx, redlock.OnlyNew()), "it has been used")
+
+		tell(t, f.Nodes()[0], "FLUSHALL") // as after a power cut that one node's data outlived
+		tell(t, f.Nodes()[1], "FLUSHALL")
+		err = c.Enroll(ctx, redlock.OnlyNew())
+		require.ErrorContains(t, err, "it looks new; it was not enrolled")
+		require.ErrorContains(t, err, "it has been used")
+		for _, s := range c.Status(ctx) {
+			require.Error(t, s.Err, "it has no vote")
+		}
 	})
 }
 
@@ -232,4 +241,17 @@ func TestFencingTokensOfTheFormerVersionStillCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, l.Fence(), far)
 	require.NoError(t, l.Release(ctx))
+}
+
+func TestAListWithANodeMissingIsNotedBeforeTheRemedyOfAnotherConfiguration(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{})
+	open(t, f)
+	for ask, nodes := range map[string]int{"is a node missing from your list?": 4, "is there a node too many in your list?": 6} {
+		urls := append(f.URLs(), "127.0.0.1:1")[:nodes]
+		c := openFresh(t, f, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) })
+		_, err := c.Mutex("x").TryAcquire(soon(t))
+		require.ErrorContains(t, err, "there; "+ask+"; set the same in all clients, or")
+	}
+	_, err := openFresh(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = time.Minute }).Mutex("x").TryAcquire(soon(t))
+	require.ErrorContains(t, err, "MaxTTL is 1m0s here and 30s there; set the same")
 }

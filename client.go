@@ -23,6 +23,7 @@ type Client struct {
 	localQueues localQueues
 	overlaps    overlaps
 	waiters     waiters
+	quorumLog   quorumLog
 	timers      timers
 	seen        atomic.Uint64 // the highest ballot made or seen (F1)
 	// agreedBallot is what a quorum of nodes had when they were far ahead of the servers' clocks; see learn.

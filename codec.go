@@ -213,6 +213,7 @@ const (
 	wordDurable = "durable"
 	wordEnroll  = "enroll"
 	wordNew     = "new"
+	wordIsNew   = "new?"
 	wordChange  = "change"
 )
 
@@ -288,6 +289,8 @@ func parseArray(reply []any) (answer, bool) {
 		return answer{vote: denied, micros: micros, err: otherConfig(text)}, true
 	case "used":
 		return answer{vote: denied, micros: micros, err: errUsed}, true
+	case "new":
+		return answer{vote: unknown, micros: micros, err: errLooksNew}, true
 	case "unjudged":
 		return answer{vote: unknown, micros: micros, err: errUnjudged}, true
 	case "quarantine":

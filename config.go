@@ -184,13 +184,16 @@ func (c Config) validate() (Config, []endpoint, error) {
 	return c, endpoints, err
 }
 
+// raiseMaxTTL is how a longer lease becomes possible. Every client that differs from the nodes is refused (Q3).
+const raiseMaxTTL = "on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl %v"
+
 // checkTTL checks the configured TTL, or the TTL that a lock sets itself. field names it in the error.
 func (c *Config) checkTTL(field string, ttl time.Duration) error {
 	switch {
 	case ttl < minTTL:
 		return invalid(field, "%v is below %v, less than a round may take", ttl, minTTL)
 	case ttl > c.MaxTTL:
-		return invalid(field, "%v is above MaxTTL (%v); raise MaxTTL on every client of these nodes", ttl, c.MaxTTL)
+		return invalid(field, "%v is above MaxTTL (%v); raise MaxTTL "+raiseMaxTTL, ttl, c.MaxTTL, ttl)
 	case ttl-driftOf(ttl, c.Drift)-bandCost(c.band(ttl), 0) <= c.MinValidity:
 		return invalid(field, "%v less the clock drift (%v) and twice the ClockBand (%v) leaves no more than MinValidity (%v)",
 			ttl, driftOf(ttl, c.Drift), c.band(ttl), c.MinValidity)

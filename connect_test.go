@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
@@ -142,4 +143,13 @@ func TestAUserWhoMayTooLittleIsToldWhatIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, said)
 		})
 	}
+}
+
+// Who points a test at a stand-in for Redis that does not say which server it is hears what to use instead.
+func TestAStandInForRedisIsToldFromAServer(t *testing.T) {
+	server := miniredis.RunT(t)
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(server.Addr())})
+	require.NoError(t, err)
+	defer c.Close()
+	require.ErrorContains(t, c.Status(soon(t))[0].Err, "in tests use package redlocktest")
 }

@@ -1,22 +1,19 @@
 package redlock
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // An EnrollOption makes [Client.Enroll] more or less careful: [OnlyNew] or [ChangeConfig].
 type EnrollOption func(*enrolment)
 
 type enrolment struct{ word string }
 
-// OnlyNew enrolls only servers that look new: they have no keys except those of a quarantine, and none of the nodes
-// grants already. All others are refused. A node that already grants to this client is no error and stays as it is. The
-// Redis user must be allowed to run DBSIZE and EXISTS.
+// OnlyNew enrolls only servers that look new: they have no keys except those of a quarantine. All others are refused,
+// whatever keys they have. A node that already grants to this client is no error and stays as it is. The Redis user must
+// be allowed to run DBSIZE and EXISTS.
 //
-// A server that restarted without its data looks new too. While other nodes are in use, OnlyNew refuses it, and it votes
-// after its quarantine. But if all nodes have forgotten, as after a power cut, nothing tells them from new ones. So use
-// Enroll once, and never at each start of a program.
+// A server that restarted without its data looks new too. So if any node is in use or has been used, none is enrolled,
+// and those that look new vote after their quarantine. But if all nodes have forgotten, as after a power cut, nothing
+// tells them from new ones. So use Enroll once, and never at each start of a program.
 func OnlyNew() EnrollOption { return func(e *enrolment) { e.word = wordNew } }
 
 // ChangeConfig replaces the configuration that the nodes hold with this client's, and ends every quarantine. First stop
@@ -44,11 +41,9 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
-	note := ""
 	if e.word == wordNew {
-		// A node that does not grant, among others that do, may have taken the place of one that granted leases.
-		if c.lookAround(ctx); c.someInUse() {
-			e.word, note = wordLook, "other nodes are in use, so those that do not vote may have forgotten leases; OnlyNew leaves them in quarantine"
+		if mixed, err := c.newAmongUsed(ctx); mixed || err != nil {
+			return err
 		}
 	}
 	enrolled := func(_ *round, node int, a answer, _ verdict, _ bool) {
@@ -56,22 +51,39 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 			c.nodes[node].learnReady(a)
 		}
 	}
-	ready := plan{call: c.readyCall(c.protocol.enroll, e.word, 0), t0: c.cfg.Clock.Now(), answered: enrolled}
-	r := newRound(ready, len(c.nodes), len(c.nodes), -1)
-	if err := c.hearAll(ctx, r, c.stallTimeout()); err != nil {
+	r, err := c.askReadiness(ctx, e.word, enrolled)
+	if err != nil || r.result() == won {
 		return err
 	}
-	if r.result() == won {
-		return nil
-	}
-	return r.error(ErrNoQuorum, nil, c.nodes, note)
+	return r.error(ErrNoQuorum, nil, c.nodes, "")
 }
 
-// someInUse is whether any node grants, to this client or to clients of another configuration.
-func (c *Client) someInUse() bool {
-	return slices.ContainsFunc(c.nodes, func(n *node) bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.up && (n.readiness.ready || n.readiness.differs != nil)
-	})
+// askReadiness asks all nodes whether they may grant, with a word of the operator's.
+func (c *Client) askReadiness(ctx context.Context, word string, answered func(*round, int, answer, verdict, bool)) (*round, error) {
+	ready := plan{call: c.readyCall(c.protocol.enroll, word, 0), t0: c.cfg.Clock.Now(), answered: answered}
+	r := newRound(ready, len(c.nodes), len(c.nodes), -1)
+	return r, c.hearAll(ctx, r, c.stallTimeout())
+}
+
+// newAmongUsed is whether some nodes look new, and others are in use or have been used. Then each that looks new may have
+// taken the place of one that granted leases, or have restarted without its data.
+func (c *Client) newAmongUsed(ctx context.Context) (mixed bool, err error) {
+	r, err := c.askReadiness(ctx, wordIsNew, nil)
+	if err != nil {
+		return false, err
+	}
+	answers, _ := r.snapshot()
+	looksNew, used := false, false
+	for _, a := range answers {
+		switch {
+		case a.err == errLooksNew:
+			looksNew = true
+		case a.vote == granted || a.vote == denied || isRefusal(a.err): // refused: nobody knows whether it is new
+			used = true
+		}
+	}
+	if !looksNew || !used {
+		return false, nil
+	}
+	return true, r.error(ErrNoQuorum, nil, c.nodes, "")
 }

@@ -182,7 +182,7 @@ func (e *RoundError) Is(target error) bool {
 // As searches the nodes' errors.
 func (e *RoundError) As(target any) bool { return e.Err != nil && errors.As(e.Err, target) }
 
-// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost], or an error of tickets that matches one of them.
+// Unwrap returns [ErrHeld], [ErrNoQuorum] or [ErrLost], or an error that matches one of them and says more.
 func (e *RoundError) Unwrap() []error {
 	if e.kind == nil {
 		return nil
@@ -253,7 +253,11 @@ func (d *Denial) Error() string {
 		if d.Owner == "" && d.Left == 0 {
 			return "held"
 		}
-		return fmt.Sprintf("held by %s %s", holderIn(d.Owner, d.Left), until)
+		foreign := ""
+		if isForeign(d.Owner) {
+			foreign = " (not a lock of this library)"
+		}
+		return fmt.Sprintf("held by %s%s %s", holderIn(d.Owner, d.Left), foreign, until)
 	case ReasonReserved:
 		return "released, and reserved for a waiter " + until
 	case ReasonStale:

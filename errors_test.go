@@ -101,7 +101,7 @@ func TestWhatAnotherProgramWroteAddsNoLineToAnError(t *testing.T) {
 		}
 		_, err := c.Mutex("x").TryAcquire(ctx)
 		require.ErrorIs(t, err, redlock.ErrHeld)
-		require.ErrorContains(t, err, `held by "\n\x1b[31mFAKE\r\nleve"… without expiry`)
+		require.ErrorContains(t, err, `held by "\n\x1b[31mFAKE\r\nleve"… (not a lock of this library) without expiry`)
 		for _, text := range []string{err.Error(), fmt.Sprint(err), fmt.Sprintf("%s", err)} {
 			require.NotContains(t, text, "\n")
 			require.NotContains(t, text, "\x1b")

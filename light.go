@@ -196,7 +196,7 @@ func (n *node) answerLights(q request, reply any, err error) {
 	case n.protocol.omits(markerChecked):
 		a.err = nil
 	case a.err == errUnready:
-		a.err = n.unready()
+		a.err = n.unreadyNow()
 	}
 	vote := func(v *lightVote) answer {
 		v.overdue = !v.vouched && q.heard.Sub(vouchedAt) > vouchReach

@@ -28,8 +28,16 @@ func (l Lock) WithMinHold(d time.Duration) Lock {
 		case d <= 0:
 			s.err = invalid("WithMinHold", "%v is not positive", d)
 		case d > maxTTL || s.keptFor() > maxTTL:
+			enough := s.keptFor().Truncate(time.Second) + time.Second
 			s.err = invalid("WithMinHold", "%v, plus what is added for a round and the clocks, is above MaxTTL (%v), "+
-				"the longest that nodes keep a lock; raise MaxTTL on every client of these nodes", d, maxTTL)
+				"the longest that nodes keep a lock; give %v or less, or raise MaxTTL "+raiseMaxTTL, d, maxTTL, s.longestMinHold(), enough)
 		}
 	})
+}
+
+// longestMinHold is the longest minimum hold for which MaxTTL leaves room, in whole milliseconds; 0: there is none.
+func (s *spec) longestMinHold() time.Duration {
+	cfg := &s.client.cfg
+	room := float64(cfg.MaxTTL-driftFloor-s.acquisitionTime()) / (1 + cfg.Drift)
+	return max(0, time.Duration(room)).Truncate(time.Millisecond)
 }

@@ -269,3 +269,23 @@ func TestTheMinimumHoldOutlastsTheSlowestAttempt(t *testing.T) {
 		require.Positive(t, oneFirst, "no attempt asked one node first")
 	})
 }
+
+// The error says how long is allowed, and what that is called is allowed; and what MaxTTL would be enough.
+func TestAMinimumHoldThatIsTooLongSaysWhatIsAllowed(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	_, err := c.Mutex("x").WithMinHold(4 * time.Minute).TryAcquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	require.ErrorContains(t, err, "give 28.463s or less, or raise MaxTTL on every client of these nodes and, while none holds a lock, "+
+		"on the nodes: redlock enroll --change-config --max-ttl 4m4s")
+	require.NoError(t, c.Mutex("x").WithMinHold(28463*time.Millisecond).Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+	_, err = c.Mutex("y").WithMinHold(28464 * time.Millisecond).TryAcquire(soon(t))
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	_, err = c.Mutex("y").WithTTL(time.Minute).TryAcquire(soon(t))
+	require.ErrorContains(t, err, "redlock enroll --change-config --max-ttl 1m0s")
+
+	// What the error says works.
+	longer := func(cfg *redlock.Config) { cfg.MaxTTL = 4*time.Minute + 4*time.Second }
+	require.NoError(t, openFresh(t, f, longer).Enroll(soon(t), redlock.ChangeConfig()))
+	require.NoError(t, openFresh(t, f, longer).Mutex("z").WithMinHold(4*time.Minute).Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+}

@@ -88,7 +88,7 @@ func (n *node) answer(q request, reply any, err error) {
 		a.err = n.cfg.differences(string(said))
 	default:
 		if said == errUnready {
-			a.err = n.unready()
+			a.err = n.unreadyNow()
 		}
 	}
 	switch {
@@ -99,6 +99,9 @@ func (n *node) answer(q request, reply any, err error) {
 		n.voted()
 	}
 	q.round.record(n.index, a)
+	if q.round.script.own == ownIdentity { // it said whether it may grant
+		n.host.votesChanged()
+	}
 }
 
 // countVouched counts a grant as soon as an INFO has vouched for it (Q1).

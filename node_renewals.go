@@ -62,5 +62,5 @@ func (n *node) noTaker() error {
 	if unfit != nil {
 		return unfit
 	}
-	return n.unready()
+	return n.unreadyNow()
 }

@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // How a node comes up, stays healthy, goes down and is closed.
 
@@ -82,6 +85,7 @@ func (n *node) goDown(err error) {
 	}
 	if wasUp || first {
 		n.host.nodeChanged(n, err)
+		n.host.votesChanged()
 	}
 }
 
@@ -107,4 +111,21 @@ func (n *node) state() (tried, up bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.tried, n.up && n.readiness.known, n.why
+}
+
+var errNotJudged = errors.New("it is new, or may have forgotten what it granted, and the other nodes have not answered yet, which it takes to judge that")
+
+// unreadyNow is unready, for people: a node that is about to be judged is no outage of the others.
+func (n *node) unreadyNow() error { return n.judgedNow(n.unready()) }
+
+// judgedNow replaces errUnjudged if other nodes have answered meanwhile, or may still do so for the first time. It locks
+// other nodes.
+func (n *node) judgedNow(err error) error {
+	if err != errUnjudged {
+		return err
+	}
+	if word, _ := n.host.word(n); word != wordLook || !n.host.hasTried() {
+		return errNotJudged
+	}
+	return err
 }

@@ -138,6 +138,11 @@ func hasTokenForm(value string) bool {
 	return digitsOf(value, "0123456789abcdefABCDEF")
 }
 
+// isForeign reports whether another library or program wrote the value, in the way of a lock.
+func isForeign(value string) bool {
+	return value != "" && value != ownedByReaders && value != ownedByPermits && !hasTokenForm(value)
+}
+
 // digitsOf reports whether the value begins with the digits of an owner token, made of these characters.
 func digitsOf(value, of string) bool {
 	digits, _, _ := strings.Cut(value, ":")

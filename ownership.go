@@ -44,6 +44,7 @@ type ownership struct {
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
 	renewAt  Instant   // when the next renewal begins
 	failures int       // how many renewals have failed since one succeeded
+	failed   *round    // the last of these; nil: there is none
 	release  *round    // nil: not sent
 	handed   *handover // the Detach that ended it; nil: none did
 	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
@@ -129,13 +130,16 @@ func (o *ownership) expire() {
 		return
 	}
 	o.mu.Lock()
-	dropped := o.dropped
+	dropped, failed := o.dropped, o.failed
 	o.mu.Unlock()
-	if dropped {
+	switch {
+	case dropped:
 		o.lose(errDropped)
-		return
+	case failed != nil: // what the nodes said to the last renewal
+		o.lose(failed.error(fmt.Errorf("%w: %w", ErrLost, errExpired), o.lock.res.names, o.client.nodes, ""))
+	default:
+		o.lose(errExpired)
 	}
-	o.lose(errExpired)
 }
 
 // lose ends the lease although its owner did not release it. Its releases are sent only when the drift, which the

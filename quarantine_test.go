@@ -234,3 +234,29 @@ func TestAFirstTimeUserIsToldWhyNothingIsGrantedYet(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// A first try on new servers, which are all up, does not send its reader to look for one that is away.
+func TestAFirstTryOnNewServersBlamesNoServerThatIsUp(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	for _, n := range f.Nodes() {
+		require.NoError(t, n.Delay(20*time.Millisecond)) // while a node is asked again, the try is refused there
+	}
+	for range 5 {
+		_, err := openFresh(t, f, patient).Mutex("x").TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotContains(t, err.Error(), "too few other nodes answer")
+		require.Regexp(t, "the other nodes have not answered yet|in quarantine for", err.Error())
+		for _, n := range f.Nodes() {
+			tell(t, n, "FLUSHALL")
+		}
+	}
+}
+
+// Where the others are away, that is said.
+func TestANewServerAmongServersThatAreAwaySaysThatItCannotBeJudged(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	require.NoError(t, f.Nodes()[0].Kill())
+	require.NoError(t, f.Nodes()[1].Kill())
+	c := openFresh(t, f)
+	require.ErrorContains(t, c.Status(soon(t))[2].Err, "too few other nodes answer")
+}

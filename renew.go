@@ -188,7 +188,7 @@ func (o *ownership) prolong(r *round) {
 		return
 	}
 	o.until.Store(int64(until))
-	o.failures = 0
+	o.failures, o.failed = 0, nil
 	o.renewAt = r.t0.Add(ttl / 3)
 	due := o.nextDue()
 	if hook := o.client.cfg.Hooks.Extended; hook != nil {
@@ -217,6 +217,7 @@ func (o *ownership) renewalFailed(r *round) {
 		return
 	}
 	o.failures++
+	o.failed = r
 	backoff := min(10*time.Millisecond<<min(o.failures, 8), o.lock.ttl/6)
 	o.renewAt = now.Add(o.client.jitter(backoff))
 	due := o.nextDue()

@@ -109,7 +109,7 @@ func (n *node) identify(s *session, reply any, err error) error {
 		return s.info.unfit(false)
 	}
 	if s.info.runID == "" {
-		return errors.New("INFO has no run_id, which tells one server from another")
+		return errors.New("INFO has no run_id, which tells one server from another, so this is no Redis server; in tests use package redlocktest")
 	}
 	if other := n.host.claim(s.info.runID, n); other != nil {
 		return invalid("Nodes["+fmt.Sprint(n.index)+"]", "it is the same server as %s; give each server once, because one server has one vote", other.endpoint.name)
@@ -177,6 +177,7 @@ func (n *node) learnInfo(_ request, reply any, err error) {
 	if n.applyInfo(reply, err) {
 		n.askReady()
 	}
+	n.host.votesChanged()
 }
 
 // applyInfo takes the new server info, and reports whether the data set is now another one.

@@ -101,8 +101,14 @@ func (n *node) refresh(askPublish *command, done func()) int {
 	return len(commands)
 }
 
-// status is what is known of the node, without comparing it with others.
+// status is what is known of the node, without comparing its clock with others.
 func (n *node) status() NodeStatus {
+	s := n.ownStatus()
+	s.Err = n.judgedNow(s.Err)
+	return s
+}
+
+func (n *node) ownStatus() NodeStatus {
 	cfg := &n.cfg
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 // Trial does on every node what a lock needs there, to find rights that the node's user lacks. It takes a lock of its
@@ -11,7 +14,8 @@ import (
 // it. It takes a few round trips, and leaves no key behind.
 //
 // It returns for each node, in the order of Config.Nodes, why that failed, or nil if it did not. That is a *[KindsError]
-// where only kinds of lock fail that you may not use. err is [ErrClosed], ctx.Err(), or [ErrInvalid] if Prefix leaves no
+// where only kinds of lock fail that you may not use. What a Trial learns of messages for waiters is in the Warnings of
+// the next [Client.Status]. err is [ErrClosed], ctx.Err(), or [ErrInvalid] if Prefix leaves no
 // room for the name.
 func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	l := c.Mutex("doctor/" + rand.Text()).spec
@@ -35,6 +39,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
 			queueAt: queueAt, queueEntry: queueNow})
 	}
+	c.trySubscriptions(ctx)
 	takes, waits := acquire(owner, 0), acquire(other, all)
 	var taken nodeSet
 	for _, r := range []*round{
@@ -74,4 +79,35 @@ func problemOf(a answer, taken, waits bool) error {
 		return a.denial.exported()
 	}
 	return nil
+}
+
+// trySubscriptions learns of each node whether it sends messages to this client, as it would to a waiter.
+func (c *Client) trySubscriptions(ctx context.Context) {
+	var done sync.WaitGroup
+	for i, n := range c.nodes {
+		if _, up, _ := n.state(); up {
+			done.Go(func() { c.waiters.subscribers[i].try(ctx) })
+		}
+	}
+	done.Wait()
+}
+
+// try subscribes on a connection that it closes again.
+func (s *subscriber) try(ctx context.Context) {
+	conn, _, err := s.node.endpoint.open(ctx, s.client.stallTimeout(), func(conn redis.Conn, login login) error {
+		if err := s.handshake(conn, login); err != nil {
+			return err
+		}
+		_, err := conn.Do("SUBSCRIBE", channelPrefix+s.client.waiters.me)
+		return err
+	})
+	switch {
+	case err == nil:
+		conn.Close()
+		s.mu.Lock()
+		s.why = nil
+		s.mu.Unlock()
+	case isRefusal(err):
+		s.missed(err)
+	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A KindsError is a result of [Client.Trial] for a node on which a mutex works, and other kinds of lock do not, because
-// the node's user lacks rights that only these need.
+// A KindsError is a result of [Client.Trial] for a node on which a mutex works, and other kinds of lock do not, or
+// waiters wait longer, because the node's user lacks rights.
 type KindsError struct {
-	Kinds  []string // the kinds of lock that fail: "fair locks", "readers and permits"
+	Kinds  []string // the kinds of lock that fail: "fair locks", "readers and permits"; none: only waiters wait longer
 	Rights []string // what the user lacks, as ACL SETUSER takes it: "+zrank"
 
 	text string
@@ -32,30 +32,40 @@ const (
 	kindShared = "readers and permits"
 )
 
+var (
+	everyKind   []string // a mutex too
+	onlyFair    = []string{kindFair}
+	onlyShared  = []string{kindShared}
+	allButMutex = []string{kindFair, kindShared}
+	noKind      = []string{}
+)
+
 // A trialCommand is one command of the scripts, as a trial gives it to a node. It changes nothing that lasts.
 type trialCommand struct {
-	kind string // the kind of lock that needs it; "": every waiter
-	name string
-	args []any
+	kinds  []string // the kinds of lock that need it; nil: every kind
+	slower bool     // without it, waiters of the kinds that do not need it wait longer
+	name   string
+	args   []any
 }
 
-// trialCommands are commands that the rounds of a trial do not show. The scripts go on without those of a mutex where
-// they are forbidden; then no waiter gets a message, and waiters poll. Those of other kinds are in scripts that a mutex
-// never runs. A test compares them with scripts/.
+// trialCommands are commands that the rounds of a trial do not show. The scripts go on without some of them where they
+// are forbidden (redis.pcall), or a mutex never runs the script that has them. A test tries every kind of lock on servers
+// without each right.
 func trialCommands(lockKey string, me any) []trialCommand {
 	queue, tickets, lives := waitPrefix+lockKey, fairTicketPrefix+lockKey, fairUntilPrefix+lockKey
 	return []trialCommand{
-		{"", "ZADD", []any{queue, 1, me}},
-		{"", "ZRANGE", []any{queue, 0, 0}},
-		{"", "ZREM", []any{queue, me}},
-		{"", "ZPOPMIN", []any{queue}},
-		{kindFair, "ZRANK", []any{tickets, me}},
-		{kindFair, "ZCARD", []any{tickets}},
-		{kindFair, "ZREVRANGE", []any{tickets, 0, 0}},
-		{kindFair, "ZRANGEBYSCORE", []any{lives, 0, 0}},
-		{kindShared, "EXISTS", []any{lockKey}},
-		{kindShared, "PEXPIREAT", []any{lockKey, 1}},
-		{kindShared, "ZREMRANGEBYSCORE", []any{lockKey, 0, 0}},
+		{everyKind, false, "ZADD", []any{queue, 1, me}},
+		{allButMutex, true, "ZRANGE", []any{queue, 0, 0}}, // fair locks fail once a waiter is ahead
+		{allButMutex, true, "ZREM", []any{queue, me}},     // fair locks fail once a waiter's place has ended
+		{noKind, true, "ZPOPMIN", []any{queue}},
+		{everyKind, false, "DEL", []any{queue}}, // a release that reserves the key does not show it
+		{onlyFair, false, "ZRANK", []any{tickets, me}},
+		{onlyFair, false, "ZCARD", []any{tickets}},
+		{onlyFair, false, "ZREVRANGE", []any{tickets, 0, 0}},
+		{onlyFair, false, "ZRANGEBYSCORE", []any{lives, 0, 0}},
+		{onlyShared, false, "EXISTS", []any{lockKey}},
+		{onlyShared, false, "PEXPIREAT", []any{lockKey, 1}},
+		{onlyShared, false, "ZREMRANGEBYSCORE", []any{lockKey, 0, 0}},
 	}
 }
 
@@ -72,18 +82,29 @@ func refusals(failed []refusedCommand) error {
 	}
 	e := &KindsError{err: failed[0].err}
 	need := map[string][]string{}
+	var slower []string
 	for _, f := range failed {
-		if refused := redis.Error(""); f.kind == "" || !errors.As(f.err, &refused) {
+		if refused := redis.Error(""); f.kinds == nil || !errors.As(f.err, &refused) {
 			return fmt.Errorf("%s: %w", f.name, f.err)
 		}
-		need[f.kind] = append(need[f.kind], "+"+strings.ToLower(f.name))
+		right := "+" + strings.ToLower(f.name)
+		e.Rights = append(e.Rights, right)
+		if f.slower {
+			slower = append(slower, right)
+		}
+		for _, kind := range f.kinds {
+			need[kind] = append(need[kind], right)
+		}
 	}
-	var needs []string
-	for _, kind := range slices.Sorted(maps.Keys(need)) {
-		e.Kinds, e.Rights = append(e.Kinds, kind), append(e.Rights, need[kind]...)
-		needs = append(needs, kind+" need "+strings.Join(need[kind], " "))
+	e.Kinds = slices.Sorted(maps.Keys(need))
+	var costs []string
+	for _, kind := range e.Kinds {
+		costs = append(costs, kind+" need "+strings.Join(need[kind], " "))
 	}
-	e.text = fmt.Sprintf("its user lacks rights that only some kinds of lock need: %s: %v", strings.Join(needs, ", and "), e.err)
+	if len(slower) > 0 {
+		costs = append(costs, "without "+strings.Join(slower, " ")+" waiters wait longer for any lock")
+	}
+	e.text = fmt.Sprintf("its user lacks rights without which a mutex works: %s: %v", strings.Join(costs, ", and "), e.err)
 	return e
 }
 

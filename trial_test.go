@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
@@ -25,7 +27,7 @@ func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 	problems, err := c.Trial(ctx)
 	require.NoError(t, err)
 	require.Equal(t, make([]error, 5), problems)
-	for i, right := range []string{"-set", "-zadd", "-pexpire", "-zpopmin"} {
+	for i, right := range []string{"-set", "-zadd", "-pexpire", "-del"} {
 		tell(t, f.Nodes()[i], "ACL", "SETUSER", "default", right)
 	}
 	problems, err = c.Trial(ctx)
@@ -39,11 +41,9 @@ func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 	problems, err = c.Trial(ctx)
 	require.NoError(t, err)
 	require.Error(t, problems[4])
-	require.NoError(t, c.Close()) // Close sends the releases that it owed
-	for i, n := range f.Nodes()[:4] {
-		if i != 3 { // without ZPOPMIN, the trial's queue stays
-			require.Empty(t, tell(t, n, "KEYS", "*doctor/*"), "%d", i)
-		}
+	require.NoError(t, c.Close())     // Close sends the releases that it owed
+	for i, n := range f.Nodes()[:3] { // without DEL, the trial's queue stays
+		require.Empty(t, tell(t, n, "KEYS", "*doctor/*"), "%d", i)
 	}
 	_, err = c.Trial(ctx)
 	require.ErrorIs(t, err, redlock.ErrClosed)
@@ -107,6 +107,106 @@ func TestATrialTriesTheRightsOfEveryKind(t *testing.T) {
 			require.Contains(t, string(text), names[0]+right[1:]+names[1], path)
 		}
 	}
+}
+
+// A trial says of each kind of lock what happens to it on servers without a right.
+func TestATrialAgreesWithWhatHappensWithoutARight(t *testing.T) {
+	type try struct {
+		kind string // as a trial calls it; "": a mutex
+		lock func(*redlock.Client) redlock.Lock
+	}
+	tries := []try{
+		{"", func(c *redlock.Client) redlock.Lock { return c.Mutex("m") }},
+		{"", func(c *redlock.Client) redlock.Lock { return c.Mutex("m", "n") }},
+		{"", func(c *redlock.Client) redlock.Lock { return c.Mutex("h").WithMinHold(100 * time.Millisecond) }},
+		{"fair locks", func(c *redlock.Client) redlock.Lock { return c.Mutex("f").Fair() }},
+		{"readers and permits", func(c *redlock.Client) redlock.Lock { return c.RWMutex("r").Reader() }},
+		{"readers and permits", func(c *redlock.Client) redlock.Lock { return c.Semaphore("s", 1) }},
+	}
+	passOn := func(a, b *redlock.Client, lock func(*redlock.Client) redlock.Lock) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		held, err := lock(a).Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		next := make(chan error, 1)
+		go func() {
+			lease, err := lock(b).Acquire(ctx)
+			if err == nil {
+				err = lease.Release(ctx)
+			}
+			next <- err
+		}()
+		time.Sleep(50 * time.Millisecond) // it waits by now, or shares
+		err = cmp.Or(held.Extend(ctx), held.Release(ctx))
+		return cmp.Or(err, <-next)
+	}
+	for right, want := range map[string][]string{ // the kinds that fail
+		"zrem":        {"fair locks", "readers and permits"},
+		"zrange":      {"fair locks", "readers and permits"},
+		"zpopmin":     {},
+		"zrank":       {"fair locks"},
+		"pexpireat":   {"readers and permits"},
+		"del":         nil, // all
+		"unsubscribe": {},
+	} {
+		t.Run(right, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+			a, b := open(t, f), open(t, f)
+			for _, n := range f.Nodes() {
+				tell(t, n, "ACL", "SETUSER", "default", "-"+right)
+			}
+			problems, err := a.Trial(soon(t))
+			require.NoError(t, err)
+			var kinds *redlock.KindsError
+			switch {
+			case right == "unsubscribe": // nothing sends it
+				require.NoError(t, problems[0])
+			case want == nil:
+				require.Error(t, problems[0])
+				require.NotErrorAs(t, problems[0], &kinds)
+			default:
+				require.ErrorAs(t, problems[0], &kinds)
+				require.ElementsMatch(t, want, kinds.Kinds)
+				require.Equal(t, []string{"+" + right}, kinds.Rights)
+			}
+			for _, try := range tries {
+				fails := want == nil || slices.Contains(want, try.kind)
+				err := passOn(a, b, try.lock)
+				switch {
+				case !fails:
+					require.NoError(t, err, "%q", try.kind)
+				case try.kind == "readers and permits": // what else fails may do so only after a waiter gave up
+					require.Error(t, err, "%q", try.kind)
+				}
+			}
+		})
+	}
+}
+
+// Nobody has waited, and a trial knows all the same that nobody would be told.
+func TestATrialFindsThatANodeSendsNoMessages(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	deaf := f.Nodes()[2]
+	tell(t, deaf, "ACL", "SETUSER", "default", "-subscribe")
+	warnings := func() (all [3]string) {
+		problems, err := c.Trial(soon(t))
+		require.NoError(t, err)
+		require.Equal(t, make([]error, 3), problems)
+		for i, s := range c.Status(soon(t)) {
+			require.NoError(t, s.Err)
+			all[i] = strings.Join(s.Warnings, "\n")
+		}
+		return all
+	}
+	said := warnings()
+	require.Empty(t, said[0]+said[1])
+	require.Contains(t, said[2], "its waiters poll: NOPERM")
+	require.Contains(t, said[2], "+subscribe")
+	tell(t, deaf, "ACL", "SETUSER", "default", "+subscribe")
+	require.Empty(t, warnings())
 }
 
 // rightsIn is the commands of these scripts, as ACL SETUSER takes them.

@@ -15,7 +15,8 @@
 --              ""         the usual
 --              "durable"  the same, and a restart forgets nothing
 --              "enroll"   an operator says that no lease is out
---              "new"      the same, but only on a server that was never used
+--              "new"      the same, but only on a server that looks as if it was never used
+--              "new?"     nothing: does it look like that?
 --              "change"   the same, also if the configuration differs
 -- ARGV[7]    the time by the other nodes' clocks, microseconds; "0": there are none
 -- ARGV[8]    how far the two clocks may move, or seem to move, against each other, microseconds
@@ -33,7 +34,8 @@
 --   {"quarantine", time, left}    not before so many milliseconds
 --   {"unjudged", time}            it may have forgotten, and this client may only look
 --   {"differs", time, text}       the node's configuration, which is not the client's
---   {"used", time}                "new" was asked for, and the server was used before
+--   {"used", time}                "new" or "new?" was asked for, and the server was used before
+--   {"new", time}                 "new?" was asked for, and it looks new
 
 local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local fleet, skew = tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -88,9 +90,10 @@ local binds = not markedIdentity or ends == '' and (markedIdentity == identity o
 if binds and not same then return {'differs', now, agreed or ''} end
 
 if markedIdentity == identity and ends == '' then return {'ready', now, 'already'} end
-if word == 'new' then
+if word == 'new' or word == 'new?' then
   local own = redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3])
   if (markedIdentity and ends == '') or redis.call('DBSIZE') > own then return {'used', now} end
+  if word == 'new?' then return {'new', now} end
   return admit('enrolled')
 end
 if word == 'enroll' then return admit('enrolled') end

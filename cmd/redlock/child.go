@@ -112,7 +112,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 // isTaken reports whether nodes said that the lock is no longer ours. Otherwise too few nodes answered.
 func isTaken(lost error) bool {
 	var round *redlock.RoundError
-	return errors.As(lost, &round) && errors.Is(round, redlock.ErrLost) && round.Denied > 0
+	return errors.As(lost, &round) && errors.Is(round, redlock.ErrLost) && round.Granted+round.Unknown < round.Need
 }
 
 // takenAway describes why a lease was lost.
@@ -121,7 +121,7 @@ func takenAway(lost error) string {
 	if !isTaken(lost) || !errors.As(lost, &round) {
 		return "the lease was lost"
 	}
-	return fmt.Sprintf("the lock was taken away: on %d of %s it is no longer ours (released by force, or deleted)",
+	return fmt.Sprintf("the lock was taken away: on %d of %s it is no longer ours (released by force, or deleted, or its servers lost their data)",
 		round.Denied, plural(round.Granted+round.Denied+round.Unknown, "node"))
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -78,13 +79,23 @@ var faults = map[string]fault{
 	}, said: "fair locks need +zrank +zcard, and readers and permits need +pexpireat",
 		remedy: "docs/operations.md has the rights that the user needs", warning: true},
 
+	"the right to queues is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-zrem", "-zrange") },
+		said:   "readers and permits need +zrange +zrem, and without +zrange +zrem waiters wait longer for any lock",
+		remedy: "docs/operations.md has the rights that the user needs", warning: true},
+
+	"the right to listen is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-subscribe") },
+		said: "so its waiters poll: NOPERM", remedy: "allow the user SUBSCRIBE and PUBLISH", warning: true},
+
+	"the right to delete is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-del") },
+		said: "a command that a lock needs fails: ", remedy: "docs/operations.md has the rights that the user needs"},
+
 	"a wrong password": {plant: func(t *testing.T, p *planted) {
 		fleettest.SetUser(t, p.sick, "locker", "on", ">right", "~*", "&*", "+@all")
 		p.urls[2] = strings.Replace(p.urls[2], "://", "://locker:wrong@", 1)
 	}, said: "it refused the login: WRONGPASS", remedy: "check the user name and the password"},
 
 	"no password": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "CONFIG", "SET", "requirepass", "right") },
-		said: "it demands a login: NOAUTH", remedy: "give the user and the password, in the URL or with --user and --password-file"},
+		said: "it demands a login: NOAUTH", remedy: "give the user and the password, in the URL or with --user and --password-file, which are for every node without a login in its URL"},
 
 	"a wrong CA": {plant: func(t *testing.T, p *planted) {
 		p.urls[2] = "rediss://" + fleettest.NewAuthority(t).Secure(t, []*fleet.Node{p.sick}, "no")[0]
@@ -106,7 +117,7 @@ var faults = map[string]fault{
 		said: "it did not answer within", remedy: "is its process stopped"},
 
 	"a quarantine": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "FLUSHALL") },
-		said: "in quarantine for", remedy: "redlock enroll"},
+		said: "in quarantine for", remedy: "(wait until it is over; the others vote)"},
 
 	"another configuration": {plant: func(t *testing.T, p *planted) {
 		do(t, p.sick, "FLUSHALL")
@@ -206,4 +217,46 @@ func startSentinel(t *testing.T) string {
 		return err == nil
 	})
 	return "redis://" + address
+}
+
+// What several nodes have in common is said once: another configuration, or that nothing listens. The remedy has the
+// values of the nodes and the flags, and asks for a missing node first.
+func TestDoctorSaysOnceWhatSeveralNodesHaveInCommon(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	code, _, errs := run(t, "enroll", "--max-ttl=2m", nodes(f))
+	require.Equal(t, 0, code, errs)
+	var names []string
+	for _, url := range f.URLs() {
+		names = append(names, strings.TrimPrefix(url, "redis://"))
+	}
+	code, out, _ := run(t, "doctor", "--max-ttl=30s", nodes(f))
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "✗ "+strings.Join(names, ", ")+" have no vote: ")
+	require.Equal(t, 1, strings.Count(out, "MaxTTL is 30s here and 2m0s there"), out)
+	require.Contains(t, out, "; give --max-ttl 2m0s, or, while none holds a lock, change the nodes with `redlock enroll --change-config --max-ttl 30s`")
+
+	code, _, errs = run(t, "run", "--wait=0", "--max-ttl=30s", nodes(f), "k", "--", "true")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "; give --max-ttl 2m0s, or, while none holds a lock, change the nodes with `redlock enroll --change-config --max-ttl 30s` [")
+
+	code, out, _ = run(t, "doctor", "--nodes="+strings.Join(names[:4], ","))
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "Nodes is 4 here and 5 there; is a node missing from your list?; set the same")
+
+	require.NoError(t, f.Nodes()[1].Kill())
+	require.NoError(t, f.Nodes()[3].Kill())
+	code, out, _ = run(t, "doctor", nodes(f))
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "✗ "+names[1]+", "+names[3]+" have no vote: dial tcp: connect: connection refused; is redis-server running there")
+
+	// One that restarted waits, and the others vote.
+	require.NoError(t, f.Nodes()[1].Start(t.Context(), fleet.Empty))
+	code, out, _ = run(t, "doctor", nodes(f))
+	require.Equal(t, 1, code)
+	require.Regexp(t, regexp.QuoteMeta("✗ "+names[1])+` has no vote: in quarantine for up to \S+ more: .*\(wait until it is over; the others vote\)`, out)
+	require.NotContains(t, out, "redlock enroll")
+	code, out, _ = run(t, "doctor", "--json", nodes(f))
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "(wait until it is over; the others vote)")
+	require.NotContains(t, out, "redlock enroll")
 }

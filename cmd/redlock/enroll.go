@@ -20,9 +20,9 @@ replaced. It does not grant anything until the quarantine is over, about 31 s wi
 quarantine at once, on every node that it can reach.
 
 Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
-forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes nothing if any
-of the nodes is in use. It cannot tell new servers from ones that all restarted without their data, as after a power
-cut. So do not run enroll each time a machine starts.
+forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes
+nothing if any of the nodes is in use. It cannot tell new servers from ones that all restarted without their data, as
+after a power cut. So do not run enroll each time a machine starts.
 
 enroll asks before it changes nodes that are in use: some of them grant locks already, or have keys, or cannot be
 reached, or --change-config is given. Where it cannot ask, because standard input is no terminal, it changes nothing,
@@ -59,7 +59,7 @@ func newEnroll() *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.onlyNew, "only-new", false, "refuse servers that have keys, or that are among others in use")
 	flags.BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that is stored on the nodes")
-	flags.BoolVar(&o.yes, "yes", false, "do not ask: you know that no client holds a lease on these nodes")
+	flags.BoolVar(&o.yes, "yes", false, "do not ask: you know that no node has forgotten a lease that is out")
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 func (o *enroller) declare(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
 	waiting, using := notEnrolled(status), inUse(status)
 	if o.changeConfig {
-		err := o.confirm(exitUsage, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status))
+		err := o.confirm(exitUsage, noLease, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status))
 		if err != nil {
 			return err
 		}
@@ -112,13 +112,13 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		danger := fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; "+
 			"it votes by itself after its quarantine", are(using), strings.Join(waiting, ", "))
 		if o.onlyNew {
-			return usage("%s; if you know that no client holds a lock on these nodes, leave out --only-new; nothing was changed", danger)
+			return usage("%s; if you know that %s, leave out --only-new; nothing was changed", danger, noneForgot)
 		}
-		if err := o.confirm(exitUsage, danger); err != nil {
+		if err := o.confirm(exitUsage, noneForgot, danger); err != nil {
 			return err
 		}
 	case len(away) > 0:
-		err := o.confirm(exitNoQuorum, fmt.Sprintf("%s not reached (%s), so it is not known whether these nodes are in use; "+
+		err := o.confirm(exitNoQuorum, noneForgot, fmt.Sprintf("%s not reached (%s), so it is not known whether these nodes are in use; "+
 			"see to that first: redlock doctor says how", are(away), whyUnreached(status)))
 		if err != nil {
 			return err
@@ -133,8 +133,7 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		if waiting = notEnrolled(client.Status(ctx)); err == nil || len(waiting) == 0 {
 			return err
 		}
-		err = o.confirm(exitUsage, fmt.Sprintf("%s not new, or may not say so (the rights to DBSIZE and EXISTS); "+
-			"it may have forgotten locks", are(waiting)))
+		err = o.confirm(exitUsage, noneForgot, whyNotNew(err, len(status)))
 		if err != nil {
 			return err
 		}
@@ -179,8 +178,8 @@ func whyUnreached(status []redlock.NodeStatus) string {
 			why.add(s.Name, sentence(s.Err))
 		}
 	}
-	if len(why.texts) == 1 {
-		return why.texts[0] // the nodes are named already
+	if len(why.list) == 1 {
+		return why.list[0].text // the nodes are named already
 	}
 	return why.String()
 }
@@ -209,23 +208,54 @@ func whatDiffers(status []redlock.NodeStatus) string {
 		}
 		why.add(s.Name, strings.Join(fields, ", "))
 	}
-	if len(why.texts) == 0 {
+	if len(why.list) == 0 {
 		return "no node holds another one"
 	}
 	return "it changes on " + why.String()
 }
 
-// confirm returns nil if the user knows that no lease is out. code is the exit code if nobody can be asked.
-func (o *enroller) confirm(code int, what string) error {
+// What the user must know, so that no two clients hold one lock. Clients of another configuration may rely on the one
+// that --change-config replaces. Otherwise leases may be out, if no node forgot any of them.
+const (
+	noLease    = "no client holds a lock on these nodes"
+	noneForgot = "within the longest lease of any client no node restarted, was flushed, failed over or was replaced"
+)
+
+// whyNotNew says why OnlyNew did not enroll nodes.
+func whyNotNew(err error, all int) string {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || round.Err == nil {
+		return sentence(err)
+	}
+	why := reasons{all: all}
+	for _, err := range round.Err.Errors {
+		var node *redlock.NodeError
+		if !errors.As(err, &node) {
+			continue
+		}
+		switch text := sentence(node.Err); {
+		case strings.HasPrefix(text, "it looks new"): // it waits for the others
+		case strings.HasPrefix(text, "it has been used"):
+			why.add(node.Node, "not new, because it has keys, fencing tokens or a marker; it may have forgotten locks")
+		case remedyFor(text) == remedyFor("NOPERM"):
+			why.add(node.Node, "its user lacks the rights to DBSIZE and EXISTS, so it is not known whether it is new")
+		default:
+			why.add(node.Node, text)
+		}
+	}
+	return why.String()
+}
+
+// confirm returns nil if the user knows this. code is the exit code if nobody can be asked.
+func (o *enroller) confirm(code int, known, what string) error {
 	switch {
 	case o.yes:
 		return nil
 	case o.readStdin || !term.IsTerminal(int(o.stdin.Fd())):
-		return &exitError{code, fmt.Errorf("%s; if you know that no client holds a lock on these nodes, add --yes; "+
-			"nothing was changed", what)}
+		return &exitError{code, fmt.Errorf("%s; if you know that %s, add --yes; nothing was changed", what, known)}
 	}
-	fmt.Fprintf(o.stderr, "redlock: %s.\nIf a client still holds a lock, two clients may hold it.\n"+
-		"Do you know that no client holds a lock on these nodes? [y/N] ", oneLine(what))
+	fmt.Fprintf(o.stderr, "redlock: %s.\n"+
+		"Do you know that %s? If that is wrong, two clients may hold one lock. [y/N] ", oneLine(what), known)
 	answer, err := bufio.NewReader(o.stdin).ReadString('\n')
 	if err != nil {
 		fmt.Fprintln(o.stderr)

@@ -63,7 +63,7 @@ func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
 	for _, flag := range []string{"--only-new", "--prefix="} {
 		code, _, errs := run(t, "enroll", flag, list)
 		require.Equal(t, 69, code)
-		require.Contains(t, errs, "127.0.0.1:1, 127.0.0.1:2 are not reached (127.0.0.1:1: dial tcp")
+		require.Contains(t, errs, "127.0.0.1:1, 127.0.0.1:2 are not reached (dial tcp: connect: connection refused)")
 		require.Contains(t, errs, "nothing was changed")
 		code, out, _ := run(t, "doctor", nodes(f))
 		require.Equal(t, 1, code)
@@ -71,7 +71,7 @@ func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
 	}
 	code, _, errs := run(t, "enroll", "--yes", list)
 	require.Equal(t, 69, code)
-	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1: dial tcp")
+	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1, 127.0.0.1:2: dial tcp: connect: connection refused")
 	require.Contains(t, errs, "is redis-server running there", "the remedy that doctor gives")
 }
 
@@ -88,11 +88,30 @@ func TestEnrollOfServersThatWereUsedNeedsAWord(t *testing.T) {
 	})
 	code, _, errs = run(t, "enroll", nodes(f))
 	require.Equal(t, 64, code)
-	require.Contains(t, errs, "are not new")
+	require.Contains(t, errs, "all: not new, because it has keys, fencing tokens or a marker; it may have forgotten locks")
+	require.Contains(t, errs, "if you know that within the longest lease of any client no node restarted, was flushed, failed over or was replaced, add --yes")
 	code, out, _ := run(t, "doctor", nodes(f))
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "✗ 0 of 3 nodes vote")
 	code, out, errs = run(t, "enroll", "--yes", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled")
+}
+
+// Servers of another library: their keys are all there, and what must be known is that none of them was lost. A user
+// that may not look for keys is another matter.
+func TestEnrollTellsKeysFromAMissingRight(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	do(t, f.Nodes()[0], "SET", "of-redsync", "value", "PX", 60000)
+	fleettest.SetUser(t, f.Nodes()[1], "default", "-dbsize")
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 64, code)
+	at := func(i int) string { return strings.TrimPrefix(f.URLs()[i], "redis://") }
+	require.Contains(t, errs, at(0)+": not new, because it has keys")
+	require.Contains(t, errs, at(1)+": its user lacks the rights to DBSIZE and EXISTS, so it is not known whether it is new")
+	require.NotContains(t, errs, at(2))
+	require.Contains(t, errs, "nothing was changed")
+	code, out, errs := run(t, "enroll", "--yes", nodes(f))
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "3 nodes enrolled")
 }

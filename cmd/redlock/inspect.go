@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -160,9 +161,28 @@ func (h holding) holder() string {
 	case h.Token == "":
 		return "something that is not a lock"
 	case h.Owner == "":
-		return oneLine(h.Token)
+		return oneLine(h.Token) + foreign(h.Token)
 	}
 	return oneLine(redlock.Holder{Owner: h.Owner, Label: h.Label}.String())
+}
+
+// ownToken is how the values of lock keys of this library begin.
+var ownToken = regexp.MustCompile(`^([0-9a-fA-F]{32}(:|$)|readers$|permits$)`)
+
+// foreign says that another library or program wrote the value; "": this one did, or there is none.
+func foreign(token string) string {
+	if token == "" || ownToken.MatchString(token) {
+		return ""
+	}
+	return " (not a lock of this library)"
+}
+
+// until says for how long the owner has it.
+func (h holding) until() string {
+	if h.RemainingMillis < 0 {
+		return "without expiry"
+	}
+	return "for " + h.remaining() + " unless it is renewed"
 }
 
 func (h holding) remaining() string {
@@ -244,8 +264,8 @@ func (l lockReport) print(out io.Writer) error {
 				on++
 			}
 		}
-		fmt.Fprintf(out, "%s is held by %s on %d of %s, for %s unless it is renewed; largest fencing token %d\n",
-			key, l.holder(), on, all, l.remaining(), l.Fence)
+		fmt.Fprintf(out, "%s is held by %s on %d of %s, %s; largest fencing token %d\n",
+			key, l.holder(), on, all, l.until(), l.Fence)
 	case "partial":
 		fmt.Fprintf(out, "%s is being taken or released, or the rest of it expires: %s, and it takes %d; largest fencing token %d\n",
 			key, having, l.Quorum, l.Fence)

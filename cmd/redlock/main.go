@@ -232,11 +232,35 @@ func writeJSON(w io.Writer, v any) error {
 func failure(err error) error {
 	switch {
 	case errors.Is(err, redlock.ErrInvalid):
-		return &exitError{exitUsage, err}
+		return &exitError{exitUsage, withFlag(err)}
 	case errors.Is(err, redlock.ErrHeld):
 		return &exitError{exitHeld, err}
 	case errors.Is(err, redlock.ErrNoQuorum):
 		return &exitError{exitNoQuorum, err}
 	}
 	return &exitError{exitFailed, err}
+}
+
+// withFlag names the flag instead of the field, where the library or most of the nodes refused what a flag set.
+func withFlag(err error) error {
+	text := oneLine(err.Error())
+	for field, flag := range map[string]string{"TTL": "--ttl", "MaxTTL": "--max-ttl", "NodeTimeout": "--node-timeout", "WithMinHold": "--at-least"} {
+		if rest, found := strings.CutPrefix(text, "invalid: "+field+": "); found {
+			return errors.New(flag + " " + rest)
+		}
+	}
+	round := (*redlock.RoundError)(nil)
+	if !errors.As(err, &round) || round.Err == nil {
+		return err
+	}
+	differing := 0
+	for _, node := range round.Err.Errors {
+		if errors.As(node, new(*redlock.ConfigError)) {
+			differing++
+		}
+	}
+	if 2*differing > round.Granted+round.Denied+round.Unknown {
+		return errors.New(withFlags(text, err))
+	}
+	return err
 }

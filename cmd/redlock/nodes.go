@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/quorumlock/redlock"
@@ -47,6 +48,9 @@ func (f *clientFlags) nodeList(stdin io.Reader) (list, source string, err error)
 		var opened *os.File
 		if opened, err = openSecret(file); err == nil {
 			list, err = readNodes(opened)
+			if !f.json && err == nil && othersMayRead(opened) && hasPassword(list) {
+				say(os.Stderr, "%s: %s has passwords, and other users of this host may read it; chmod 600 %[2]s", by, file)
+			}
 			opened.Close()
 		}
 	}
@@ -97,8 +101,8 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 			continue
 		}
 		if !readable(u) {
-			return nil, nil, usage("%s: node %d: not a URL; write redis://user:password@host:port, "+
-				"and escape the characters /?#%%@: and the comma in a password: %%2F and so on", source, len(urls)+1)
+			return nil, nil, usage("%s: Nodes[%d] (the first is Nodes[0]): not a URL; write redis://user:password@host:port, "+
+				"and escape the characters /?#%%@: and the comma in a password: %%2F and so on", source, len(urls))
 		}
 		urls = append(urls, u)
 	}
@@ -121,3 +125,12 @@ func readable(raw string) bool {
 	}
 	return !strings.Contains(u.Path+u.RawQuery+u.Fragment+u.Opaque+u.Scheme, "@")
 }
+
+// othersMayRead reports whether the file is one that every user of this host may read. Windows does not say.
+func othersMayRead(file *os.File) bool {
+	about, err := file.Stat()
+	return err == nil && runtime.GOOS != "windows" && about.Mode().IsRegular() && about.Mode().Perm()&0o004 != 0
+}
+
+// hasPassword reports whether one of the URLs has a login.
+func hasPassword(list string) bool { return strings.Contains(list, "@") }

@@ -10,6 +10,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"math/big"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -198,4 +200,43 @@ func TestOneOfAThingIsNotSeveral(t *testing.T) {
 		assert.NotRegexp(t, `\b1 (nodes|goroutines)\b`, text)
 	}
 	assert.Contains(t, enrolled, "1 node enrolled")
+}
+
+// A key of another program never expires, or it may be a lock of another library.
+func TestAKeyOfAnotherProgramIsCalledThat(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	for _, n := range f.Nodes() {
+		do(t, n, "SET", "k", "foo")
+		do(t, n, "SET", "of-redsync", "bXkgdmFsdWUgaXMgdGhhdA==", "PX", 60000)
+	}
+	_, err := newClient(t, f).RWMutex("shared").Reader().Acquire(t.Context())
+	require.NoError(t, err)
+	code, out, errs := run(t, "inspect", nodes(f), "k", "of-redsync", "shared")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "k is held by foo (not a lock of this library) on 3 of 3 nodes, without expiry; largest")
+	require.Regexp(t, `of-redsync is held by bXkgdmFsdWUgaXMgdGhhdA== \(not a lock of this library\) on 3 of 3 nodes, for [0-9.]+m?s unless it is renewed;`, out)
+	require.Equal(t, 2+6, strings.Count(out, "not a lock of this library"), out)
+	code, _, errs = run(t, "run", "--wait=1500ms", nodes(f), "k", "--", "true")
+	require.Equal(t, 75, code)
+	require.Contains(t, errs, `k is held by "foo" (not a lock of this library), without expiry`)
+	require.Contains(t, errs, `held by "foo" (not a lock of this library) without expiry`)
+}
+
+func TestAFileOfPasswordsThatOthersMayReadDrawsAWarning(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	file := filepath.Join(t.TempDir(), "nodes")
+	inspect := func(mode os.FileMode, list string, flags ...string) string {
+		require.NoError(t, os.WriteFile(file, []byte(list), mode))
+		require.NoError(t, os.Chmod(file, mode))
+		_, _, errs := run(t, append([]string{"inspect", "k", "--nodes-file", file}, flags...)...)
+		return errs
+	}
+	plain := strings.Join(f.URLs(), "\n")
+	secret := strings.ReplaceAll(plain, "://", "://default:SECRET@")
+	const warning = "has passwords, and other users of this host may read it; chmod 600 "
+	require.Contains(t, inspect(0o644, secret), "redlock: --nodes-file: "+file+" "+warning+file+"\n")
+	require.NotContains(t, inspect(0o644, secret), "SECRET")
+	require.NotContains(t, inspect(0o644, secret, "--json"), warning)
+	require.NotContains(t, inspect(0o640, secret), warning)
+	require.NotContains(t, inspect(0o644, plain), warning)
 }

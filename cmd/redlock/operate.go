@@ -54,8 +54,8 @@ func (o *operator) doctor(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer done()
-	status := client.Status(ctx)
-	if err := try(ctx, client, status); err != nil {
+	status, err := try(ctx, client)
+	if err != nil {
 		return err
 	}
 	report := diagnose(status)
@@ -107,6 +107,12 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 	case n%2 == 0:
 		d.Advice = append(d.Advice, fmt.Sprintf("%d nodes tolerate no more failures than %d would; remove one, or add one", n, n-1))
 	}
+	differing := 0 // how many nodes hold another configuration
+	for _, s := range status {
+		if errors.As(s.Err, new(*redlock.ConfigError)) {
+			differing++
+		}
+	}
 	for _, s := range status {
 		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
 			Version: s.Version, RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
@@ -117,12 +123,21 @@ func diagnose(status []redlock.NodeStatus) diagnosis {
 		}
 		if s.Err != nil {
 			n.Problem = sentence(s.Err)
+			if 2*differing > len(status) {
+				n.Problem = withFlags(n.Problem, s.Err)
+			}
 			n.Problem += remedyFor(n.Problem)
 			n.quarantined = errors.As(s.Err, new(*redlock.QuarantineError))
 		} else {
 			d.Votes++
 		}
 		d.Nodes = append(d.Nodes, n)
+	}
+	for i := range d.Nodes {
+		if n := &d.Nodes[i]; n.quarantined && d.Votes >= d.Quorum {
+			n.Problem, _, _ = strings.Cut(n.Problem, " (if none can be out")
+			n.Problem += " (" + d.quarantineRemedy() + ")"
+		}
 	}
 	return d
 }
@@ -151,7 +166,6 @@ func (d diagnosis) print(out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	d.printQuarantine(out)
 	d.printProblems(out)
 	for _, n := range d.Nodes {
 		for _, w := range n.Warnings {
@@ -169,48 +183,41 @@ func (d diagnosis) print(out io.Writer) error {
 	return err
 }
 
-// printProblems says each problem once, with the nodes that have it.
+// printProblems says each problem once, with the nodes that have it. Of those in quarantine, the table says how long each
+// has left.
 func (d diagnosis) printProblems(out io.Writer) {
-	var problems []string
-	nodes := map[string][]string{}
-	for _, n := range d.Nodes {
-		if n.Problem == "" || n.quarantined {
-			continue
-		}
-		if nodes[n.Problem] == nil {
-			problems = append(problems, n.Problem)
-		}
-		nodes[n.Problem] = append(nodes[n.Problem], n.Node)
-	}
-	for _, problem := range problems {
-		verb := "have"
-		if len(nodes[problem]) == 1 {
-			verb = "has"
-		}
-		fmt.Fprintf(out, "✗ %s %s no vote: %s\n", strings.Join(nodes[problem], ", "), verb, problem)
-	}
-}
-
-// printQuarantine says once what is the same for all nodes in quarantine: new servers all are. The table has the time
-// that each of them has left.
-func (d diagnosis) printQuarantine(out io.Writer) {
-	var nodes []nodeReport
-	var names []string
+	why := reasons{}
 	var left int64
 	for _, n := range d.Nodes {
 		if n.quarantined {
-			nodes, names, left = append(nodes, n), append(names, n.Node), max(left, n.QuarantineMillis)
+			left = max(left, n.QuarantineMillis)
 		}
 	}
-	switch len(nodes) {
-	case 0:
-	case 1:
-		fmt.Fprintf(out, "✗ %s has no vote: %s\n", nodes[0].Node, nodes[0].Problem)
-	default:
-		fmt.Fprintf(out, "✗ %s have no vote: in quarantine for up to %v more: each is new, or it restarted or was flushed and may "+
-			"have forgotten leases (if none can be out, `redlock enroll` ends this)\n",
-			strings.Join(names, ", "), (time.Duration(left) * time.Millisecond).Round(100*time.Millisecond))
+	for _, n := range d.Nodes {
+		switch {
+		case n.quarantined && n.QuarantineMillis > 0:
+			why.add(n.Node, fmt.Sprintf("in quarantine for up to %v more: it is new, or it restarted or was flushed and may have forgotten leases (%s)",
+				(time.Duration(left)*time.Millisecond).Round(100*time.Millisecond), d.quarantineRemedy()))
+		case n.Problem != "":
+			why.add(n.Node, n.Problem)
+		}
 	}
+	for _, r := range why.list {
+		verb := "has"
+		if len(r.nodes) > 1 {
+			verb = "have"
+		}
+		fmt.Fprintf(out, "✗ %s %s no vote: %s\n", strings.Join(r.nodes, ", "), verb, r.text)
+	}
+}
+
+// quarantineRemedy is what to do about quarantines. Where the others are a quorum, waiting costs nothing, and is never
+// wrong.
+func (d diagnosis) quarantineRemedy() string {
+	if d.Votes >= d.Quorum {
+		return "wait until it is over; the others vote"
+	}
+	return "if none can be out, `redlock enroll` ends this"
 }
 
 // votes returns the verb for n nodes.

@@ -1,6 +1,11 @@
 package main
 
-import "strings"
+import (
+	"errors"
+	"strings"
+
+	"github.com/quorumlock/redlock"
+)
 
 // A remedy is what to do about a problem that the library or a server reports without saying so.
 type remedy struct {
@@ -14,7 +19,7 @@ var remedies = []remedy{
 	{[]string{"WRONGPASS", "invalid password"},
 		"check the user name and the password, and that the user is on; percent-encode what is special in a URL"},
 	{[]string{"NOAUTH", "Authentication required"},
-		"give the user and the password, in the URL or with --user and --password-file"},
+		"give the user and the password, in the URL or with --user and --password-file, which are for every node without a login in its URL"},
 	{[]string{"without any password configured"},
 		"the server has no password; leave it out"},
 	{[]string{"connection refused"},
@@ -45,4 +50,29 @@ func remedyFor(problem string) string {
 		}
 	}
 	return ""
+}
+
+// flagOf is the flag for a field of redlock.Config on which the clients of the same nodes must agree.
+var flagOf = map[string]string{"MaxTTL": "--max-ttl ", "Prefix": "--prefix ", "Durable": "--durable=", "NoFence": "--no-fence="}
+
+// withFlags names in a problem the flags for the fields in which this command differs from the nodes: with the nodes'
+// values, to use them, and with its own, to change the nodes.
+func withFlags(problem string, err error) string {
+	differs := (*redlock.ConfigError)(nil)
+	if !errors.As(err, &differs) {
+		return problem
+	}
+	var there, here strings.Builder
+	for _, d := range differs.Differences {
+		if flag := flagOf[d.Field]; flag != "" && d.There != "" {
+			there.WriteString(" " + flag + d.There)
+			here.WriteString(" " + flag + d.Here)
+		}
+	}
+	if there.Len() == 0 {
+		return problem
+	}
+	const change = "redlock enroll --change-config"
+	problem = strings.Replace(problem, "set the same in all clients", "give"+there.String(), 1)
+	return strings.Replace(problem, "`"+change+"`", "`"+change+here.String()+"`", 1)
 }

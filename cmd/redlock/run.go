@@ -29,6 +29,9 @@ Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
     or QUIT reaches it directly and is not passed on again.
   - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
 
+redlock renews the lease for as long as CMD runs, so a CMD that hangs keeps the lock for ever. Limit its time if it may
+hang: redlock run KEY -- timeout 10m CMD
+
 If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
 lease ends and another client can get the lock. At a terminal only CMD gets them: processes that it started must end
 with it.

@@ -120,7 +120,10 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 		"run --ttl 2s k -- true":                               "--kill-after 900ms or less",
 		"run --ttl 10ms --kill-after 0 k -- true":              "100ms or more",
 		"run --kill-after -1s k -- true":                       "negative",
-		"run --nodes embedded --ttl 1m k -- true":              "MaxTTL",
+		"run --nodes embedded --ttl 1m k -- true":              "redlock: --ttl 1m0s is above MaxTTL (30s); raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 1m0s\n",
+		"run --nodes embedded --at-least 4m k -- true":         "redlock: --at-least 4m0s, plus what is added for a round and the clocks, is above MaxTTL (30s)",
+		"run --nodes embedded --at-least 4m j -- true":         "give 28.463s or less, or raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 4m4s\n",
+		"run --nodes a:1,http://x#@y k -- true":                "--nodes: Nodes[1] (the first is Nodes[0]): not a URL",
 		"run --nodes a:1,a:1,a:1 k -- true":                    "one server has one vote",
 		"run --nodes http://a,b:1,c:1 k -- true":               "redis://",
 		"run --nodes redis://a:1,unix://b,redis://c k -- true": "three slashes",
@@ -154,6 +157,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHelpOfRunSaysHowToLimitACommandThatHangs(t *testing.T) {
+	code, out, _ := run(t, "run", "--help")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, "a CMD that hangs keeps the lock for ever")
+	require.Contains(t, out, "redlock run KEY -- timeout 10m CMD")
 }
 
 func TestHelpHasAnExample(t *testing.T) {

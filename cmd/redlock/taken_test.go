@@ -32,6 +32,27 @@ func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
 	}
 }
 
+// Servers that restart without their data take the lock away too, and nobody released or deleted it.
+func TestALockOfServersThatLostTheirDataIsTakenAway(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	ready := filepath.Join(t.TempDir(), "ready")
+	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "sh", "-c", `echo >"$0"; sleep 20`, ready)
+	eventually(t, "the command", func() bool { return size(ready) > 0 })
+	everyNode(t, f, func(n *fleet.Node) error {
+		eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", "k") != nil })
+		return nil
+	})
+	everyNode(t, f, func(n *fleet.Node) error {
+		if err := n.Kill(); err != nil {
+			return err
+		}
+		return n.Start(t.Context(), fleet.Empty)
+	})
+	code, _, errs := p.wait()
+	require.Equal(t, 76, code, errs)
+	require.Regexp(t, `on [23] of 3 nodes it is no longer ours \(released by force, or deleted, or its servers lost their data\)`, errs)
+}
+
 // The command ends before the next renewal, so the release finds out.
 func TestALockThatWasTakenAwayIsNoSuccessThoughTheCommandEnded(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})

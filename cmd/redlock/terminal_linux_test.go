@@ -91,7 +91,7 @@ func TestEnrollAsksAtATerminal(t *testing.T) {
 	p := startAtTerminal(t, 80, 24, nil, "enroll", nodes(f))
 	require.Equal(t, 0, p.wait(), p.said())
 	require.NotContains(t, p.said(), "[y/N]", "new servers need no question")
-	const question = "Do you know that no client holds a lock on these nodes? [y/N] "
+	const question = "or was replaced? If that is wrong, two clients may hold one lock. [y/N] "
 	for _, c := range []struct {
 		typed string
 		code  int

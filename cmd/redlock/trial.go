@@ -11,13 +11,15 @@ import (
 	"github.com/quorumlock/redlock/internal/sleep"
 )
 
-// try executes on each node every command that a lock needs. This is the only way to find missing rights of the node's
-// user. It writes problems into the status: as a warning where a mutex works, and other kinds of lock do not.
-func try(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
+// try executes on each node every command that a lock needs, and returns the status of the nodes after that. This is the
+// only way to find missing rights of the node's user. It writes problems into the status: as a warning where a mutex
+// works, and other kinds of lock do not.
+func try(ctx context.Context, client *redlock.Client) ([]redlock.NodeStatus, error) {
 	problems, err := client.Trial(ctx)
 	if err != nil {
-		return failure(err)
+		return nil, failure(err)
 	}
+	status := client.Status(ctx)
 	for i, problem := range problems {
 		if kinds := (*redlock.KindsError)(nil); errors.As(problem, &kinds) {
 			text := oneLine(kinds.Error())
@@ -28,7 +30,7 @@ func try(ctx context.Context, client *redlock.Client, status []redlock.NodeStatu
 			status[i].Err = fmt.Errorf("a command that a lock needs fails: %w", problem)
 		}
 	}
-	return nil
+	return status, nil
 }
 
 // awaitFree waits until no node has the name, so that bench leaves nothing behind. After a release a node may reserve

@@ -68,12 +68,12 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		if state == nil || !state.Held {
 			continue
 		}
-		left := reportOn(state).remaining()
+		report := reportOn(state)
 		if n := len(state.Sharers); n > 0 {
-			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, left)
+			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, report.remaining())
 		}
 		holder, _ := state.Holder()
-		return fmt.Sprintf("%s is held by %s, for %s unless it is renewed", key, oneLine(holder.String()), left)
+		return fmt.Sprintf("%s is held by %s%s, %s", key, oneLine(holder.String()), foreign(state.Token), report.until())
 	}
 	return ""
 }
@@ -96,7 +96,11 @@ func outage(ctx context.Context, client *redlock.Client) string {
 		return ""
 	}
 	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote), len(status)/2+1, why.String())
-	if quarantined {
+	switch {
+	case !quarantined:
+	case vote > len(status)/2:
+		text += "; a quarantine ends by itself, and the others vote"
+	default:
 		text += "; nodes in quarantine are new, or may have forgotten leases: if no lease can exist, `redlock enroll` ends it now"
 	}
 	return text
@@ -104,29 +108,35 @@ func outage(ctx context.Context, client *redlock.Client) string {
 
 // reasons collects why some of the nodes fail. Nodes with the same reason share one entry.
 type reasons struct {
-	all   int
-	texts []string
-	nodes map[string][]string // by text
+	all  int
+	list []reason
+}
+
+type reason struct {
+	nodes []string
+	text  string // with the node's own name, if there is one node
+	plain string // without it: "dial tcp: connect: connection refused"
 }
 
 func (r *reasons) add(node, text string) {
-	if r.nodes == nil {
-		r.nodes = map[string][]string{}
+	plain := strings.Replace(text, " "+node+":", ":", 1)
+	for i := range r.list {
+		if known := &r.list[i]; known.plain == plain {
+			known.nodes, known.text = append(known.nodes, node), plain
+			return
+		}
 	}
-	if r.nodes[text] == nil {
-		r.texts = append(r.texts, text)
-	}
-	r.nodes[text] = append(r.nodes[text], node)
+	r.list = append(r.list, reason{[]string{node}, text, plain})
 }
 
 func (r *reasons) String() string {
-	said := make([]string, len(r.texts))
-	for i, text := range r.texts {
-		who := strings.Join(r.nodes[text], ", ")
-		if n := len(r.nodes[text]); n == r.all && n > 1 {
+	said := make([]string, len(r.list))
+	for i, why := range r.list {
+		who := strings.Join(why.nodes, ", ")
+		if n := len(why.nodes); n == r.all && n > 1 {
 			who = "all"
 		}
-		said[i] = who + ": " + text
+		said[i] = who + ": " + why.text
 	}
 	return strings.Join(said, "; ")
 }

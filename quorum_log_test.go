@@ -1,0 +1,114 @@
+package redlock_test
+
+import (
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// A lineLog keeps the lines of a client's log.
+type lineLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lineLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// found is what the pattern matches in the log.
+func (l *lineLog) found(pattern string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return regexp.MustCompile(pattern).FindAllString(l.text.String(), -1)
+}
+
+func (l *lineLog) to(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(l, nil)) }
+
+const quorumLines = `level=\S+ msg="redlock: \d of \d nodes votes?, and [^"]*`
+
+func TestTheLogSaysOnceThatThereIsNoQuorumAndOnceThatThereIsAgain(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	open(t, f)
+	var log lineLog
+	c := openFresh(t, f, log.to, func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 2*time.Second, 100*time.Millisecond })
+	lease, err := c.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	for i, n := range f.Nodes()[:3] {
+		require.Empty(t, log.found(quorumLines), "%d may go", i)
+		require.NoError(t, n.Kill())
+	}
+	const gone = `level=WARN msg="redlock: 2 of 5 nodes vote, and it takes 3: nothing is granted or renewed`
+	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 1 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, []string{gone}, log.found(quorumLines))
+
+	<-lease.Context().Done()
+	err = lease.Release(soon(t))
+	require.ErrorIs(t, err, redlock.ErrLost)
+	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round, "what the nodes said to the last renewal")
+	require.Equal(t, "extend", round.Op)
+	require.Contains(t, err.Error(), "it was not renewed before its validity ended")
+	require.Contains(t, err.Error(), "2 granted, 0 denied, 3 unknown, need 3")
+	require.Contains(t, err.Error(), "connect: connection refused")
+	require.NotContains(t, err.Error(), "\n")
+	require.Eventually(t, func() bool { return len(log.found(`lease lost.*connection refused`)) == 1 }, 5*time.Second, time.Millisecond)
+
+	require.NoError(t, f.Nodes()[0].Start(t.Context(), fleet.Empty)) // it forgot, but an operator knows better
+	require.Eventually(t, func() bool { return len(log.found(`node connected`)) == 6 }, 10*time.Second, time.Millisecond)
+	require.Len(t, log.found(quorumLines), 1, "it is in quarantine")
+	_ = c.Enroll(soon(t))
+	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 2 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, `level=INFO msg="redlock: 3 of 5 nodes vote, and it takes 3: locks are granted and renewed again`, log.found(quorumLines)[1])
+}
+
+// At the start nothing is said before every node was tried, and nothing at all if there is a quorum.
+func TestTheLogSaysAtTheStartThatThereIsNoQuorum(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	open(t, f)
+	for range 5 {
+		var log lineLog
+		c := openFresh(t, f, log.to)
+		c.Status(soon(t))
+		require.NoError(t, c.Close())
+		require.Empty(t, log.found(quorumLines))
+	}
+	for _, n := range f.Nodes()[1:] {
+		require.NoError(t, n.Kill())
+	}
+	var log lineLog
+	c := openFresh(t, f, log.to)
+	c.Status(soon(t))
+	require.NoError(t, c.Close())
+	require.Equal(t, []string{`level=WARN msg="redlock: 1 of 3 nodes votes, and it takes 2: nothing is granted or renewed`}, log.found(quorumLines))
+}
+
+// A server that stays up may lose its vote: it becomes a replica, or is flushed.
+func TestTheLogSaysThatServersWhichAreUpAreNoQuorum(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	open(t, f)
+	var log lineLog
+	c := openFresh(t, f, log.to)
+	c.Status(soon(t))
+	host, port, err := f.Nodes()[0].PeerAddress()
+	require.NoError(t, err)
+	tell(t, f.Nodes()[1], "REPLICAOF", host, port)
+	tell(t, f.Nodes()[2], "FLUSHALL")
+	_, err = c.Mutex("x").TryAcquire(soon(t)) // it learns of both
+	require.Error(t, err)
+	c.Status(soon(t))
+	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 1 }, 5*time.Second, time.Millisecond)
+	require.Contains(t, log.found(quorumLines)[0], "1 of 3 nodes votes, and it takes 2")
+}
