@@ -102,8 +102,8 @@ func (l *Lease) With(ctx context.Context) context.Context {
 }
 
 // Valid reports whether the lease is valid now. It reads the clock, so it is right also if timers are late or the
-// machine was suspended. Ask it just before work that two processes must not do at the same time. The process may still be paused between the
-// answer and the work, so let the resource check [Lease.Fence] too.
+// machine was suspended. Ask it just before work that two processes must not do at the same time. The
+// process may still be paused between the answer and the work, so let the resource check [Lease.Fence] too.
 func (l *Lease) Valid() bool {
 	return !l.released.Load() && !l.ownership.over.Load() && l.ownership.client.cfg.Clock.Now() < l.ownership.validUntil()
 }

@@ -3,8 +3,6 @@ package redlock_test
 import (
 	"log/slog"
 	"regexp"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,33 +13,21 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// A lineLog keeps the lines of a client's log.
-type lineLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lineLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
 // found is what the pattern matches in the log.
-func (l *lineLog) found(pattern string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return regexp.MustCompile(pattern).FindAllString(l.text.String(), -1)
+func (j *journal) found(pattern string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return regexp.MustCompile(pattern).FindAllString(j.text.String(), -1)
 }
 
-func (l *lineLog) to(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(l, nil)) }
+func (j *journal) to(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(j, nil)) }
 
 const quorumLines = `level=\S+ msg="redlock: \d of \d nodes votes?, and [^"]*`
 
 func TestTheLogSaysOnceThatThereIsNoQuorumAndOnceThatThereIsAgain(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	open(t, f)
-	var log lineLog
+	var log journal
 	c := openFresh(t, f, log.to, func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 2*time.Second, 100*time.Millisecond })
 	lease, err := c.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err)
@@ -79,7 +65,7 @@ func TestTheLogSaysAtTheStartThatThereIsNoQuorum(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	open(t, f)
 	for range 5 {
-		var log lineLog
+		var log journal
 		c := openFresh(t, f, log.to)
 		c.Status(soon(t))
 		require.NoError(t, c.Close())
@@ -88,7 +74,7 @@ func TestTheLogSaysAtTheStartThatThereIsNoQuorum(t *testing.T) {
 	for _, n := range f.Nodes()[1:] {
 		require.NoError(t, n.Kill())
 	}
-	var log lineLog
+	var log journal
 	c := openFresh(t, f, log.to)
 	c.Status(soon(t))
 	require.NoError(t, c.Close())
@@ -99,7 +85,7 @@ func TestTheLogSaysAtTheStartThatThereIsNoQuorum(t *testing.T) {
 func TestTheLogSaysThatServersWhichAreUpAreNoQuorum(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	open(t, f)
-	var log lineLog
+	var log journal
 	c := openFresh(t, f, log.to)
 	c.Status(soon(t))
 	host, port, err := f.Nodes()[0].PeerAddress()

@@ -16,8 +16,8 @@
 //
 // Replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
 // last replica ticks would run once more there. So a lock stays taken for a minimum hold, also when the job is done (see
-// redlock.Lock.WithMinHold). It must be longer than the replicas differ in starting one tick, and shorter than the interval of
-// the job. [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by
+// redlock.Lock.WithMinHold). It must be longer than the replicas differ in starting one tick, and shorter than the
+// interval of the job. [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by
 // gocron.WithDistributedLocker it takes [DefaultSpread]. [MinHold] sets another one.
 //
 // The longest minimum hold is what the client's MaxTTL leaves room for: some 28 s with the defaults of redlock. If

@@ -56,10 +56,10 @@ func NewLocker(client *redlock.Client, options ...LockerOption) (*Locker, error)
 	case l.isSet && l.minHold < 0:
 		return nil, fmt.Errorf("%w: MinHold: %v is negative", redlock.ErrInvalid, l.minHold)
 	case l.isSet && l.minHold > l.limit:
-		return nil, fmt.Errorf("%w: MinHold: %v is above %v, for which MaxTTL leaves room; raise MaxTTL on every client of these nodes, and on the nodes (redlock enroll --change-config), and on the nodes (redlock enroll --change-config)",
+		return nil, fmt.Errorf("%w: MinHold: %v is above %v, for which MaxTTL leaves room; raise MaxTTL on every client of these nodes, and on the nodes (redlock enroll --change-config)",
 			redlock.ErrInvalid, l.minHold, l.limit)
 	case !l.isSet && l.limit == 0:
-		return nil, fmt.Errorf("%w: MinHold: MaxTTL leaves no room for any; raise MaxTTL on every client of these nodes, or give MinHold(0)",
+		return nil, fmt.Errorf("%w: MinHold: MaxTTL leaves no room for any; raise MaxTTL on every client of these nodes, and on the nodes (redlock enroll --change-config), or give MinHold(0)",
 			redlock.ErrInvalid)
 	case !l.isSet:
 		l.minHold = min(DefaultSpread, l.limit)
