@@ -19,7 +19,7 @@ COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
 .PHONY: help demo test fleets lint unit simulate simulate-switches simulate-search nested fuzz stress stress-close bench bench-record chaos \
-	compare compat consumer golangci workflows vulnerabilities api man traces
+	compare compat consumer golangci workflows vulnerabilities api man traces dashboard
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -91,6 +91,10 @@ compat: ## the tests and four chaos scenarios on every server that Debian has; w
 
 traces: ## a contended run with faults: its spans and metrics through a real OpenTelemetry Collector into reports/ (compiles it at first: minutes)
 	@internal/observe/traces.sh $(COLLECTOR)
+
+dashboard: fleets ## a picture of the Grafana dashboard's panels, as Prometheus draws them, in reports/dashboard.png (some 70 s)
+	mkdir -p reports
+	cd adapters/prometheus && go test -count=1 -v -run '^TestEveryPanelShowsWhatHappens$$' -picture $(CURDIR)/reports/dashboard.png .
 
 man: ## the manual pages of the command, in man/
 	go run ./cmd/redlock man man

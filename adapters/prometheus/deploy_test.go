@@ -43,7 +43,7 @@ type dashboard struct {
 		ID                       int
 		Type, Title, Description string
 		GridPos                  struct{ X, Y, W, H int }
-		Targets                  []struct{ Expr string }
+		Targets                  []struct{ Expr, LegendFormat string }
 		FieldConfig              struct {
 			Defaults struct{ Unit string }
 		}
@@ -193,7 +193,7 @@ func TestPromtoolAcceptsTheRulesAndEveryQuery(t *testing.T) {
 func TestPrometheusAnswersEveryQuery(t *testing.T) {
 	server := httptest.NewServer(promhttp.HandlerFor(working(t), promhttp.HandlerOpts{}))
 	t.Cleanup(server.Close)
-	ask := startPrometheus(t, strings.TrimPrefix(server.URL, "http://"))
+	ask, _ := startPrometheus(t, strings.TrimPrefix(server.URL, "http://"))
 	d, _ := readDashboard(t)
 	panels, all := d.expressions()
 	for _, expr := range all {
@@ -289,7 +289,7 @@ func eventful(t *testing.T) *prometheus.Registry {
 func TestEveryPanelShowsWhatHappens(t *testing.T) {
 	server := httptest.NewServer(promhttp.HandlerFor(eventful(t), promhttp.HandlerOpts{}))
 	t.Cleanup(server.Close)
-	ask := startPrometheus(t, strings.TrimPrefix(server.URL, "http://"))
+	ask, pages := startPrometheus(t, strings.TrimPrefix(server.URL, "http://"))
 	d, _ := readDashboard(t)
 	mayBeZero := []string{"Clock offset", "Dropped events"} // one clock, and hooks that are fast
 	for _, p := range d.Panels {
@@ -332,10 +332,13 @@ func TestEveryPanelShowsWhatHappens(t *testing.T) {
 			return ask("query?query="+url.QueryEscape(query), &reply) == nil && len(reply.Data.Result) == 1
 		}, 60*time.Second, 50*time.Millisecond, reason)
 	}
+	if *picture != "" {
+		draw(t, d, pages, *picture)
+	}
 }
 
-// startPrometheus returns a function that asks its API.
-func startPrometheus(t *testing.T, target string) (ask func(path string, reply any) error) {
+// startPrometheus returns a function that asks its API, and a directory of pages that it serves under /consoles.
+func startPrometheus(t *testing.T, target string) (ask func(path string, reply any) error, served pages) {
 	binary, dir := program(t, "prometheus"), t.TempDir()
 	rules, err := filepath.Abs(rulesFile)
 	require.NoError(t, err)
@@ -348,7 +351,7 @@ func startPrometheus(t *testing.T, target string) (ask func(path string, reply a
 	require.NoError(t, l.Close())
 	var out bytes.Buffer
 	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+at)
+		"--web.listen-address="+at, "--web.console.templates="+dir, "--web.console.libraries="+dir)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
@@ -378,5 +381,5 @@ func startPrometheus(t *testing.T, target string) (ask func(path string, reply a
 	if t.Failed() {
 		t.FailNow()
 	}
-	return ask
+	return ask, pages{dir: dir, url: "http://" + at + "/consoles/"}
 }
