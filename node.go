@@ -96,14 +96,14 @@ type nodeHost interface {
 	unclaim(n *node)
 	// nodeChanged is called when the connection opened (err is nil) or broke, and after the first attempt.
 	nodeChanged(n *node, err error)
-	// hasTried reports whether every node has connected, or failed to connect, at least once.
+	// hasTried reports whether every node has said whether it may grant, or failed to connect, at least once.
 	hasTried() bool
 	// votesChanged is called when this node may have become a voter, or have stopped being one.
 	votesChanged()
 	// word is what the node's server is asked about its readiness, and the time by the other nodes' clocks.
 	word(n *node) (word string, fleetMicros int64)
 	// readied is called when the node's readiness is known anew.
-	readied(n *node, first, agrees bool)
+	readied(n *node, agrees bool)
 	// ballotLimit is the largest ballot that one node is believed.
 	ballotLimit() uint64
 	logQuarantine(n *node, left time.Duration)

@@ -106,11 +106,13 @@ func (n *node) isClosing() bool {
 }
 
 // state says whether the first attempt is over (tried), whether the node is connected and has said if it may grant
-// (up), and why it is not connected.
+// (up), and why it is not connected. The attempt is not over while a node that could not be judged is asked again,
+// because the other nodes have been heard since.
 func (n *node) state() (tried, up bool, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.tried, n.up && n.readiness.known, n.why
+	judging := n.up && n.readiness.unjudged && n.readiness.asking
+	return n.tried && !judging, n.up && n.readiness.known, n.why
 }
 
 var errNotJudged = errors.New("it is new, or may have forgotten what it granted, and the other nodes have not answered yet, which it takes to judge that")

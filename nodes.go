@@ -31,8 +31,7 @@ func (c *Client) unclaim(n *node) {
 	}
 }
 
-// nodeTried is called when a node's first attempt is over, and when the node has become a voter or has stopped being
-// one.
+// nodeTried is called when a node's first attempt may be over: it has said whether it may grant, or its connection broke.
 func (c *Client) nodeTried() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +110,8 @@ func (c *Client) awaitOpen(ctx context.Context) error {
 	}
 }
 
-// awaitAll waits until every node has connected or failed to connect once. An attempt takes no longer than stallTimeout;
-// the rest is for its error to arrive, so that the caller can say why a node is away.
+// awaitAll waits until every node has said whether it may grant, or failed to connect, once. An attempt takes no longer
+// than stallTimeout; the rest is for its error to arrive, so that the caller can say why a node is away.
 func (c *Client) awaitAll(ctx context.Context) error {
 	return c.awaitEvent(ctx, c.tried, c.stallTimeout()+c.cfg.NodeTimeout)
 }
@@ -209,13 +208,11 @@ func (c *Client) word(n *node) (word string, fleet int64) {
 	return word, fleet
 }
 
-// readied is called when a node has answered ready.lua. first: it was the first answer on this connection. agrees: the
-// node does not object to our configuration, which is news. A node that could not be judged so far may be judged now,
-// because more nodes can be heard: ask it again.
-func (c *Client) readied(n *node, first, agrees bool) {
-	if first {
-		c.nodeTried()
-	}
+// readied is called when a node has answered ready.lua. agrees: the node does not object to our configuration, which is
+// news. A node that could not be judged so far may be judged now, because more nodes can be heard: ask it again.
+func (c *Client) readied(n *node, agrees bool) {
+	defer c.nodeTried() // a node that is asked again has not had its say
+
 	if n.waitsForOthers() { // the other nodes may have answered since this one was asked
 		if word, _ := c.word(n); word != wordLook {
 			n.askReady()
@@ -242,7 +239,7 @@ func (c *Client) logQuarantine(n *node, left time.Duration) {
 		return
 	}
 	c.cfg.Logger.Warn("redlock: a node is in quarantine and does not grant yet: it is new, or it may have forgotten leases; "+
-		"if no lease can be out on these nodes, Client.Enroll or `redlock enroll` ends this now",
+		"it votes again by itself; only for nodes that nobody has used yet, Client.Enroll or `redlock enroll --only-new` ends this now",
 		"node", n.endpoint.name, "left", left)
 }
 
@@ -255,7 +252,7 @@ func (c *Client) patience(n *node) time.Duration {
 	return min(usual, c.cfg.NodeTimeout)
 }
 
-// hasTried reports whether every node has connected, or failed to connect, at least once.
+// hasTried reports whether every node has said whether it may grant, or failed to connect, at least once.
 func (c *Client) hasTried() bool {
 	select {
 	case <-c.tried:

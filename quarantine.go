@@ -155,7 +155,7 @@ func (n *node) learnReady(a answer) {
 	case now.differs != nil && (first || agreed):
 		cfg.Logger.Error("redlock: node refuses this client", "node", n.endpoint.name, "error", now.differs)
 	}
-	n.host.readied(n, first, now.differs == nil && !agreed)
+	n.host.readied(n, now.differs == nil && !agreed)
 }
 
 func (n *node) waitsForOthers() bool {

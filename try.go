@@ -25,7 +25,7 @@ const (
 //
 // It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
 // are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so. The first use of a
-// client waits for its nodes to connect.
+// client waits until its nodes have connected and have said whether they may grant.
 func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 	if lease, err := l.check(ctx, true); lease != nil || err != nil {
 		return lease, err

@@ -223,16 +223,12 @@ const (
 
 // whyNotNew says why OnlyNew did not enroll nodes.
 func whyNotNew(err error, all int) string {
-	var round *redlock.RoundError
-	if !errors.As(err, &round) || round.Err == nil {
+	refused, _ := nodeErrors(err)
+	if len(refused) == 0 {
 		return sentence(err)
 	}
 	why := reasons{all: all}
-	for _, err := range round.Err.Errors {
-		var node *redlock.NodeError
-		if !errors.As(err, &node) {
-			continue
-		}
+	for _, node := range refused {
 		switch text := sentence(node.Err); {
 		case strings.HasPrefix(text, "it looks new"): // it waits for the others
 		case strings.HasPrefix(text, "it has been used"):
@@ -268,21 +264,16 @@ func (o *enroller) confirm(code int, known, what string) error {
 
 // whichEnrolled adds to an error how many nodes were enrolled, and which were not and why.
 func whichEnrolled(err error) error {
-	var round *redlock.RoundError
-	if !errors.As(err, &round) || round.Err == nil {
+	refused, all := nodeErrors(err)
+	if len(refused) == 0 {
 		return err
 	}
-	all := round.Granted + round.Denied + round.Unknown
 	why := reasons{all: all}
-	for _, err := range round.Err.Errors {
-		var node *redlock.NodeError
-		if errors.As(err, &node) {
-			problem := sentence(node.Err)
-			why.add(node.Node, problem+remedyFor(problem))
-		}
+	for _, node := range refused {
+		problem := sentence(node.Err)
+		why.add(node.Node, problem+remedyFor(problem))
 	}
-	not := len(round.Err.Errors)
-	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-not, plural(all, "node"), why.String()), err}
+	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-len(refused), plural(all, "node"), why.String()), err}
 }
 
 // An enrollError replaces the text of an error.

@@ -249,18 +249,30 @@ func withFlag(err error) error {
 			return errors.New(flag + " " + rest)
 		}
 	}
-	round := (*redlock.RoundError)(nil)
-	if !errors.As(err, &round) || round.Err == nil {
-		return err
-	}
+	refused, all := nodeErrors(err)
 	differing := 0
-	for _, node := range round.Err.Errors {
-		if errors.As(node, new(*redlock.ConfigError)) {
+	for _, node := range refused {
+		if errors.As(node.Err, new(*redlock.ConfigError)) {
 			differing++
 		}
 	}
-	if 2*differing > round.Granted+round.Denied+round.Unknown {
+	if 2*differing > all {
 		return errors.New(withFlags(text, err))
 	}
 	return err
+}
+
+// nodeErrors are the errors of the nodes, and how many nodes were asked, if err is that of a round.
+func nodeErrors(err error) (errs []*redlock.NodeError, all int) {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || round.Err == nil {
+		return nil, 0
+	}
+	for _, err := range round.Err.Errors {
+		var node *redlock.NodeError
+		if errors.As(err, &node) {
+			errs = append(errs, node)
+		}
+	}
+	return errs, round.Granted + round.Denied + round.Unknown
 }

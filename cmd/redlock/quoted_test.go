@@ -198,7 +198,7 @@ func newQuoteHouse(t *testing.T, q quote) *quoteHouse {
 	for name, from := range map[string]string{"ca.pem": authority.CA, "client.pem": authority.ClientCert, "client.key": authority.ClientKey} {
 		write(name, textOf(t, from), 0o600)
 	}
-	replace := []string{"/etc/redlock.nodes", list, "/opt/report.sh", job, "/usr/local/bin/redlock", "redlock"}
+	replace := []string{"/etc/redlock/nodes", list, "/opt/report.sh", job, "/usr/local/bin/redlock", "redlock"}
 	starts := false // the commands start servers themselves
 	for _, c := range q.commands {
 		starts = starts || strings.Contains(c.text, "redis-server --bind")

@@ -51,8 +51,8 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 --semaphore N, up to N hold KEY at a time.
 
 --at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a time that is longer
-than the hosts' clocks differ and jobs start late, and shorter than the interval. Otherwise a short job could run twice:
-a host whose clock is late, or that restarts, finds the lock free.
+than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
+twice: a host whose clock is late, or that restarts, finds the lock free.
 
 --fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock
 counts as held while somebody waits for it. A run without --fair may overtake.

@@ -83,7 +83,7 @@ func errorText(s string) string {
 
 // table pushes {field = value}: an error or a status.
 func table(l *lua.LState, field, value string) int {
-	t := l.NewTable()
+	t := l.CreateTable(0, 1)
 	t.RawSetString(field, lua.LString(value))
 	l.Push(t)
 	return 1
@@ -148,12 +148,13 @@ func (i *interpreter) value(reply any) lua.LValue {
 	case string:
 		return lua.LString(reply)
 	case server.Simple:
-		t := i.state.NewTable()
+		t := i.state.CreateTable(0, 1)
 		t.RawSetString("ok", lua.LString(reply))
 		return t
 	default:
-		t := i.state.NewTable()
-		for _, part := range reply.([]any) {
+		parts := reply.([]any)
+		t := i.state.CreateTable(len(parts), 0) // NewTable would make room for 32 elements and 32 fields
+		for _, part := range parts {
 			t.Append(i.value(part))
 		}
 		return t
