@@ -60,12 +60,22 @@ type options struct {
 type program struct{ name, dir, file string }
 
 // A tally counts the runs of one test.
-type tally struct{ runs, failures, skips int }
+type tally struct {
+	runs, failures, skips int
+	seconds               float64 // of all runs
+}
+
+// An outcome is how one run of a test ended.
+type outcome struct {
+	action  string
+	seconds float64
+}
 
 type results struct {
 	mu     sync.Mutex // guards the rest
 	tests  map[string]*tally
-	broken int // runs that failed outside any test
+	cpu    map[string]time.Duration // by package: processor time of all runs, that of servers that ended included
+	broken int                      // runs that failed outside any test
 	done   int
 	log    io.Writer
 }
@@ -85,7 +95,7 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	r := &results{tests: map[string]*tally{}, log: log}
+	r := &results{tests: map[string]*tally{}, cpu: map[string]time.Duration{}, log: log}
 
 	burn, cool := context.WithCancel(ctx)
 	defer cool()
@@ -178,7 +188,7 @@ func (r *results) run(ctx context.Context, p program, o options) {
 	tests.WaitDelay = 10 * time.Second
 	raw, err := tests.StdoutPipe()
 	if err != nil {
-		r.finish(p, nil, nil, err)
+		r.finish(p, nil, nil, 0, err)
 		return
 	}
 	tests.Stderr = tests.Stdout
@@ -188,15 +198,18 @@ func (r *results) run(ctx context.Context, p program, o options) {
 		err = errors.Join(tests.Start(), translate.Start())
 	}
 	if err != nil {
-		r.finish(p, nil, nil, err)
+		r.finish(p, nil, nil, 0, err)
 		return
 	}
 	var text []string
-	outcomes := map[string]string{}
+	outcomes := map[string]outcome{}
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
-		var event struct{ Action, Test, Output string }
+		var event struct {
+			Action, Test, Output string
+			Elapsed              float64
+		}
 		if json.Unmarshal(lines.Bytes(), &event) != nil {
 			text = append(text, lines.Text()+"\n")
 			continue
@@ -205,19 +218,20 @@ func (r *results) run(ctx context.Context, p program, o options) {
 		case "output":
 			text = append(text, event.Output)
 		case "pass", "fail", "skip":
-			outcomes[event.Test] = event.Action // "" is the package
+			outcomes[event.Test] = outcome{event.Action, event.Elapsed} // "" is the package
 		}
 	}
 	err = errors.Join(translate.Wait(), tests.Wait())
-	r.finish(p, outcomes, text, err)
+	r.finish(p, outcomes, text, tests.ProcessState.UserTime()+tests.ProcessState.SystemTime(), err)
 }
 
-func (r *results) finish(p program, outcomes map[string]string, text []string, err error) {
+func (r *results) finish(p program, outcomes map[string]outcome, text []string, cpu time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done++
+	r.cpu[p.name] += cpu
 	bad := false
-	for test, outcome := range outcomes {
+	for test, o := range outcomes {
 		if test == "" {
 			continue
 		}
@@ -228,7 +242,8 @@ func (r *results) finish(p program, outcomes map[string]string, text []string, e
 			r.tests[name] = t
 		}
 		t.runs++
-		switch outcome {
+		t.seconds += o.seconds
+		switch o.action {
 		case "fail":
 			t.failures++
 			bad = true
@@ -236,7 +251,7 @@ func (r *results) finish(p program, outcomes map[string]string, text []string, e
 			t.skips++
 		}
 	}
-	if !bad && (err != nil || outcomes[""] == "fail") {
+	if !bad && (err != nil || outcomes[""].action == "fail") {
 		r.broken++
 		bad = true
 	}
@@ -281,7 +296,19 @@ func (r *results) report(took time.Duration) (failed bool) {
 		failed = true
 		fmt.Printf("FAIL %d programs failed outside any test\n", r.broken)
 	}
+	r.reportTimes()
 	fmt.Printf("stress: %d tests (%d of them skipped somewhere), each at least %d times, %d programs run in %v\n",
 		len(r.tests), skipped, least, r.done, took.Round(time.Second))
 	return failed
+}
+
+// reportTimes says which tests and packages a round waits for. r.mu is held.
+func (r *results) reportTimes() {
+	slowest := slices.SortedFunc(maps.Keys(r.tests), func(a, b string) int { return cmp.Compare(r.tests[b].seconds, r.tests[a].seconds) })
+	for _, name := range slowest[:min(20, len(slowest))] {
+		fmt.Printf("%6.1f s a run: %s\n", r.tests[name].seconds/float64(r.tests[name].runs), name)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(r.cpu), func(a, b string) int { return cmp.Compare(r.cpu[b], r.cpu[a]) }) {
+		fmt.Printf("%6.0f s of processor time in all runs: %s\n", r.cpu[name].Seconds(), name)
+	}
 }
