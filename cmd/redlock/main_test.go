@@ -158,7 +158,7 @@ func freePort(t *testing.T) string {
 // eventually waits until a condition is true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("timeout while waiting for %s", what)
 		}
@@ -181,7 +181,7 @@ func newClient(t *testing.T, f *fleet.Fleet) *redlock.Client {
 	for _, n := range f.Nodes() {
 		urls = append(urls, n.DirectURL())
 	}
-	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(urls...)})
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(urls...), NodeTimeout: 3 * time.Second}) // however busy the machine is
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -268,8 +268,13 @@ func TestTopOfEmbeddedNodesReadsTheSame(t *testing.T) {
 	lease := hold(t, newClient(t, f), "x")
 	got := make(chan *redlock.Lease, 1)
 	wait(t, f, "x", got)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("top said last:", out)
+		}
+	})
 	eventually(t, "the waiter", func() bool {
-		_, out, _ := run(t, "top", "--json", "--count=1", nodes(f))
+		_, out, _ = run(t, "top", "--json", "--count=1", nodes(f))
 		l := topLines(t, out)[0]
 		return l.Held == 1 && l.Waiters == 1 && l.Locks[0].Token == lease.Token()[:8]
 	})

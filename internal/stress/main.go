@@ -183,7 +183,7 @@ func (r *results) run(ctx context.Context, p program, o options) {
 		args = append(args, "-test.run", o.match)
 	}
 	// The program is a child of this process, so that it ends with ctx. test2json only translates.
-	tests, translate := exec.CommandContext(ctx, p.file, args...), exec.Command("go", "tool", "test2json", "-p", p.name)
+	tests, translate := exec.CommandContext(ctx, p.file, args...), exec.Command("go", "tool", "test2json", "-t", "-p", p.name)
 	tests.Dir = p.dir
 	tests.WaitDelay = 10 * time.Second
 	raw, err := tests.StdoutPipe()

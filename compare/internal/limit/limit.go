@@ -81,6 +81,7 @@ type lane struct {
 	loop     *Loop
 	index    int
 	conn     net.Conn
+	w        *bufio.Writer
 	slots    []slot
 	ballot   uint64
 	expected []int // replies to come: a slot, or vouching
@@ -112,25 +113,30 @@ func dial(ctx context.Context, server string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, address)
 }
 
+// Read sends all that is written before it reads, and so before it may block. A reply may wait for the rest of a command
+// of which the writer has sent the beginning.
+func (n *lane) Read(p []byte) (int, error) {
+	if n.unsure > 0 {
+		n.w.WriteString(vouch) // a bufio.Writer keeps its error for Flush
+		n.expected, n.unsure = append(n.expected, vouching), 0
+	}
+	if err := n.w.Flush(); err != nil {
+		return 0, err
+	}
+	return n.conn.Read(p)
+}
+
 // run answers each reply with the slot's next command.
 func (n *lane) run(done func(server int, took time.Duration)) error {
-	r, w := bufio.NewReaderSize(n.conn, 1<<16), bufio.NewWriterSize(n.conn, 1<<16)
+	r := bufio.NewReaderSize(n, readSize)
+	n.w = bufio.NewWriterSize(n.conn, writeSize)
 	for i := range n.slots {
-		n.begin(i, w)
+		n.begin(i)
 	}
 	for left := len(n.slots); left > 0; {
-		if r.Buffered() == 0 {
-			if n.unsure > 0 {
-				w.WriteString(vouch) // a bufio.Writer keeps its error for Flush
-				n.expected, n.unsure = append(n.expected, vouching), 0
-			}
-			if err := w.Flush(); err != nil {
-				return err
-			}
-		}
 		i := n.expected[0]
 		if n.expected = n.expected[1:]; i == vouching {
-			if err := n.vouched(r, w); err != nil {
+			if err := n.vouched(r); err != nil {
 				return err
 			}
 			continue
@@ -148,32 +154,35 @@ func (n *lane) run(done func(server int, took time.Duration)) error {
 			left--
 			continue
 		}
-		n.begin(i, w)
+		n.begin(i)
 	}
 	return nil
 }
 
+// readSize and writeSize are those of the buffers of a lane. A test makes them smaller.
+var readSize, writeSize = 1 << 16, 1 << 16
+
 // begin sends an acquire with a ballot that this server has not seen.
-func (n *lane) begin(i int, w *bufio.Writer) {
+func (n *lane) begin(i int) {
 	s := &n.slots[i]
 	if s.ballotAt != 0 {
 		n.ballot++ // about microseconds, so it has as many digits as the recorded one until the year 2286
 		strconv.AppendUint(s.acquire[s.ballotAt:s.ballotAt], n.ballot, 10)
 	}
 	s.began = time.Now()
-	w.Write(s.acquire)
+	n.w.Write(s.acquire)
 	n.expected = append(n.expected, i)
 	n.unsure++
 }
 
 // end sends the release.
-func (n *lane) end(i int, w *bufio.Writer) {
-	w.Write(n.slots[i].release)
+func (n *lane) end(i int) {
+	n.w.Write(n.slots[i].release)
 	n.expected = append(n.expected, i)
 }
 
 // vouched takes the marker and the time, and releases what they vouch for.
-func (n *lane) vouched(r *bufio.Reader, w *bufio.Writer) error {
+func (n *lane) vouched(r *bufio.Reader) error {
 	const lines = 2 + 5 // a bulk string, and an array of two
 	for range lines {
 		if _, err := r.ReadSlice('\n'); err != nil {
@@ -181,7 +190,7 @@ func (n *lane) vouched(r *bufio.Reader, w *bufio.Writer) error {
 		}
 	}
 	for _, i := range n.waiting {
-		n.end(i, w)
+		n.end(i)
 	}
 	n.waiting = n.waiting[:0]
 	return nil

@@ -29,6 +29,9 @@ func TestAStreamIsTakenApartWhereItsCommandsEnd(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// splitting is a window of many commands. With small buffers, they are sent and their replies are read in pieces.
+const splitting = 100
+
 func TestTheLoopLocksAndUnlocksOnEveryServer(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...)})
@@ -36,8 +39,12 @@ func TestTheLoopLocksAndUnlocksOnEveryServer(t *testing.T) {
 	require.NoError(t, c.Enroll(t.Context()))
 	require.NoError(t, c.Close())
 
-	for _, fence := range []bool{true, false} {
-		for _, window := range []int{1, 20} {
+	for _, window := range []int{1, 20, splitting} {
+		if window == splitting {
+			defer func(read, write int) { readSize, writeSize = read, write }(readSize, writeSize)
+			readSize, writeSize = 50, 500
+		}
+		for _, fence := range []bool{true, false} {
 			var done [fleet.DefaultNodes]atomic.Int64
 			cfg := Config{
 				URLs: f.URLs(), Window: window, Fence: fence,
