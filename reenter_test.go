@@ -83,6 +83,7 @@ func TestALossEndsEveryLeaseOfAReentrantLock(t *testing.T) {
 			require.ErrorIs(t, inner.Extend(ctx), redlock.ErrLost)
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
+			<-inner.Context().Done() // one after the other
 			require.ErrorIs(t, context.Cause(inner.Context()), redlock.ErrLost)
 			require.False(t, outer.Valid())
 			return nil
