@@ -94,7 +94,7 @@ traces: ## a contended run with faults: its spans and metrics through a real Ope
 
 dashboard: fleets ## a picture of the Grafana dashboard's panels, as Prometheus draws them, in reports/dashboard.png (some 70 s)
 	mkdir -p reports
-	cd adapters/prometheus && go test -count=1 -v -run '^TestEveryPanelShowsWhatHappens$$' -picture $(CURDIR)/reports/dashboard.png .
+	cd adapters/prometheus && REDLOCK_REQUIRE=prometheus,chromium go test -count=1 -v -run '^TestEveryPanelShowsWhatHappens$$' -picture $(CURDIR)/reports/dashboard.png .
 
 man: ## the manual pages of the command, in man/
 	go run ./cmd/redlock man man

@@ -84,7 +84,7 @@ func (d *dashboard) expressions() (panels, all []string) {
 func working(t *testing.T) *prometheus.Registry {
 	nodes := redlocktest.Start(t, 3)
 	metrics := redlockprom.New()
-	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: 3 * time.Second, Hooks: metrics.Hooks(redlock.Hooks{})})
+	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: patience, Hooks: metrics.Hooks(redlock.Hooks{})})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	require.NoError(t, c.Enroll(t.Context()))

@@ -20,13 +20,16 @@ import (
 	"github.com/quorumlock/redlock/redlocktest"
 )
 
+// patience is the NodeTimeout of clients whose nodes are only slow, however busy the machine is.
+const patience = 3 * time.Second
+
 func TestWhatAClientDoesIsCounted(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	metrics := redlockprom.New()
 	var told atomic.Int64
 	client, err := redlock.New(redlock.Config{
 		Nodes:       redlock.Nodes(f.URLs()...),
-		NodeTimeout: 3 * time.Second, // however busy the machine is
+		NodeTimeout: patience,
 		Hooks:       metrics.Hooks(redlock.Hooks{Acquired: func(redlock.LeaseInfo, time.Duration, int) { told.Add(1) }}),
 	})
 	require.NoError(t, err)
@@ -110,7 +113,7 @@ func value(t *testing.T, registry *prometheus.Registry, name, node string) float
 func TestALossIsCounted(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	metrics := redlockprom.New()
-	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), NodeTimeout: 3 * time.Second, Hooks: metrics.Hooks(redlock.Hooks{})})
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), NodeTimeout: patience, Hooks: metrics.Hooks(redlock.Hooks{})})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	require.NoError(t, client.Enroll(t.Context()))
@@ -134,7 +137,7 @@ func TestWhatIsHeldAndWaitedForIsShown(t *testing.T) {
 		for i := range list {
 			list[i].Name = named + list[i].Name
 		}
-		c, err := redlock.New(redlock.Config{Nodes: list, NodeTimeout: 3 * time.Second, Hooks: metrics.Hooks(redlock.Hooks{})})
+		c, err := redlock.New(redlock.Config{Nodes: list, NodeTimeout: patience, Hooks: metrics.Hooks(redlock.Hooks{})})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 		require.NoError(t, c.Enroll(t.Context()))
@@ -246,7 +249,7 @@ func TestTheMetricsAreWellNamed(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(metrics))
 	nodes := redlocktest.Start(t, 1)
-	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: 3 * time.Second, Hooks: metrics.Hooks(redlock.Hooks{})})
+	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: patience, Hooks: metrics.Hooks(redlock.Hooks{})})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	metrics.Watch(c)

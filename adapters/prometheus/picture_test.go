@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/internal/required"
 	"github.com/quorumlock/redlock/internal/sleep"
 )
 
@@ -61,9 +62,7 @@ func draw(t *testing.T, d dashboard, p pages, file string) {
 	require.NoError(t, err)
 	require.NoError(t, panelsPage.Execute(page, d))
 	require.NoError(t, page.Close())
-	chromium, err := exec.LookPath("chromium")
-	require.NoError(t, err, "the picture needs chromium")
-	out, err := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu",
+	out, err := exec.CommandContext(t.Context(), required.Chromium(t), "--headless", "--no-sandbox", "--disable-gpu",
 		"--hide-scrollbars", "--window-size=1800,1500", "--user-data-dir="+t.TempDir(), "--virtual-time-budget=20000",
 		"--screenshot="+file, p.url+"panels.html").CombinedOutput()
 	require.NoError(t, err, "%s", out)

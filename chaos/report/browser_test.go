@@ -2,7 +2,6 @@ package report_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"html"
 	"os"
@@ -18,18 +17,6 @@ import (
 
 	"github.com/quorumlock/redlock/internal/required"
 )
-
-// browser returns a chromium. Without one it skips the test, with a message.
-func browser(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	required.Missing(t, "chromium", errors.New("no browser for the page; install chromium"))
-	return ""
-}
 
 // frame shows the page in a frame of this width, because windows are never narrower than 500 pixels. What the page
 // reports about itself is copied to where --dump-dom sees it.
@@ -59,7 +46,7 @@ onload = function () {
 </script>`
 
 func TestThePageFitsAPhoneAndADesk(t *testing.T) {
-	chromium := browser(t)
+	chromium := required.Chromium(t)
 	run := unsafeRun(t, 2*time.Second)
 	whole := page(t, run)
 	for _, width := range []int{420, 1400} {

@@ -2,7 +2,9 @@
 package required
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -17,4 +19,16 @@ func Missing(t testing.TB, name string, why error) {
 		t.Fatalf("REDLOCK_REQUIRE has %q, but: %v", name, why)
 	}
 	t.Skipf("NOT TESTED: %v. (REDLOCK_REQUIRE=%s makes this a failure.)", why, name)
+}
+
+// Chromium returns a browser's program. Without one it is Missing.
+func Chromium(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	Missing(t, "chromium", errors.New("no browser for the page; install chromium"))
+	return ""
 }
