@@ -193,6 +193,27 @@ func TestAgreedConfigTakesATTLAboveTheDefaultMaximum(t *testing.T) {
 	require.Equal(t, 5*time.Minute, got.MaxTTL)
 }
 
+// That nodes hold no configuration is known when a quorum says so. What the others hold may be what all agreed on.
+func TestAgreedConfigTellsAnOutageFromNewNodes(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3}), soon(t)
+	open(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = 5 * time.Minute })
+	bare := redlock.Config{Nodes: redlock.Nodes(f.URLs()...), NodeTimeout: 6 * time.Second}
+	tell(t, f.Nodes()[0], "FLUSHALL")
+	got, err := redlock.AgreedConfig(ctx, bare)
+	require.NoError(t, err, "two tell")
+	require.Equal(t, 5*time.Minute, got.MaxTTL)
+	for _, n := range f.Nodes()[1:] {
+		require.NoError(t, n.Stop(ctx))
+	}
+	got, err = redlock.AgreedConfig(ctx, bare)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	var round *redlock.RoundError
+	require.ErrorAs(t, err, &round)
+	require.Equal(t, []int{1, 0, 2, 2}, []int{round.Granted, round.Denied, round.Unknown, round.Need})
+	require.Len(t, round.Err.Errors, 2)
+	require.Equal(t, bare, got)
+}
+
 func stringOf(v any) string {
 	s, _ := redis.String(v, nil)
 	return s

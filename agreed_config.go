@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/hashicorp/go-multierror"
 )
 
 // AgreedConfig returns cfg with these fields filled in from the nodes, where they are zero in cfg: MaxTTL,
@@ -17,9 +18,12 @@ import (
 // use. It connects, asks and disconnects.
 //
 // It uses the configuration that the largest number of the answering nodes hold, however many hold none: new nodes, and
-// nodes that have forgotten it. If no node holds any, it returns cfg unchanged, and MaxTTL stays 0 if it was. Then do not
-// guess: the first client that asks decides it for all. Quorum is filled in only if the configuration is for as many nodes
-// as cfg has. Errors are [ErrInvalid], [ErrNoQuorum] if no node answers, and ctx.Err().
+// nodes that have forgotten it. If a quorum answers and no node holds any, it returns cfg unchanged, and MaxTTL stays 0 if
+// it was. Then do not guess: the first client that asks decides it for all. Quorum is filled in only if the configuration
+// is for as many nodes as cfg has.
+//
+// If no node that answers holds any, and fewer than a quorum answer, the error is a [*RoundError] that is [ErrNoQuorum]:
+// the others may hold one, so ask again later. Other errors are [ErrInvalid] and ctx.Err().
 func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	look := cfg
 	look.Hooks, look.Logger, look.onlyLook = Hooks{}, nil, true
@@ -37,15 +41,15 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	if err := c.awaitAll(ctx); err != nil {
 		return cfg, err
 	}
-	texts := map[string]int{}
-	heard, most := 0, ""
-	var why error
+	texts, most := map[string]int{}, ""
+	silent := &RoundError{Op: "read the configuration", Need: c.need, kind: ErrNoQuorum}
 	for i, held := range c.heldConfigs(ctx) {
 		if held.err != nil {
-			why = fmt.Errorf("%s: %w", c.nodes[i].endpoint.name, held.err)
+			silent.Unknown++
+			silent.Err = multierror.Append(silent.Err, &NodeError{Node: c.nodes[i].endpoint.name, Err: held.err})
 			continue
 		}
-		heard++
+		silent.Granted++
 		if held.text == "" {
 			continue
 		}
@@ -54,9 +58,12 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 		}
 	}
 	switch {
-	case heard == 0:
-		return cfg, cmp.Or(ctx.Err(), fmt.Errorf("%w: no node told its configuration; %w", ErrNoQuorum, why))
-	case most == "":
+	case most != "":
+	case ctx.Err() != nil:
+		return cfg, ctx.Err()
+	case silent.Granted < c.need:
+		return cfg, silent
+	default:
 		return cfg, nil
 	}
 	return cfg.adopt(readAgreement(most))

@@ -40,7 +40,7 @@ var (
 //
 // Error returns one line. The verb %+v adds a line for each node that did not grant.
 type RoundError struct {
-	Op                             string            // acquire, extend, release, detach, adopt, inspect or enroll
+	Op                             string            // acquire, extend, release, detach, adopt, inspect, enroll or "read the configuration"
 	Names                          []string          // the lock's names
 	Need, Granted, Denied, Unknown int               // votes: how many grants it takes, and how many of each came
 	Err                            *multierror.Error // a [*NodeError] for each node that did not grant; nil: none

@@ -24,9 +24,10 @@ type clientFlags struct {
 	json             bool
 	loginFlags
 
-	looks     bool // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
-	embedded  bool // the nodes run in this process, new and empty
-	readStdin bool // the nodes were read from standard input
+	untold    error // why it is not known what the nodes hold; set by config
+	looks     bool  // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
+	embedded  bool  // the nodes run in this process, new and empty
+	readStdin bool  // the nodes were read from standard input
 }
 
 const (
@@ -86,10 +87,9 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 	cfg := redlock.Config{Nodes: nodes, Prefix: f.prefix, MaxTTL: f.maxTTL, NodeTimeout: f.nodeTimeout,
 		Durable: f.durable, NoFence: f.noFence, Hooks: hooks}
 	if !f.embedded {
-		var err error
-		// If no node answers, the flags alone decide. The next step then waits or reports the outage.
-		if cfg, err = redlock.AgreedConfig(ctx, cfg); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
-			return cfg, failure(err)
+		// In an outage the flags alone decide. The next step then waits or reports it.
+		if cfg, f.untold = redlock.AgreedConfig(ctx, cfg); f.untold != nil && !errors.Is(f.untold, redlock.ErrNoQuorum) {
+			return cfg, failure(f.untold)
 		}
 	}
 	if f.looks && cfg.MaxTTL == 0 && !f.embedded {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -166,12 +165,10 @@ func (h holding) holder() string {
 	return oneLine(redlock.Holder{Owner: h.Owner, Label: h.Label}.String())
 }
 
-// ownToken is how the values of lock keys of this library begin.
-var ownToken = regexp.MustCompile(`^([0-9a-fA-F]{32}(:|$)|readers$|permits$)`)
-
 // foreign says that another library or program wrote the value; "": this one did, or there is none.
-func foreign(token string) string {
-	if token == "" || ownToken.MatchString(token) {
+func foreign(value string) string {
+	switch {
+	case value == "", value == "readers", value == "permits", isToken(value): // see [redlock.State.Sharers]
 		return ""
 	}
 	return " (not a lock of this library)"

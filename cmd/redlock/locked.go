@@ -70,7 +70,10 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	defer closeNodes()
 	notice := &waitNotice{o: o}
-	cfg, err := o.config(ctx, nodes, redlock.Hooks{Refused: notice.refused})
+	began := time.Now()
+	cfg, err := unlessStopped(ctx, signals, func(ctx context.Context) (redlock.Config, error) {
+		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused})
+	})
 	if err != nil {
 		return codeOf(err)
 	}
@@ -86,10 +89,11 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	defer client.Close()
 
 	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
-	began := time.Now()
 	stopNotice := notice.start(ctx, client)
-	lease, err := o.acquireUnlessStopped(ctx, lock, signals)
-	stopNotice()
+	lease, err := unlessStopped(ctx, signals, func(ctx context.Context) (*redlock.Lease, error) { return o.acquire(ctx, lock) })
+	if stopNotice(); lease != nil && err != nil { // stopped at the moment when it was acquired: the command has not started
+		_ = lease.Release(context.WithoutCancel(ctx))
+	}
 	acquired := time.Now()
 	r.WaitedSeconds = acquired.Sub(began).Seconds()
 	if err != nil {
@@ -111,16 +115,17 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	return code, reason, err
 }
 
-// acquireUnlessStopped acquires the lock. Until then, signals end the wait: there is no command to pass them to.
-func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock, signals <-chan os.Signal) (*redlock.Lease, error) {
+// unlessStopped does what comes before the command. Until that is done, signals end it: there is no command to pass them
+// to. If one came at the very end, it returns both what was done and the signal.
+func unlessStopped[T any](ctx context.Context, signals <-chan os.Signal, do func(context.Context) (T, error)) (T, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	acquired, done := make(chan struct{}), make(chan struct{})
+	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case <-acquired:
+			case <-over:
 				return
 			case s := <-signals:
 				if sig := s.(syscall.Signal); stops(sig) {
@@ -130,15 +135,13 @@ func (o *runOptions) acquireUnlessStopped(ctx context.Context, lock redlock.Lock
 			}
 		}
 	}()
-	lease, err := o.acquire(ctx, lock)
-	close(acquired)
+	result, err := do(ctx)
+	close(over)
 	<-done
-	stopped := (*stopSignal)(nil)
-	if err == nil && errors.As(context.Cause(ctx), &stopped) { // both at once: the command has not started
-		_ = lease.Release(context.WithoutCancel(ctx))
-		return nil, &exitError{stopped.code(), fmt.Errorf("%w before the command was started", stopped)}
+	if stopped := (*stopSignal)(nil); errors.As(context.Cause(ctx), &stopped) {
+		return result, &exitError{stopped.code(), fmt.Errorf("%w before the lock was acquired", stopped)}
 	}
-	return lease, err
+	return result, err
 }
 
 // codeOf returns the parts of an exitError.

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -50,6 +51,31 @@ func TestRunOnNewServersSaysWhatEndsTheQuarantine(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	code, _, errs = p.wait()
 	require.Equal(t, 0, code, errs)
+}
+
+// A run that begins while no node answers learns what they hold when they are back. With the defaults it would differ from
+// them, and wait for ever.
+func TestARunThatBeginsInAnOutageTakesWhatTheNodesHold(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	code, _, errs := run(t, "enroll", nodes(f), "--max-ttl=2m", "--yes")
+	require.Equal(t, 0, code, errs)
+	everyNode(t, f, (*fleet.Node).Cut)
+	code, _, errs = run(t, "run", nodes(f), "--wait=0", "--at-least=1m", "k", "--", "true")
+	require.Equal(t, 69, code, errs)
+	require.Contains(t, errs, "no quorum of nodes")
+	var waiting []*process
+	for i, flags := range [][]string{nil, {"--ttl=1m"}, {"--at-least=1m", "--wait=1m"}} {
+		args := append([]string{"run", nodes(f)}, flags...)
+		p := start(t, nil, nil, append(args, fmt.Sprint("k", i), "--", "true")...)
+		eventually(t, "the line", func() bool { return p.said() != "" })
+		waiting = append(waiting, p)
+	}
+	everyNode(t, f, (*fleet.Node).Heal)
+	for _, p := range waiting {
+		code, _, errs := p.wait()
+		require.Equal(t, 0, code, errs)
+		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+	}
 }
 
 func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {

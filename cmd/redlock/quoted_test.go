@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -172,6 +173,36 @@ func TestEveryQuotedCommandWorks(t *testing.T) {
 	}
 	t.Logf("%d commands were run", ran)
 	require.Greater(t, ran, 40)
+}
+
+// The script that keeps cron silent prints what a job prints and an outage, and nothing where another host has the tick.
+func TestTheQuotedScriptKeepsCronSilentForHeldLocksOnly(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	script := regexp.MustCompile("(?s)```text\n(#!/bin/sh\n# /usr/local/bin/report-once\n.*?)```").FindStringSubmatch(textOf(t, "../../docs/operations.md"))
+	require.NotNil(t, script)
+	h := newQuoteHouse(t, quote{kind: "crontab"})
+	h.run(t, quote{commands: []quotedCommand{{text: "redlock enroll --only-new --max-ttl 2m --nodes-file /etc/redlock/nodes"}}})
+	path := filepath.Join(h.dir, "report-once")
+	require.NoError(t, os.WriteFile(path, []byte(h.places.Replace(script[1])), 0o700))
+	tick := func() (out string, code int) {
+		cron := exec.CommandContext(t.Context(), path)
+		cron.Env = h.env
+		said, err := cron.CombinedOutput()
+		if exit := new(exec.ExitError); !errors.As(err, &exit) {
+			require.NoError(t, err)
+		}
+		return string(said), cron.ProcessState.ExitCode()
+	}
+	out, code := tick()
+	require.Equal(t, "reporting under report\n", out)
+	require.Zero(t, code)
+	out, code = tick() // of another host: --at-least keeps the lock
+	require.Empty(t, out)
+	require.Equal(t, 75, code)
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "redlock.nodes"), []byte("127.0.0.1:1\n127.0.0.1:2\n127.0.0.1:3\n"), 0o600))
+	out, code = tick()
+	require.Contains(t, out, "no quorum")
+	require.Equal(t, 69, code)
 }
 
 // A quoteHouse is what the commands find: servers at the addresses of the documents, files, a directory of their own.

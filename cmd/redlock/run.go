@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 const runHelp = `Acquires the lock on KEY, or on all KEYs at once, runs CMD, and renews the lease while CMD runs.
@@ -210,11 +211,47 @@ func environment(l *redlock.Lease) []string {
 	}
 }
 
+// askAgain is how long to wait before nodes that did not answer are asked again what they hold.
+const askAgain = 500 * time.Millisecond
+
+// awaitConfig is config. In an outage it asks again, for as long as --wait says: with the defaults, a client could differ
+// from nodes that come back, and would wait for ever. What is left of --wait is for the lock. Its error has an exit code.
+func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (redlock.Config, error) {
+	began, said := time.Now(), false
+	cfg, err := o.config(ctx, nodes, hooks)
+	if err != nil || o.untold == nil {
+		return cfg, err
+	}
+	for ; err == nil && o.untold != nil; cfg, err = o.config(ctx, nodes, hooks) {
+		waited := time.Since(began)
+		switch {
+		case o.patience.once:
+			return cfg, failure(o.untold)
+		case o.patience.atMost > 0 && waited >= o.patience.atMost:
+			return cfg, failure(fmt.Errorf("%w (--wait %s)", o.untold, o.patience.written))
+		case waited >= noticeAfter && !said && !o.json:
+			said = true
+			say(o.stderr, "waiting (--wait %s): %s", o.patience.written, sentence(o.untold))
+		}
+		pause := askAgain
+		if o.patience.atMost > 0 {
+			pause = min(pause, o.patience.atMost-waited)
+		}
+		if err := sleep.For(ctx, pause); err != nil {
+			return cfg, failure(err)
+		}
+	}
+	if o.patience.atMost > 0 {
+		o.patience.atMost = max(o.patience.atMost-time.Since(began), askAgain)
+	}
+	return cfg, err
+}
+
 // acquire waits for the lock as long as --wait says. Its error has an exit code.
 func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.Lease, error) {
 	if o.patience.once {
 		lease, err := lock.TryAcquire(ctx)
-		return lease, o.explain(ctx, err)
+		return lease, o.explain(err)
 	}
 	bounded := ctx
 	if o.patience.atMost > 0 {
@@ -223,15 +260,12 @@ func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.L
 		defer cancel()
 	}
 	lease, err := lock.Acquire(bounded)
-	return lease, o.explain(ctx, err)
+	return lease, o.explain(err)
 }
 
-func (o *runOptions) explain(ctx context.Context, err error) error {
+func (o *runOptions) explain(err error) error {
 	if err == nil {
 		return nil
-	}
-	if stopped := (*stopSignal)(nil); errors.As(context.Cause(ctx), &stopped) {
-		return &exitError{stopped.code(), fmt.Errorf("%w before the lock was acquired", stopped)}
 	}
 	var round *redlock.RoundError
 	switch {
