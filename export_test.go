@@ -105,6 +105,16 @@ func both(first, second func(*Config)) func(*Config) {
 	return func(cfg *Config) { first(cfg); second(cfg) }
 }
 
+// ScriptName is the name of the script that has this SHA; "": none has.
+func ScriptName(sha string) string {
+	for _, s := range standard.scripts() {
+		if s.sha == sha {
+			return s.name
+		}
+	}
+	return ""
+}
+
 // edit changes one line of a script.
 func edit(script, old, new string) func(*Config) {
 	return func(cfg *Config) {

@@ -89,6 +89,7 @@ func (o *oracle) violate(invariant, format string, args ...any) {
 	if len(o.violations) < 10 {
 		o.violations = append(o.violations, violation{invariant, fmt.Sprintf(format, args...), time.Since(o.world.began)})
 		o.world.trace("VIOLATION %s", o.violations[len(o.violations)-1])
+		o.world.record.ends()
 	}
 }
 

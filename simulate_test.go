@@ -1,10 +1,8 @@
 package redlock_test
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -20,7 +18,7 @@ import (
 var (
 	simulateSeeds = flag.Int("seeds", 30, "how many seeds TestSimulation runs")
 	simulateFrom  = flag.Uint64("from", 1, "the first of these seeds")
-	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, with a trace; 0: many")
+	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, and shows; 0: many")
 	simulateTries = flag.Int("tries", 50, "how often -seed=N runs the seed at the most, until something breaks")
 	simulateEach  = flag.Int("switches", 0, "switch each defence off, for no more than so many seeds; 0: none is off")
 	simulateAll   = flag.Bool("search", false, "with -switches: search from the first seeds on, and not at seeds that showed a defence before")
@@ -28,19 +26,11 @@ var (
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
 
-// simulate runs one seed in a bubble of its own. The trace, if there is one, is written at the end.
-func simulate(t *testing.T, seed uint64, off string, trace io.Writer) (w *world) {
+// simulate runs one seed in a bubble of its own.
+func simulate(t *testing.T, seed uint64, off string) (w *world) {
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(seed, off)
-		if trace != nil {
-			var mu sync.Mutex
-			w.trace = func(format string, args ...any) {
-				mu.Lock()
-				defer mu.Unlock()
-				fmt.Fprintf(trace, "%12v  %s\n", time.Since(w.began), fmt.Sprintf(format, args...))
-			}
-			w.trace("seed %d: leases of %v, %+v", seed, w.ttl, w.has)
-		}
+		w.trace("seed %d: leases of %v, %+v", seed, w.ttl, w.has)
 		switchOff(t, w, off)
 		run := w.run
 		if w.has.ordered {
@@ -74,12 +64,14 @@ func TestSimulation(t *testing.T) {
 // goroutines within one instant, so what broke once may hold the next time.
 func replay(t *testing.T, seed uint64) {
 	for try := 1; ; try++ {
-		var trace bytes.Buffer
-		w := simulate(t, seed, *simulateOff, &trace)
+		w := simulate(t, seed, *simulateOff)
 		if len(w.oracle.violations) == 0 && try < *simulateTries {
 			continue
 		}
-		fmt.Printf("%sseed %d, try %d: %d violations\n", trace.String(), seed, try, len(w.oracle.violations))
+		for _, e := range w.record.trace {
+			fmt.Printf("%12v  %s\n", e.at, e)
+		}
+		fmt.Printf("seed %d, try %d: %d violations; with all messages: %s\n", seed, try, len(w.oracle.violations), w.record.save(seed))
 		for _, v := range w.oracle.violations {
 			t.Error(v)
 		}
@@ -128,7 +120,7 @@ func runSeeds(t *testing.T, seed func(i int64) uint64, count int, off string, so
 		workers.Go(func() {
 			t.Run(fmt.Sprint(worker), func(t *testing.T) {
 				for i := next.Add(1) - 1; i < int64(count) && stop.Load() == 0; i = next.Add(1) - 1 {
-					w := simulate(t, seed(i), off, nil)
+					w := simulate(t, seed(i), off)
 					mu.Lock()
 					s.seeds++
 					s.events += w.events.Load()
@@ -137,7 +129,7 @@ func runSeeds(t *testing.T, seed func(i int64) uint64, count int, off string, so
 						f := failure{w.seed, w.oracle.violations}
 						s.failures = append(s.failures, f)
 						if sought == nil {
-							fmt.Fprintln(os.Stderr, f.replay(off))
+							fmt.Fprintf(os.Stderr, "%s\n\twhat happened before: %s\n", f.replay(off), w.record.save(w.seed))
 						} else if sought(f) {
 							stop.Store(1)
 						}

@@ -13,8 +13,9 @@ import (
 // A link is the way between one client and one node. A fault of the link is one of all its connections.
 type link struct {
 	seed   uint64
-	slow   atomic.Int64 // the most that one delivery takes, in ns
-	random *rand.Rand   // of all lanes; nil: each has its own
+	slow   atomic.Int64                      // the most that one delivery takes, in ns
+	random *rand.Rand                        // of all lanes; nil: each has its own
+	heard  func(direction int, bytes []byte) // what was delivered; nil: nobody asks
 
 	mu    sync.Mutex // guards the rest
 	made  uint64     // lanes, so that each has a random source of its own
@@ -75,7 +76,7 @@ type lane struct {
 	direction int
 	changed   chan struct{} // capacity 1
 
-	mu      sync.Mutex // guards the rest; nothing but the random source is called under it
+	mu      sync.Mutex // guards the rest; nothing but the random source and link.heard is called under it
 	random  *rand.Rand
 	parcels []parcel
 	closed  bool // no more is written; what was is still delivered
@@ -173,6 +174,9 @@ func (l *lane) take(p []byte) (n int, wait time.Duration, err error) {
 		return 0, wait, nil
 	}
 	n = copy(p, first.bytes)
+	if l.link.heard != nil {
+		l.link.heard(l.direction, first.bytes[:n])
+	}
 	if first.bytes = first.bytes[n:]; len(first.bytes) == 0 {
 		l.parcels = l.parcels[1:]
 	}

@@ -38,6 +38,7 @@ type world struct {
 	healed   time.Time
 
 	resting chan struct{} // closed when the faults are over and everything is healed
+	record  *record
 	trace   func(format string, args ...any)
 	events  atomic.Int64
 	clock   int // the server whose clock may step: one, as docs/safety.md assumes
@@ -49,7 +50,9 @@ const maxStep = 60 * time.Second
 func newWorld(seed uint64, off string) *world {
 	r := rand.New(rand.NewPCG(seed, 0))
 	w := &world{seed: seed, random: r, began: time.Now(), names: []string{"a", "b"}[:2:2], resting: make(chan struct{}),
-		fenced: map[string]*register{}, bare: map[string]*register{}, trace: func(string, ...any) {}}
+		fenced: map[string]*register{}, bare: map[string]*register{}}
+	w.record = &record{began: w.began}
+	w.trace = w.record.says
 	w.ttl = []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second}[r.IntN(3)]
 	w.has = drawTraits(r, shownBy[off])
 	w.has.shares, w.has.fairWriters = drawShared(seed, shownBy[off])
@@ -80,7 +83,9 @@ func (w *world) open() error {
 	for i := range w.has.nodes {
 		s := &server{world: w, index: i, revived: map[string]bool{}, rate: 1 + (w.random.Float64()-0.5)/5000, ahead: time.Duration(w.random.Int64N(int64(spread)))}
 		for c := range w.has.clients {
-			s.links = append(s.links, newLink(w.seed*1000+uint64(i*10+c), w.slow()))
+			l := newLink(w.seed*1000+uint64(i*10+c), w.slow())
+			l.heard = w.record.hears(c, i)
+			s.links = append(s.links, l)
 		}
 		s.start(false)
 		w.servers = append(w.servers, s)
