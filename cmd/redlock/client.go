@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type clientFlags struct {
 	json             bool
 	loginFlags
 
+	quorum    int   // how many votes a lock takes; set by config
 	untold    error // why it is not known what the nodes hold; set by config
 	looks     bool  // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
 	embedded  bool  // the nodes run in this process, new and empty
@@ -96,6 +98,7 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 		access.LookOnly(&cfg)
 	}
 	cfg.TTL = f.leaseTTL(cfg.MaxTTL)
+	f.quorum = cmp.Or(cfg.Quorum, len(cfg.Nodes)/2+1)
 	return cfg, nil
 }
 

@@ -81,7 +81,7 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	}
 	status := client.Status(ctx)
 	if o.json {
-		return writeJSON(out, diagnose(status))
+		return writeJSON(out, diagnose(status, o.quorum))
 	}
 	longest := usualMaxTTL
 	if known := status[0].MaxTTL; known != 0 {

@@ -58,7 +58,7 @@ func (o *operator) doctor(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report := diagnose(status)
+	report := diagnose(status, o.quorum)
 	if missing := len(report.Nodes) - report.Votes; missing > 0 {
 		report.failed(fmt.Errorf("%s of %d without a vote", plural(missing, "node"), len(report.Nodes)), kindNoVote)
 	}
@@ -99,8 +99,8 @@ type nodeReport struct {
 	quarantined bool
 }
 
-func diagnose(status []redlock.NodeStatus) diagnosis {
-	d := diagnosis{Quorum: len(status)/2 + 1}
+func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
+	d := diagnosis{Quorum: quorum}
 	switch n := len(status); {
 	case n == 1:
 		d.Advice = append(d.Advice, "one node alone tolerates no failure, and there is no other clock to compare its clock with; use three or five nodes")

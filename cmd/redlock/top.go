@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -103,8 +102,7 @@ func (o *topper) top(ctx context.Context, out io.Writer, names []string) error {
 	asked, done := newTopNodes(asking, to)
 	defer func() { stop(); done() }()
 
-	w := &watch{topper: o, client: client, nodes: asked, prefix: cfg.Prefix, screen: newScreen(out, o.json),
-		quorum: cmp.Or(cfg.Quorum, len(nodes)/2+1)}
+	w := &watch{topper: o, client: client, nodes: asked, prefix: cfg.Prefix, screen: newScreen(out, o.json)}
 	defer w.screen.close()
 	return w.run(ctx, names)
 }
@@ -115,7 +113,6 @@ type watch struct {
 	client *redlock.Client
 	nodes  *topNodes
 	prefix string
-	quorum int
 	board  *board
 	screen *screen
 }

@@ -35,6 +35,7 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 	go func() {
 		defer close(done)
 		said := map[bool]bool{} // true: that the lock is held; false: that there is no quorum
+		var before *error       // a refusal that the nodes' status does not explain
 		for len(said) < 2 && sleep.For(ctx, noticeAfter) == nil {
 			refusal := w.last.Load()
 			if refusal == nil {
@@ -46,11 +47,22 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 			}
 			what := w.held
 			if !held {
-				what = outage
+				what = w.outage
 			}
 			text := what(ctx, client)
-			if ctx.Err() != nil {
+			switch {
+			case ctx.Err() != nil:
 				return
+			case held:
+				before = nil
+			case text == "":
+				// The outage may be over. If the lock is refused once more, enough nodes vote, and fail at what the lock takes:
+				// a right is missing, or they are slow.
+				if before != nil && before != refusal {
+					text = sentence(*refusal)
+					text += remedyFor(text)
+				}
+				before = refusal
 			}
 			if text != "" {
 				said[held] = true
@@ -73,13 +85,17 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, report.remaining())
 		}
 		holder, _ := state.Holder()
-		return fmt.Sprintf("%s is held by %s%s, %s", key, oneLine(holder.String()), foreign(state.Token), report.until())
+		who := oneLine(holder.String()) + foreign(state.Token)
+		if state.Token == "" {
+			who = report.holder() // the key is no string
+		}
+		return fmt.Sprintf("%s is held by %s, %s", key, who, report.until())
 	}
 	return ""
 }
 
-// outage describes which nodes do not vote, and why.
-func outage(ctx context.Context, client *redlock.Client) string {
+// outage describes which nodes do not vote, and why. It returns "" if the others are a quorum.
+func (w *waitNotice) outage(ctx context.Context, client *redlock.Client) string {
 	status := client.Status(ctx)
 	why := reasons{all: len(status)}
 	vote, quarantined := 0, false
@@ -92,15 +108,11 @@ func outage(ctx context.Context, client *redlock.Client) string {
 		quarantined = quarantined || inQuarantine
 		why.add(s.Name, problem)
 	}
-	if vote == len(status) {
+	if vote >= w.o.quorum {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote), len(status)/2+1, why.String())
-	switch {
-	case !quarantined:
-	case vote > len(status)/2:
-		text += "; a quarantine ends by itself, and the others vote"
-	default:
+	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote), w.o.quorum, why.String())
+	if quarantined {
 		text += "; nodes in quarantine are new, or may have forgotten leases: if no lease can exist, `redlock enroll` ends it now"
 	}
 	return text
