@@ -4,10 +4,12 @@ package main_test
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -147,4 +149,38 @@ func TestWrongUsageIsOneLineAnd64InEveryCommand(t *testing.T) {
 		assert.Empty(t, out, line)
 		assert.Regexp(t, `^redlock: [^\n]+\n$`, errs, line)
 	}
+}
+
+// An operation may have succeeded where only its report could not be written.
+func TestAnOutputThatCannotBeWrittenIsNoWrongUsage(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	for _, line := range []string{"inspect k", "inspect --json k", "doctor", "doctor --json", "enroll", "enroll --json", "release --force k",
+		"release --force --json k", "bench --seconds=0.01", "bench --seconds=0.01 --json", "top --count=1 k"} {
+		args := append([]string{"-c", `exec "$0" "$@" 1<"$0"`, binary}, with(strings.Fields(line), nodes(f))...)
+		code, _, errs := startProgram(t, nil, nil, "sh", args...).wait()
+		assert.Equal(t, 1, code, "%s: %s", line, errs)
+	}
+}
+
+func TestASignalEndsBenchAndTopAsTheySay(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		p := start(t, nil, nil, "bench", nodes(f), "--seconds=60")
+		eventually(t, "the first measurement", func() bool { return p.said() != "" })
+		require.NoError(t, p.cmd.Process.Signal(sig))
+		code, _, errs := p.wait()
+		require.Equal(t, want, code, errs)
+		require.Contains(t, errs, "redlock: interrupted\n")
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	p := start(t, nil, nil, "top", "--nodes", silent.Addr().String(), "--node-timeout=4s", "k")
+	conn, err := silent.Accept() // and so it waits for the answer
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	code, out, errs := p.wait()
+	require.Equal(t, 0, code, errs)
+	require.Empty(t, out+errs)
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -71,9 +72,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var exit *exitError
 	switch {
-	case !errors.As(err, &exit): // an error of cobra: an unknown command, or a wrong number of arguments
+	case errors.As(err, &exit):
+	case errors.As(err, new(*fs.PathError)): // the output could not be written
+		exit = &exitError{exitFailed, err}
+	default: // an error of cobra: an unknown command, or a wrong number of arguments
 		exit = &exitError{exitUsage, err}
-	case exit.err == nil:
+	}
+	if exit.err == nil {
 		return exit.code
 	}
 	switch {
@@ -231,7 +236,7 @@ func writeJSON(w io.Writer, v any) error {
 // failure adds the exit code to an error of the library.
 func failure(err error) error {
 	switch {
-	case errors.Is(err, redlock.ErrInvalid):
+	case errors.Is(err, redlock.ErrInvalid) && !isOutage(err):
 		return &exitError{exitUsage, withFlag(err)}
 	case errors.Is(err, redlock.ErrHeld):
 		return &exitError{exitHeld, err}
@@ -239,6 +244,23 @@ func failure(err error) error {
 		return &exitError{exitNoQuorum, err}
 	}
 	return &exitError{exitFailed, err}
+}
+
+// isOutage reports whether a round failed because of nodes that are away. If others refuse this client, because it differs
+// from them or names a server twice, the rest of the nodes would still be a quorum.
+func isOutage(err error) bool {
+	var round *redlock.RoundError
+	if !errors.As(err, &round) || !errors.Is(round, redlock.ErrNoQuorum) {
+		return false
+	}
+	refused, all := nodeErrors(err)
+	invalid := 0
+	for _, node := range refused {
+		if errors.Is(node, redlock.ErrInvalid) {
+			invalid++
+		}
+	}
+	return all-invalid >= round.Need
 }
 
 // withFlag names the flag instead of the field, where the library or most of the nodes refused what a flag set.

@@ -3,15 +3,35 @@
 package main_test
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
+
+// One node holds another configuration, and another is away. Without the second, the others would grant.
+func TestAnOutageIsNoWrongUsage(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, _, errs := run(t, "enroll", "--nodes=127.0.0.1:1,127.0.0.1:2,"+f.URLs()[2], "--max-ttl=1m", "--yes")
+	require.Equal(t, 69, code, errs)
+	code, _, errs = run(t, "enroll", nodes(f), "--max-ttl=30s", "--yes")
+	require.Equal(t, 64, code, errs)
+	require.Contains(t, errs, "2 of 3 nodes enrolled; not enrolled: "+strings.TrimPrefix(f.URLs()[2], "redis://")+": this client is configured differently")
+	code, _, errs = run(t, "run", nodes(f), "--wait=0", "k", "--", "true")
+	require.Equal(t, 0, code, errs)
+	require.NoError(t, f.Nodes()[1].Kill())
+	for _, line := range []string{"run --wait=0 k -- true", "run --wait=1500ms k -- true", "bench --seconds=0.1"} {
+		words := strings.Fields(line)
+		code, _, errs := run(t, with(words, nodes(f), "--max-ttl=30s")...)
+		assert.Equal(t, 69, code, "%s: %s", line, errs)
+	}
+}
 
 // All nodes vote, and each refuses what the lock takes. Or so many that no quorum is left.
 func TestAWaitForARightThatIsMissingSaysSo(t *testing.T) {

@@ -84,7 +84,10 @@ func (o *topper) top(ctx context.Context, out io.Writer, names []string) error {
 	}
 	defer closeNodes()
 	cfg, err := o.config(ctx, nodes, redlock.Hooks{})
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil // ended before there was anything to see
+	case err != nil:
 		return err
 	}
 	client, err := o.start(ctx, cfg)
