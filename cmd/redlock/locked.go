@@ -74,6 +74,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	cfg, err := unlessStopped(ctx, signals, func(ctx context.Context) (redlock.Config, error) {
 		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused})
 	})
+	r.WaitedSeconds = time.Since(began).Seconds()
 	if err != nil {
 		return codeOf(err)
 	}
@@ -110,7 +111,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		return exitLost, kindOf(exitLost), fmt.Errorf("%s while the command ran; the command ended before redlock noticed (exit code %d)",
 			takenAway(released), code)
 	case !o.json:
-		say(o.stderr, "the release reached no quorum; the lock expires by itself: %v", released)
+		say(o.stderr, "the release reached no quorum; the lock expires by itself: %s", sentence(released))
 	}
 	return code, reason, err
 }

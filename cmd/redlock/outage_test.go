@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"encoding/json"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,6 +52,21 @@ func TestAWaitForARightThatIsMissingSaysSo(t *testing.T) {
 		require.Contains(t, errs, "waiting (--wait forever): no quorum of nodes: acquire")
 		require.Contains(t, errs, "; docs/operations.md has the rights that the user needs")
 	}
+}
+
+func TestARunInAnOutageWaitsForAsLongAsItSays(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	everyNode(t, f, (*fleet.Node).Pause)
+	// To ask once takes more than two seconds.
+	code, _, errs := run(t, "run", nodes(f), "--json", "--node-timeout=500ms", "--wait=3s", "k", "--", "true")
+	everyNode(t, f, (*fleet.Node).Resume)
+	require.Equal(t, 69, code, errs)
+	var report struct {
+		Waited float64 `json:"waited_seconds"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(errs), &report))
+	require.GreaterOrEqual(t, report.Waited, 3.0)
+	require.Less(t, report.Waited, 4.5)
 }
 
 // The nodes may hold a quorum that is larger than a majority.

@@ -219,30 +219,33 @@ const askAgain = 500 * time.Millisecond
 func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (redlock.Config, error) {
 	began, said := time.Now(), false
 	cfg, err := o.config(ctx, nodes, hooks)
-	if err != nil || o.untold == nil {
-		return cfg, err
+	bounded := ctx
+	if o.patience.atMost > 0 { // the first time, nodes have the time that it takes to connect
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithDeadline(ctx, began.Add(o.patience.atMost))
+		defer cancel()
 	}
-	for ; err == nil && o.untold != nil; cfg, err = o.config(ctx, nodes, hooks) {
-		waited := time.Since(began)
-		switch {
-		case o.patience.once:
-			return cfg, failure(o.untold)
-		case o.patience.atMost > 0 && waited >= o.patience.atMost:
-			return cfg, failure(fmt.Errorf("%w (--wait %s)", o.untold, o.patience.written))
-		case waited >= noticeAfter && !said && !o.json:
+	for err == nil && o.untold != nil {
+		why := o.untold
+		if o.patience.once {
+			return cfg, failure(why)
+		}
+		if time.Since(began) >= noticeAfter && bounded.Err() == nil && !said && !o.json {
 			said = true
-			say(o.stderr, "waiting (--wait %s): %s", o.patience.written, sentence(o.untold))
+			say(o.stderr, "waiting (--wait %s): %s", o.patience.written, sentence(why))
 		}
-		pause := askAgain
-		if o.patience.atMost > 0 {
-			pause = min(pause, o.patience.atMost-waited)
+		if err = sleep.For(bounded, askAgain); err == nil {
+			cfg, err = o.config(bounded, nodes, hooks)
 		}
-		if err := sleep.For(ctx, pause); err != nil {
-			return cfg, failure(err)
+		switch {
+		case ctx.Err() != nil:
+			return cfg, failure(ctx.Err())
+		case bounded.Err() != nil && (err != nil || o.untold != nil):
+			return cfg, failure(fmt.Errorf("%w (--wait %s)", why, o.patience.written))
 		}
 	}
-	if o.patience.atMost > 0 {
-		o.patience.atMost = max(o.patience.atMost-time.Since(began), askAgain)
+	if left := o.patience.atMost - time.Since(began); o.patience.atMost > 0 {
+		o.patience.atMost = max(left, min(askAgain, o.patience.atMost))
 	}
 	return cfg, err
 }
