@@ -99,7 +99,12 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 func (o *enroller) declare(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
 	waiting, using := notEnrolled(status), inUse(status)
 	if o.changeConfig {
-		err := o.confirm(exitUsage, noLease, "this replaces the configuration on the nodes and ends every quarantine; "+whatDiffers(status))
+		code, what := exitUsage, whatDiffers(status)
+		if away := unreached(status); len(away) > 0 {
+			code = exitNoQuorum
+			what += fmt.Sprintf("; %s not reached (%s), and may still hold another one: see to that first", are(away), whyUnreached(status))
+		}
+		err := o.confirm(code, noLease, "this replaces the configuration on the nodes and ends every quarantine; "+what)
 		if err != nil {
 			return err
 		}
@@ -209,7 +214,7 @@ func whatDiffers(status []redlock.NodeStatus) string {
 		why.add(s.Name, strings.Join(fields, ", "))
 	}
 	if len(why.list) == 0 {
-		return "no node holds another one"
+		return "no node that is reached holds another one"
 	}
 	return "it changes on " + why.String()
 }

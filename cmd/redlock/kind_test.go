@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
@@ -41,4 +42,21 @@ func TestRunSharesALockWithOthersThatReadOrWithSoMany(t *testing.T) {
 		require.NoError(t, first.cmd.Process.Kill())
 		first.wait()
 	}
+}
+
+// A lock that is shared is one of this library, and its key is no string.
+func TestReleaseEndsALockThatIsShared(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	client := newClient(t, f)
+	for key, lock := range map[string]redlock.Lock{"r": client.RWMutex("r").Reader(), "s": client.Semaphore("s", 2)} {
+		_, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		code, out, errs := run(t, "release", "--force", nodes(f), key)
+		require.Equal(t, 0, code, errs)
+		require.Contains(t, out, key+" was released")
+	}
+	do(t, f.Nodes()[0], "SET", "data", "readers", "PX", 60000)
+	code, _, errs := run(t, "release", "--force", nodes(f), "data")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "add --foreign")
 }

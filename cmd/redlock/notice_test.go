@@ -10,10 +10,13 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,14 +174,16 @@ func TestInspectSaysWhereALockIsNeitherHeldNorFree(t *testing.T) {
 	require.Contains(t, out, "aaaa has it on 1 of 3 nodes, bbbb")
 }
 
-func TestDoctorSaysWhereTLSMeetsAPlainPort(t *testing.T) {
+func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
 	plain := strings.TrimPrefix(f.URLs()[0], "redis://")
 	secure := listenTLS(t)
+	web := listenHTTP(t)
 	for url, want := range map[string]string{
 		"rediss://" + plain: "it speaks plain Redis there and no TLS; write redis://",
 		"redis://" + secure: "it speaks TLS there; write rediss://",
 		secure:              "it speaks TLS there; write rediss://",
+		web:                 "what answers there is no Redis server: check the port",
 		"127.0.0.1:1":       "connection refused",
 	} {
 		code, out, _ := run(t, "doctor", "--nodes", url)
@@ -186,6 +191,28 @@ func TestDoctorSaysWhereTLSMeetsAPlainPort(t *testing.T) {
 		assert.Contains(t, out, want, url)
 		assert.NotContains(t, out, "not connected yet", url)
 	}
+}
+
+// listenHTTP answers as a web server does that does not understand what it reads, until the test ends.
+func listenHTTP(t *testing.T) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
+				_, _ = io.Copy(io.Discard, conn) // until the client has closed it
+				conn.Close()
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); serving.Wait() })
+	return listener.Addr().String()
 }
 
 // listenTLS accepts TLS connections and sends nothing, until the test ends.
@@ -246,6 +273,12 @@ func TestAKeyOfAnotherProgramIsCalledThat(t *testing.T) {
 	require.Equal(t, 75, code)
 	require.Contains(t, errs, `k is held by "foo" (not a lock of this library), without expiry`)
 	require.Contains(t, errs, `held by "foo" (not a lock of this library) without expiry`)
+	for _, n := range f.Nodes() {
+		do(t, n, "RPUSH", "list", "x")
+	}
+	code, _, errs = run(t, "run", "--wait=1500ms", nodes(f), "list", "--", "true")
+	require.Equal(t, 75, code)
+	require.Contains(t, errs, "list is held by something that is not a lock, without expiry")
 }
 
 func TestAFileOfPasswordsThatOthersMayReadDrawsAWarning(t *testing.T) {

@@ -30,8 +30,8 @@ ends its command: TERM, and KILL after --kill-after.) Only a resource that compa
 Fencing tokens continue to grow.
 
 redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits, perhaps with an owner behind them, that
-expire. Anything else may be other data with the same name. If it is a lock of another library, --foreign deletes it
-too. A key that is not a string is never deleted.
+expire, or the list of those that share the lock. Anything else may be other data with the same name. If it is a lock of
+another library, --foreign deletes it too. Any other key that is not a string is never deleted.
 
 Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock.`,
 		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly",
@@ -109,7 +109,7 @@ func (o *releaser) isLock(s *redlock.State) error {
 		case !n.Held:
 		case n.Token == "":
 			return usage("on %s the key of %q is not a string, so not a lock; delete it by hand, or use another name", n.Node, s.Name)
-		case o.foreign || isToken(n.Token) && n.Remaining >= 0:
+		case o.foreign || (isToken(n.Token) || len(n.Sharers) > 0) && n.Remaining >= 0:
 		case n.Remaining < 0:
 			return usage("on %s the key of %q never expires, so this library did not write it: it may not be a lock; add --foreign to delete it anyway", n.Node, s.Name)
 		default:

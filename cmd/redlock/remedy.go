@@ -28,6 +28,8 @@ var remedies = []remedy{
 		"check the name of the host"},
 	{[]string{"did not answer within", "i/o timeout", "deadline exceeded", "no route to host", "network is unreachable", "not connected yet"},
 		"is its process stopped or busy, or does a firewall drop what is sent there?"},
+	{[]string{"unexpected response line"},
+		"what answers there is no Redis server: check the port"},
 	{[]string{"protected mode"},
 		"set a password, and bind the address of its network"},
 	{[]string{"max number of clients"},
