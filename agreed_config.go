@@ -18,12 +18,13 @@ import (
 // use. It connects, asks and disconnects.
 //
 // It uses the configuration that the largest number of the answering nodes hold, however many hold none: new nodes, and
-// nodes that have forgotten it. If a quorum answers and no node holds any, it returns cfg unchanged, and MaxTTL stays 0 if
-// it was. Then do not guess: the first client that asks decides it for all. Quorum is filled in only if the configuration
-// is for as many nodes as cfg has.
+// nodes that have forgotten it. If none holds any, it returns cfg unchanged, and MaxTTL stays 0 if it was. Then do not
+// guess: the first client that asks decides it for all. Quorum is filled in only if the configuration is for as many nodes
+// as cfg has.
 //
-// If no node that answers holds any, and fewer than a quorum answer, the error is a [*RoundError] that is [ErrNoQuorum]:
-// the others may hold one, so ask again later. Other errors are [ErrInvalid] and ctx.Err().
+// If fewer than a quorum answer, it returns what these hold, and a [*RoundError] that is [ErrNoQuorum]: the others may
+// hold another configuration. To look at the nodes, that is enough. To acquire locks, ask again later. Other errors are
+// [ErrInvalid] and ctx.Err().
 func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	look := cfg
 	look.Hooks, look.Logger, look.onlyLook = Hooks{}, nil, true
@@ -57,16 +58,18 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 			most = held.text
 		}
 	}
+	if most != "" {
+		if cfg, err = cfg.adopt(readAgreement(most)); err != nil {
+			return cfg, err
+		}
+	}
 	switch {
-	case most != "":
+	case silent.Granted >= c.need:
+		return cfg, nil
 	case ctx.Err() != nil:
 		return cfg, ctx.Err()
-	case silent.Granted < c.need:
-		return cfg, silent
-	default:
-		return cfg, nil
 	}
-	return cfg.adopt(readAgreement(most))
+	return cfg, silent
 }
 
 // A heldConfig is the text of the configuration that a node holds, "" if it holds none; or why that is not known.

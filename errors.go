@@ -253,11 +253,14 @@ func (d *Denial) Error() string {
 		if d.Owner == "" && d.Left == 0 {
 			return "held"
 		}
-		foreign := ""
-		if isForeign(d.Owner) {
-			foreign = " (not a lock of this library)"
+		who := "something that is not a lock" // the key is no string
+		if d.Owner != "" {
+			who = holderIn(d.Owner, d.Left).String()
+			if isForeign(d.Owner) {
+				who += " (not a lock of this library)"
+			}
 		}
-		return fmt.Sprintf("held by %s%s %s", holderIn(d.Owner, d.Left), foreign, until)
+		return fmt.Sprintf("held by %s %s", who, until)
 	case ReasonReserved:
 		return "released, and reserved for a waiter " + until
 	case ReasonStale:

@@ -93,6 +93,17 @@ func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
 	require.ErrorAs(t, err, new(*redlock.Denial))
 }
 
+func TestAKeyThatIsNoStringIsCalledThat(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		for _, n := range f.Nodes() {
+			tell(t, n, "RPUSH", "x", "of another program")
+		}
+		_, err := open(t, f).Mutex("x").TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorContains(t, err, "held by something that is not a lock without expiry")
+	})
+}
+
 func TestWhatAnotherProgramWroteAddsNoLineToAnError(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f), soon(t)

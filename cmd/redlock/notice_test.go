@@ -247,7 +247,7 @@ func TestOneOfAThingIsNotSeveral(t *testing.T) {
 	_, enrolled, _ := run(t, "enroll", nodes(f))
 	_, healthy, _ := run(t, "doctor", nodes(f))
 	_, free, _ := run(t, "inspect", nodes(f), "k")
-	_, bench, progress := run(t, "bench", nodes(f), "--seconds=0.05", "--goroutines=1")
+	_, bench, progress := run(t, "bench", nodes(f), "--node-timeout=3s", "--seconds=0.05", "--goroutines=1")
 	for _, text := range []string{fresh, unknown, enrolled, healthy, free, bench, progress} {
 		assert.NotEmpty(t, text)
 		assert.NotRegexp(t, `\b1 (nodes|goroutines)\b`, text)
