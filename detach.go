@@ -110,7 +110,8 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
 	}
 	c := o.client
-	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.lock.millis)
+	// The minimum hold is over, and does not begin again with the ticket.
+	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
 	r := c.newRound(plan{call: swap, only: o.reached,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			late := c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout

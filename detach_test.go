@@ -468,6 +468,24 @@ func TestNothingOfATicketIsLeftWhenItIsAdopted(t *testing.T) {
 	})
 }
 
+// H, D3: A minimum hold that is over does not begin again with the ticket. Otherwise the nodes would keep the lock for
+// somebody who does not come, far longer than Ticket.Expires says.
+func TestATicketExpiresInTimeAlsoAfterAMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, giver, taker := giverAndTaker(t)
+		l, err := giver.Mutex("x").WithTTL(time.Second).WithMinHold(20 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(21 * time.Second)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, ticket.Expires(), time.Second)
+		time.Sleep(time.Second + 50*time.Millisecond)
+		next, err := taker.Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
 // Q1: A node in quarantine may have forgotten somebody's lease, so what it has for a ticket is no vote.
 func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
