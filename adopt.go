@@ -20,8 +20,9 @@ import "context"
 // Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
 //
 // The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock. If
-// several adopt at the same moment it makes further rounds, within another NodeTimeout or some dozens of round trips.
-// [Hooks.Acquired] is called for its lease.
+// several adopt at the same moment it makes further rounds, within another NodeTimeout or some dozens of round trips. The
+// first use of a client may wait until its nodes have connected and have said whether they may grant. [Hooks.Acquired]
+// is called for its lease.
 func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) {
 	if len(t.names) == 0 {
 		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
@@ -39,7 +40,7 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 	defer c.finish()
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
-	begun := c.cfg.Clock.Now()
+	begun, waited := c.cfg.Clock.Now(), false
 	for rounds := 1; ; rounds++ {
 		lease, r, err := c.adopt(ctx, s, &t)
 		switch {
@@ -58,6 +59,12 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 			// Others adopt it too, or only the ballot was too low. Who pauses for longest leaves it to them. Many of them
 			// need pauses of several round trips, however far away the nodes are.
 			c.giveWay(ctx, rounds, max(8*c.roundTrip(), c.cfg.NodeTimeout/minTries))
+			continue
+		case next == isUnknown && !waited && !c.hasTried():
+			waited = true // some node is still connecting for the first time: it may complete the quorum
+			if err := c.awaitAll(ctx); err != nil {
+				return nil, err
+			}
 			continue
 		case next == isDead:
 			// Nobody can adopt it any more. What is left of it would only block nodes until it expires.

@@ -486,6 +486,30 @@ func TestATicketExpiresInTimeAlsoAfterAMinimumHold(t *testing.T) {
 	})
 }
 
+// To adopt a ticket is often the first thing that a process does. Like a try, it waits for nodes that connect more
+// slowly than a quorum, if that quorum does not suffice: here one of it is in quarantine.
+func TestANewClientAdoptsATicketThoughSomeNodesConnectSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 5, 2)
+		giver := w.connect(t, 0)
+		require.NoError(t, giver.Enroll(t.Context()))
+		l, err := giver.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		w.servers[0].stop()
+		w.servers[0].start(false)
+		time.Sleep(2 * time.Second)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		for _, s := range w.servers[3:] {
+			s.slow(1, 100*time.Millisecond)
+		}
+		taken, err := w.connect(t, 1).Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		require.NoError(t, taken.Release(t.Context()))
+	})
+}
+
 // Q1: A node in quarantine may have forgotten somebody's lease, so what it has for a ticket is no vote.
 func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
