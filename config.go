@@ -26,7 +26,7 @@ type Config struct {
 	// TTL is the length of a lease. A lease is renewed at a third of it. Default 10s, or MaxTTL if that is less. At
 	// least 10ms.
 	TTL time.Duration
-	// MaxTTL is the longest lease that any client of these nodes takes. Default 30s.
+	// MaxTTL is the longest lease that any client of these nodes takes, up to a year. Default 30s.
 	MaxTTL time.Duration
 	// NodeTimeout is how long one round waits for a node. For a lock with a short TTL ([Lock.WithTTL]) it is a quarter
 	// of that TTL, if that is less. Below TTL/2. Default 250ms, or TTL/4 if that is less.
@@ -45,7 +45,7 @@ type Config struct {
 	// twentieth of its TTL. Default 100ms. A negative value switches the check off.
 	ClockBand time.Duration
 	// MaxClockSkew is how far a server's clock may move against the other servers' clocks during a quarantine. If it
-	// moves further, the quarantine begins again. Default 500ms; not negative.
+	// moves further, the quarantine begins again. Default 500ms; up to a year, and not negative.
 	MaxClockSkew time.Duration
 	// Prefix is put before every lock key. Default "": the key is the name, as in other Redlock clients.
 	Prefix string
@@ -116,8 +116,11 @@ const (
 	defaultClockBand    = 100 * time.Millisecond
 	defaultMaxClockSkew = 500 * time.Millisecond
 	minTTL              = 10 * time.Millisecond
-	maxNodes            = 64
-	maxNameBytes        = 1024
+	// maxTime bounds MaxTTL and MaxClockSkew. A quarantine is the sum of both. If that overflowed, it would be over at
+	// once, and a node that forgot its leases would grant.
+	maxTime      = 365 * 24 * time.Hour
+	maxNodes     = 64
+	maxNameBytes = 1024
 )
 
 // validate fills in the defaults, checks the result, and returns it with the address of each node.
@@ -162,10 +165,14 @@ func (c Config) validate() (Config, []endpoint, error) {
 		return c, nil, invalid("Quorum", "%d is more than there are nodes (%d)", c.Quorum, len(c.Nodes))
 	case c.MaxTTL < minTTL:
 		return c, nil, invalid("MaxTTL", "%v is below %v", c.MaxTTL, minTTL)
+	case c.MaxTTL > maxTime:
+		return c, nil, invalid("MaxTTL", "%v is above %v; a quarantine would last that long", c.MaxTTL, maxTime)
 	case math.IsNaN(c.Drift) || c.Drift < 0 || c.Drift >= 1:
 		return c, nil, invalid("Drift", "%v is not a fraction from 0 to 1; 0.01 is one percent", c.Drift)
 	case c.MaxClockSkew < 0:
 		return c, nil, invalid("MaxClockSkew", "%v is negative", c.MaxClockSkew)
+	case c.MaxClockSkew > maxTime:
+		return c, nil, invalid("MaxClockSkew", "%v is above %v; a quarantine would last that long", c.MaxClockSkew, maxTime)
 	case c.MinValidity < 0:
 		return c, nil, invalid("MinValidity", "%v is negative", c.MinValidity)
 	case c.NodeTimeout < 0:

@@ -52,6 +52,8 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a negative TTL":              {"TTL", redlock.Config{Nodes: three, TTL: -1}},
 		"a TTL above MaxTTL":          {"TTL", redlock.Config{Nodes: three, TTL: 31 * time.Second}},
 		"a short MaxTTL":              {"MaxTTL", redlock.Config{Nodes: three, MaxTTL: time.Millisecond}},
+		"a MaxTTL that overflows":     {"MaxTTL", redlock.Config{Nodes: three, MaxTTL: math.MaxInt64}},
+		"a skew that overflows":       {"MaxClockSkew", redlock.Config{Nodes: three, MaxClockSkew: math.MaxInt64}},
 		"NodeTimeout of half the TTL": {"NodeTimeout", redlock.Config{Nodes: three, TTL: time.Second, NodeTimeout: 500 * time.Millisecond}},
 		"a negative NodeTimeout":      {"NodeTimeout", redlock.Config{Nodes: three, NodeTimeout: -1}},
 		"a quorum below a majority":   {"Quorum", redlock.Config{Nodes: three, Quorum: 1}},
