@@ -37,9 +37,9 @@ type Lease struct {
 func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *Lease {
 	o := &ownership{client: l.client, lock: l, tokenArg: tokenArg, ballot: ballot, acquired: now,
 		traced: l.client.traceLease(ctx), reached: reached, place: -1, leases: 1}
-	if l.maxHold > 0 {
-		o.limit = now.Add(l.maxHold)
-		until = min(until, o.limit)
+	if limit := now.Add(l.maxHold); limit > now { // else there is none, or none that the clock can tell
+		o.limit = limit
+		until = min(until, limit)
 	}
 	if l.minHold > 0 {
 		o.least = now.Add(l.minHold)

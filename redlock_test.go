@@ -2,10 +2,12 @@ package redlock_test
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -218,6 +220,19 @@ func TestLeaseEndsByItselfWithoutRenewalOrPastItsLongestHold(t *testing.T) {
 			require.False(t, l.Valid())
 			require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
 		}
+	})
+}
+
+// A program that has a longest hold in its configuration may say for ever with the longest duration there is.
+func TestTheLongestHoldOfAllIsNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		l, err := all[0].Mutex("x").WithMaxHold(math.MaxInt64).Acquire(t.Context())
+		require.NoError(t, err)
+		require.True(t, l.Valid())
+		time.Sleep(time.Minute)
+		require.True(t, l.Valid())
+		require.NoError(t, l.Release(t.Context()))
 	})
 }
 
