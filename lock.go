@@ -200,6 +200,10 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 			return nil, invalid("ctx", "it already holds %q, so this would wait for itself for ever; "+
 				"use the lease that it carries, or Reentrant", name)
 		}
+		if share := l.spec.res.share; share.wantsMore(held.lock.res.share) {
+			return nil, invalid("ctx", "it already holds %d of the permits of %q, and %d could wait for themselves for ever; "+
+				"acquire all of them at once", held.lock.res.share.take, name, share.take)
+		}
 		if !l.spec.within(held.lock) {
 			return nil, invalid("ctx", "it already holds %q, but not all of %s, so this would wait for itself for ever; "+
 				"acquire all names at once", name, quoted(l.spec.res.names))
@@ -234,7 +238,8 @@ func (c *Client) refused(s *spec, r *round) {
 // Reentrant returns the lock in a form that its holder can acquire again. Under a context that carries a lease of all
 // its names (from [Lock.Do], [Lease.With] or [Lease.Context]), Acquire and TryAcquire return another lease of the lock
 // that is held already, without asking any node. The leases share the owner token, the fencing token and the validity.
-// The first lease also decides the TTL, the renewal and the longest and the minimum hold.
+// The first lease also decides the TTL, the renewal and the longest and the minimum hold. Of a semaphore, the lease that
+// ctx carries must have as many permits as are asked for now.
 //
 // The leases may be released in any order. Each lease's context ends with that lease. The last one to be released
 // releases the lock.

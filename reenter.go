@@ -9,9 +9,9 @@ import (
 
 // Re-entry: several leases share one ownership. The nodes have one owner token for all of them.
 
-// within reports whether the other lock has all names of this one, as the same kind of lock.
+// within reports whether the other lock has all names of this one, as the same kind of lock, and as many permits.
 func (s *spec) within(other *spec) bool {
-	if !s.res.share.like(other.res.share) {
+	if !s.res.share.like(other.res.share) || s.res.share.wantsMore(other.res.share) {
 		return false
 	}
 	for _, name := range s.res.names {

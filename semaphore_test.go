@@ -174,6 +174,29 @@ func TestSeveralPermitsAtOnceAllOrNone(t *testing.T) {
 	})
 }
 
+// A lease of one permit must not be taken for one of three.
+func TestReentryNeedsAsManyPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		c := all[0]
+		lock := c.Semaphore("x", 5).Reentrant()
+		two, err := lock.WithPermits(2).Acquire(t.Context())
+		require.NoError(t, err)
+		for n := range 2 {
+			again, err := lock.WithPermits(n + 1).Acquire(two.Context())
+			require.NoError(t, err)
+			require.Equal(t, two.Token(), again.Token())
+			require.NoError(t, again.Release(t.Context()))
+		}
+		_, err = lock.WithPermits(3).Acquire(two.Context())
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "2 of the permits")
+		_, err = lock.WithPermits(3).TryAcquire(two.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, two.Release(t.Context()))
+	})
+}
+
 // S1: Of many that try at once, some get a permit, and never more than there are. Afterwards nothing is left.
 func TestOfManyWhoTryForPermitsSomeGetOne(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {

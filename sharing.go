@@ -42,6 +42,9 @@ func (s *sharing) like(other *sharing) bool {
 	return (s == nil) == (other == nil) && s.isReader() == other.isReader()
 }
 
+// wantsMore reports whether this takes more permits than the other, which is of the same kind.
+func (s *sharing) wantsMore(other *sharing) bool { return s.isSemaphore() && s.take > other.take }
+
 // entry is what the scripts are told instead of the owner token. slots is what an attempt asks for, of a semaphore.
 func (s *sharing) entry(token string, slots []int) string {
 	switch {
