@@ -7,9 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -206,6 +208,36 @@ type closingConn struct {
 func (c *closingConn) Close() error {
 	close(c.ended)
 	return nil
+}
+
+// L2: A writer's lease becomes a reader's, or a lease asks for waiters, at the moment of Close. No lease is left, no
+// goroutine begins behind it.
+func TestCloseEndsAlsoALeaseThatHasJustBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := enrolled(t, 1)
+		for i := range trials(400) {
+			c := w.connect(t, 0)
+			l, err := c.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			var reader *redlock.Lease
+			var calls sync.WaitGroup
+			calls.Go(func() { l.Wanted() })
+			calls.Go(func() { reader, err = l.Downgrade(t.Context()) })
+			for range i % 40 {
+				runtime.Gosched()
+			}
+			require.NoError(t, c.Close())
+			calls.Wait()
+			if err != nil {
+				require.ErrorIs(t, err, redlock.ErrClosed)
+			} else {
+				require.False(t, reader.Valid(), "trial %d", i)
+			}
+			for _, s := range w.servers {
+				require.False(t, s.redis.Exists("x"), "trial %d", i)
+			}
+		}
+	})
 }
 
 // Clients are closed in the middle of everything, with all hooks and a logger. This is for the race detector, and for

@@ -55,6 +55,11 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.isClosed() { // L2: Close may have ended all leases just before this one began
+		reader.ownership.end(ErrClosed)
+		reader.ownership.sendRelease()
+		return nil, ErrClosed
+	}
 	r, err := reader.ownership.beginRenewal()
 	if err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func (l *Lease) Wanted() <-chan struct{} {
 		}
 	}
 	o.mu.Unlock()
-	if first {
+	if first && o.client.begin() { // else Close may already wait for the subscribers
+		defer o.client.finish()
 		for _, s := range o.client.waiters.subscribers {
 			s.want()
 		}
