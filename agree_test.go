@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -153,6 +154,19 @@ func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 		for _, s := range c.Status(ctx) {
 			require.Error(t, s.Err, "it has no vote")
 		}
+	})
+}
+
+// OnlyNew is for an operator who is not sure, and ChangeConfig for one who is: neither may silently win.
+func TestEnrollRefusesOptionsThatContradictEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		for _, options := range [][]redlock.EnrollOption{
+			{redlock.OnlyNew(), redlock.ChangeConfig()}, {redlock.ChangeConfig(), redlock.OnlyNew()},
+		} {
+			require.ErrorIs(t, all[0].Enroll(t.Context(), options...), redlock.ErrInvalid)
+		}
+		require.NoError(t, all[0].Enroll(t.Context(), redlock.OnlyNew(), redlock.OnlyNew()))
 	})
 }
 

@@ -5,7 +5,17 @@ import "context"
 // An EnrollOption makes [Client.Enroll] more or less careful: [OnlyNew] or [ChangeConfig].
 type EnrollOption func(*enrolment)
 
-type enrolment struct{ word string }
+type enrolment struct {
+	word string
+	err  error // the options contradict each other
+}
+
+func (e *enrolment) say(word string) {
+	if e.word != wordEnroll && e.word != word {
+		e.err = invalid("options", "OnlyNew and ChangeConfig exclude each other: a server that was never used has no configuration to change")
+	}
+	e.word = word
+}
 
 // OnlyNew enrolls only servers that look new: they have no keys except those of a quarantine. All others are refused,
 // whatever keys they have. A node that already grants to this client is no error and stays as it is. The Redis user must
@@ -14,12 +24,12 @@ type enrolment struct{ word string }
 // A server that restarted without its data looks new too. So if any node is in use or has been used, none is enrolled,
 // and those that look new vote after their quarantine. But if all nodes have forgotten, as after a power cut, nothing
 // tells them from new ones. So use Enroll once, and never at each start of a program.
-func OnlyNew() EnrollOption { return func(e *enrolment) { e.word = wordNew } }
+func OnlyNew() EnrollOption { return func(e *enrolment) { e.say(wordNew) } }
 
 // ChangeConfig replaces the configuration that the nodes hold with this client's, and ends every quarantine. First stop
 // all other clients, and wait for the longer MaxTTL of the two configurations. The nodes refuse clients that go on, and
 // the leases of such clients may be longer than the new configuration allows for.
-func ChangeConfig() EnrollOption { return func(e *enrolment) { e.word = wordChange } }
+func ChangeConfig() EnrollOption { return func(e *enrolment) { e.say(wordChange) } }
 
 // Enroll says, as an operator, that no lease is out on these nodes. It ends every quarantine at once, and writes this
 // client's configuration to nodes that have none. Use it once for new servers, best with [OnlyNew]. If a lease is out
@@ -29,13 +39,16 @@ func ChangeConfig() EnrollOption { return func(e *enrolment) { e.word = wordChan
 // [ChangeConfig] is given; [errors.As] finds its [*ConfigError].
 //
 // The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
-// others are enrolled. Other errors are [ErrClosed] and ctx.Err().
+// others are enrolled. Other errors are [ErrInvalid] for both options at once, [ErrClosed] and ctx.Err().
 func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	e := enrolment{word: wordEnroll}
 	for _, option := range options {
 		option(&e)
 	}
-	if c.isClosed() {
+	switch {
+	case e.err != nil:
+		return e.err
+	case c.isClosed():
 		return ErrClosed
 	}
 	if err := c.awaitAll(ctx); err != nil {
