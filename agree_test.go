@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 // Each agreed field (Q3), with a value that is not the default.
@@ -226,6 +227,22 @@ func TestAgreedConfigTellsAnOutageFromNewNodes(t *testing.T) {
 	require.Equal(t, []int{1, 0, 2, 2}, []int{round.Granted, round.Denied, round.Unknown, round.Need})
 	require.Len(t, round.Err.Errors, 2)
 	require.Equal(t, bare, got)
+}
+
+// A tool that asks with a time limit gets its answer within that limit, also from nodes that hang.
+func TestAgreedConfigEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		for i := range 3 {
+			nodes.Pause(i)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := redlock.AgreedConfig(ctx, redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: time.Second})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 10*time.Millisecond, time.Since(began))
+	})
 }
 
 func stringOf(v any) string {

@@ -38,7 +38,10 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	defer c.Close()
+	defer func() {
+		c.cancel() // it only looks, so Close need not wait for nodes that do not answer
+		c.Close()
+	}()
 	if err := c.awaitAll(ctx); err != nil {
 		return cfg, err
 	}
