@@ -211,7 +211,8 @@ func TestAgreedConfigTakesATTLAboveTheDefaultMaximum(t *testing.T) {
 // That nodes hold no configuration is known when a quorum says so. What the others hold may be what all agreed on.
 func TestAgreedConfigTellsAnOutageFromNewNodes(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3}), soon(t)
-	open(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = 5 * time.Minute })
+	first := open(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = 5 * time.Minute })
+	require.NoError(t, first.Close(), "it would put the configuration back")
 	bare := redlock.Config{Nodes: redlock.Nodes(f.URLs()...), NodeTimeout: 6 * time.Second}
 	tell(t, f.Nodes()[0], "FLUSHALL")
 	got, err := redlock.AgreedConfig(ctx, bare)
