@@ -19,7 +19,7 @@ type Options struct {
 	// [redlock.Lock.WithTTL].
 	TTL time.Duration
 	// Poll is how often an observer asks the nodes, beside hearing messages; a random quarter sooner or later. Each time
-	// costs each node some six commands. Default 1s. At least 10ms.
+	// costs each node some six commands. Default 1s. At least 10ms; more than a day counts as a day.
 	Poll time.Duration
 }
 
@@ -27,6 +27,7 @@ const (
 	maxLabel    = 256 // bytes
 	defaultPoll = time.Second
 	minPoll     = 10 * time.Millisecond
+	maxPoll     = 24 * time.Hour
 )
 
 // An Election is one election, as this process sees it. It holds nothing, and needs no Close. It is safe for concurrent
@@ -63,6 +64,7 @@ func New(client *redlock.Client, name string, options Options) *Election {
 	if e.poll == 0 {
 		e.poll = defaultPoll
 	}
+	e.poll = min(e.poll, maxPoll) // the longest durations, for never, overflow when an observer adds chance to them
 	e.lockKey, e.leaderKey, e.err = e.nodes.Keys(name)
 	switch {
 	case e.err != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -209,6 +210,23 @@ func TestObserversHearThatALeaderDiedThoughNobodyFollows(t *testing.T) {
 		require.True(t, next(t, leaders).None())
 		require.Less(t, time.Since(began), (10+2+1)*time.Second)
 		require.ErrorIs(t, context.Cause(first.Context()), redlock.ErrLost)
+	})
+}
+
+// A Poll so long that it means never is not taken for none. Three times this one overflowed.
+func TestAnObserverMayPollAlmostNever(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		for i := range 3 {
+			nodes.Delay(i, 10*time.Millisecond)
+		}
+		p := start(t, nodes)
+		leaders := election.New(start(t, nodes).Client, "x", election.Options{Poll: math.MaxInt64/3 + 1}).Observe(t.Context())
+		first := campaign(t, election.New(p.Client, "x", election.Options{}))
+		for next(t, leaders) != leaderOf(first) {
+		}
+		p.cut()
+		time.Sleep(time.Minute)
+		requireQuiet(t, leaders)
 	})
 }
 
