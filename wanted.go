@@ -20,16 +20,16 @@ import (
 func (l *Lease) Wanted() <-chan struct{} {
 	o := l.ownership
 	o.mu.Lock()
-	w, first := o.watch, o.watch == nil
-	if first {
+	w, begins := o.watch, o.watch == nil && o.ended == nil
+	if w == nil {
 		w = &watch{keys: o.lock.res.keys, seen: make(chan struct{})}
 		o.watch = w
-		if o.ended == nil {
-			o.client.waiters.watch(w)
-		}
+	}
+	if begins {
+		o.client.waiters.watch(w)
 	}
 	o.mu.Unlock()
-	if first && o.client.begin() { // else Close may already wait for the subscribers
+	if begins && o.client.begin() { // else Close may already wait for the subscribers
 		defer o.client.finish()
 		for _, s := range o.client.waiters.subscribers {
 			s.want()

@@ -232,6 +232,13 @@ func TestOnlyALeaseThatWantsToKnowSubscribes(t *testing.T) {
 			require.Zero(t, channels(t, s, "redlock:released:*"))
 		}
 		require.Zero(t, subscribed())
+
+		l, err = c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		l.Wanted()
+		time.Sleep(time.Second)
+		require.Zero(t, subscribed(), "it has ended, and nobody will be told")
 	})
 }
 
