@@ -214,6 +214,7 @@ func TestAMinimumHoldMustFitIntoMaxTTL(t *testing.T) {
 		_, err := c.Mutex("x").WithMinHold(d).TryAcquire(soon(t))
 		require.ErrorIs(t, err, redlock.ErrInvalid, d)
 		require.ErrorContains(t, err, "WithMinHold")
+		require.NotContains(t, err.Error(), "--max-ttl -", "a remedy that overflowed is none")
 	}
 	for _, lock := range []redlock.Lock{
 		c.Mutex("a").WithMinHold(28 * time.Second).WithTTL(time.Second),
