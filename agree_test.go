@@ -214,6 +214,7 @@ func TestAgreedConfigTellsAnOutageFromNewNodes(t *testing.T) {
 	first := open(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = 5 * time.Minute })
 	require.NoError(t, first.Close(), "it would put the configuration back")
 	bare := redlock.Config{Nodes: redlock.Nodes(f.URLs()...), NodeTimeout: 6 * time.Second}
+	old := tell(t, f.Nodes()[0], "GET", "redlock:config")
 	tell(t, f.Nodes()[0], "FLUSHALL")
 	got, err := redlock.AgreedConfig(ctx, bare)
 	require.NoError(t, err, "two tell")
@@ -228,6 +229,10 @@ func TestAgreedConfigTellsAnOutageFromNewNodes(t *testing.T) {
 	require.Equal(t, []int{1, 0, 2, 2}, []int{round.Granted, round.Denied, round.Unknown, round.Need})
 	require.Len(t, round.Err.Errors, 2)
 	require.Equal(t, bare, got)
+	tell(t, f.Nodes()[0], "SET", "redlock:config", old)
+	got, err = redlock.AgreedConfig(ctx, bare)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum, "the others may hold another one")
+	require.Equal(t, 5*time.Minute, got.MaxTTL)
 }
 
 // A tool that asks with a time limit gets its answer within that limit, also from nodes that hang.
