@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -38,8 +37,9 @@ type entry struct {
 	bytes        []byte // shared with who sent them
 }
 
-// says is a function for world.trace.
-func (r *record) says(format string, args ...any) {
+// trace adds a line to the record.
+func (w *world) trace(format string, args ...any) {
+	r := w.record
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over {
@@ -79,38 +79,37 @@ func (r *record) write(out io.Writer) {
 	all := slices.Concat(r.trace, r.messages[r.next:], r.messages[:r.next])
 	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
 	for _, e := range all {
-		fmt.Fprintf(out, "%12v  %s\n", e.at, e)
+		fmt.Fprintln(out, e)
 	}
 }
 
 func (e entry) String() string {
 	if e.node == 0 {
-		return string(e.bytes)
+		return fmt.Sprintf("%12v  %s", e.at, e.bytes)
 	}
 	arrow := "->"
 	if e.direction == replies {
 		arrow = "<-"
 	}
-	return fmt.Sprintf("        client %d %s node-%d: %.600s", e.client, arrow, e.node, inWords(e.bytes))
+	return fmt.Sprintf("%12v          client %d %s node-%d: %.600s", e.at, e.client, arrow, e.node, inWords(e.bytes))
 }
 
 var lengths = regexp.MustCompile(`(?m)^[*$]\d+\r\n`)
 
 // inWords shows what a client or a server sends: the words of commands and replies, with scripts by their names.
 func inWords(sent []byte) string {
-	words := lengths.ReplaceAllString(string(bytes.TrimSuffix(sent, []byte("\r\n"))), "")
-	for _, l := range strings.Split(words, "\r\n") {
-		if name := redlock.ScriptName(l); name != "" {
-			words = strings.ReplaceAll(words, l, name+".lua")
+	words := strings.Split(lengths.ReplaceAllString(strings.TrimSuffix(string(sent), "\r\n"), ""), "\r\n")
+	for i, word := range words {
+		if name := redlock.ScriptName(word); name != "" {
+			words[i] = name + ".lua"
 		}
 	}
-	words = strings.ReplaceAll(words, "\r\n", " ")
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {
 			return '·'
 		}
 		return c
-	}, words)
+	}, strings.Join(words, " "))
 }
 
 // save writes the record to a file of its own, and returns where it is.

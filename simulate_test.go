@@ -69,7 +69,7 @@ func replay(t *testing.T, seed uint64) {
 			continue
 		}
 		for _, e := range w.record.trace {
-			fmt.Printf("%12v  %s\n", e.at, e)
+			fmt.Println(e)
 		}
 		fmt.Printf("seed %d, try %d: %d violations; with all messages: %s\n", seed, try, len(w.oracle.violations), w.record.save(seed))
 		for _, v := range w.oracle.violations {

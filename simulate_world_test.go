@@ -39,7 +39,6 @@ type world struct {
 
 	resting chan struct{} // closed when the faults are over and everything is healed
 	record  *record
-	trace   func(format string, args ...any)
 	events  atomic.Int64
 	clock   int // the server whose clock may step: one, as docs/safety.md assumes
 }
@@ -52,7 +51,6 @@ func newWorld(seed uint64, off string) *world {
 	w := &world{seed: seed, random: r, began: time.Now(), names: []string{"a", "b"}[:2:2], resting: make(chan struct{}),
 		fenced: map[string]*register{}, bare: map[string]*register{}}
 	w.record = &record{began: w.began}
-	w.trace = w.record.says
 	w.ttl = []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second}[r.IntN(3)]
 	w.has = drawTraits(r, shownBy[off])
 	w.has.shares, w.has.fairWriters = drawShared(seed, shownBy[off])

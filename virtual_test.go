@@ -25,7 +25,8 @@ func (most) Uint64() uint64 { return math.MaxUint64 }
 
 // virtual starts so many servers. Each has a link without delay to each of so many clients.
 func virtual(t *testing.T, nodes, clients int) *world {
-	w := &world{began: time.Now(), trace: func(string, ...any) {}}
+	w := &world{began: time.Now()}
+	w.record = &record{began: w.began}
 	for i := range nodes {
 		s := &server{world: w, index: i, revived: map[string]bool{}, rate: 1}
 		for range clients {

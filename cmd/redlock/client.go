@@ -89,7 +89,7 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 	cfg := redlock.Config{Nodes: nodes, Prefix: f.prefix, MaxTTL: f.maxTTL, NodeTimeout: f.nodeTimeout,
 		Durable: f.durable, NoFence: f.noFence, Hooks: hooks}
 	if !f.embedded {
-		// In an outage the flags alone decide. The next step then waits or reports it.
+		// In an outage the flags decide, and what a minority holds. The next step then waits or reports it.
 		if cfg, f.untold = redlock.AgreedConfig(ctx, cfg); f.untold != nil && !errors.Is(f.untold, redlock.ErrNoQuorum) {
 			return cfg, failure(f.untold)
 		}

@@ -254,13 +254,7 @@ func isOutage(err error) bool {
 		return false
 	}
 	refused, all := nodeErrors(err)
-	invalid := 0
-	for _, node := range refused {
-		if errors.Is(node, redlock.ErrInvalid) {
-			invalid++
-		}
-	}
-	return all-invalid >= round.Need
+	return all-count(refused, isInvalid) >= round.Need
 }
 
 // withFlag names the flag instead of the field, where the library or most of the nodes refused what a flag set.
@@ -272,16 +266,25 @@ func withFlag(err error) error {
 		}
 	}
 	refused, all := nodeErrors(err)
-	differing := 0
-	for _, node := range refused {
-		if errors.As(node.Err, new(*redlock.ConfigError)) {
-			differing++
-		}
-	}
-	if 2*differing > all {
+	if 2*count(refused, isDiffering) > all {
 		return errors.New(withFlags(text, err))
 	}
 	return err
+}
+
+func isInvalid(err error) bool { return errors.Is(err, redlock.ErrInvalid) }
+
+// isDiffering reports whether a node refused because it holds another configuration.
+func isDiffering(err error) bool { return errors.As(err, new(*redlock.ConfigError)) }
+
+// count is how many nodes have such an error.
+func count(errs []*redlock.NodeError, such func(error) bool) (n int) {
+	for _, err := range errs {
+		if such(err) {
+			n++
+		}
+	}
+	return n
 }
 
 // nodeErrors are the errors of the nodes, and how many nodes were asked, if err is that of a round.

@@ -57,7 +57,7 @@ func TestRunOnNewServersSaysWhatEndsTheQuarantine(t *testing.T) {
 }
 
 // A run that begins while no node answers learns what they hold when they are back. With the defaults it would differ from
-// them, and wait for ever.
+// them, and they would refuse it.
 func TestARunThatBeginsInAnOutageTakesWhatTheNodesHold(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	code, _, errs := run(t, "enroll", nodes(f), "--max-ttl=2m", "--yes")

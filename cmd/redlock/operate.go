@@ -109,7 +109,7 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 	}
 	differing := 0 // how many nodes hold another configuration
 	for _, s := range status {
-		if errors.As(s.Err, new(*redlock.ConfigError)) {
+		if isDiffering(s.Err) {
 			differing++
 		}
 	}

@@ -132,6 +132,14 @@ func parseWait(s string) (waiting, error) {
 	return w, nil
 }
 
+// bound returns a context that ends when a wait that began then is over.
+func (w waiting) bound(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	if w.atMost == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, began.Add(w.atMost))
+}
+
 // margin is the time between KILL and the end of the validity. It covers the delivery of the signal and a late timer.
 // The context of the lease ends later than that.
 func margin(ttl time.Duration) time.Duration {
@@ -215,16 +223,12 @@ func environment(l *redlock.Lease) []string {
 const askAgain = 500 * time.Millisecond
 
 // awaitConfig is config. In an outage it asks again, for as long as --wait says: with the defaults, a client could differ
-// from nodes that come back, and would wait for ever. What is left of --wait is for the lock. Its error has an exit code.
+// from nodes that come back, and they would refuse it. What is left of --wait is for the lock. Its error has an exit code.
 func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hooks redlock.Hooks) (redlock.Config, error) {
 	began, said := time.Now(), false
 	cfg, err := o.config(ctx, nodes, hooks)
-	bounded := ctx
-	if o.patience.atMost > 0 { // the first time, nodes have the time that it takes to connect
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithDeadline(ctx, began.Add(o.patience.atMost))
-		defer cancel()
-	}
+	bounded, cancel := o.patience.bound(ctx, began) // the first time, nodes have the time that it takes to connect
+	defer cancel()
 	for err == nil && o.untold != nil {
 		why := o.untold
 		if o.patience.once {
@@ -256,12 +260,8 @@ func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.L
 		lease, err := lock.TryAcquire(ctx)
 		return lease, o.explain(err)
 	}
-	bounded := ctx
-	if o.patience.atMost > 0 {
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, o.patience.atMost)
-		defer cancel()
-	}
+	bounded, cancel := o.patience.bound(ctx, time.Now())
+	defer cancel()
 	lease, err := lock.Acquire(bounded)
 	return lease, o.explain(err)
 }
