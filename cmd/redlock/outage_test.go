@@ -57,16 +57,16 @@ func TestAWaitForARightThatIsMissingSaysSo(t *testing.T) {
 func TestARunInAnOutageWaitsForAsLongAsItSays(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	everyNode(t, f, (*fleet.Node).Pause)
-	// To ask once takes more than two seconds.
-	code, _, errs := run(t, "run", nodes(f), "--json", "--node-timeout=500ms", "--wait=3s", "k", "--", "true")
+	// To ask once takes some six seconds. Another time would end after twelve.
+	code, _, errs := run(t, "run", nodes(f), "--json", "--node-timeout=1500ms", "--wait=7s", "k", "--", "true")
 	everyNode(t, f, (*fleet.Node).Resume)
 	require.Equal(t, 69, code, errs)
 	var report struct {
 		Waited float64 `json:"waited_seconds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(errs), &report))
-	require.GreaterOrEqual(t, report.Waited, 3.0)
-	require.Less(t, report.Waited, 4.5)
+	require.GreaterOrEqual(t, report.Waited, 7.0)
+	require.Less(t, report.Waited, 11.0)
 }
 
 // The nodes may hold a quorum that is larger than a majority.
