@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -30,7 +27,8 @@ func unable(format string, args ...any) error {
 const chaosHelp = `Tests a lock under faults. It starts Redis nodes, lets clients contend for a lock, injects the faults of a scenario,
 records what happens, and judges the record.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 130 interrupted.`
+Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 130 interrupted
+(143: terminated).`
 
 func newChaos() *cobra.Command {
 	cmd := &cobra.Command{
@@ -76,11 +74,6 @@ func childCommand() []string {
 		return nil // scenarios that need it are then left out by name
 	}
 	return []string{self, "chaos", "client"}
-}
-
-// interruptible ends the context at Ctrl-C, so that everything that was started is cleaned up.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
 // A listed is a scenario with the fleets that can run it.

@@ -30,7 +30,7 @@ with every kind of lock of this library. Each run is as short as the scenario al
 Markdown table. This takes several minutes.
 
 Exit code: 0 this library was always safe and each baseline unsafe where it should be, 1 otherwise, 2 it could not run,
-64 usage, 130 interrupted.`,
+64 usage, 130 interrupted (143: terminated).`,
 		Example: "  redlock chaos matrix --fleet process > table.md",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,7 +99,7 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 			outcome, err := chaos.Run(ctx, o)
 			switch {
 			case ctx.Err() != nil:
-				return &exitError{exitSignal + 2, ctx.Err()}
+				return &exitError{stoppedCode(ctx), errors.New("interrupted")}
 			case errors.Is(err, chaos.ErrUnable):
 				say(progress, "%v", err)
 				result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})

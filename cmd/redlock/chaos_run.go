@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +59,8 @@ names: another version, or another server that takes the same arguments.
 --out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
 after its scenario.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 130 interrupted.`,
+Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 130 interrupted
+(143: terminated).`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
 		Args: arguments(cobra.NoArgs),
@@ -153,7 +153,7 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 		fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(o.plays), play.Name, play.Proves)
 		err := o.one(ctx, play, progress, &result)
 		if ctx.Err() != nil {
-			result.Interrupted = true
+			result.Interrupted, result.stopped = true, stoppedCode(ctx)
 			break
 		}
 		if err != nil {
@@ -281,7 +281,8 @@ type chaosResult struct {
 	LeftOut     []leftOut    `json:"left_out,omitempty"`
 	Interrupted bool         `json:"interrupted,omitempty"`
 
-	failed bool // a scenario failed to run that should have run
+	failed  bool // a scenario failed to run that should have run
+	stopped int  // the exit code, if it was interrupted
 }
 
 func (r *chaosResult) exit() error {
@@ -294,7 +295,7 @@ func (r *chaosResult) exit() error {
 	}
 	switch {
 	case r.Interrupted:
-		return &exitError{exitSignal + int(syscall.SIGINT), nil}
+		return &exitError{r.stopped, nil}
 	case broken:
 		return &exitError{exitUnable, nil}
 	}

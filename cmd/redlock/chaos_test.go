@@ -282,18 +282,33 @@ func saysWhy(args []string, stdout, stderr string) bool {
 
 func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {
 	fleettest.Require(t, fleet.Process)
-	temporary := t.TempDir()
-	p := start(t, nil, []string{"TMPDIR=" + temporary}, "chaos", "run", "--scenario", "stopped-holder", "--seconds", "60", "--ttl", "30s")
-	eventually(t, "a fault", func() bool { return strings.Contains(p.said(), "start of") })
-	time.Sleep(200 * time.Millisecond) // anywhere between the start of the servers and the first fault
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		temporary := t.TempDir()
+		p := start(t, nil, []string{"TMPDIR=" + temporary}, "chaos", "run", "--scenario", "stopped-holder", "--seconds", "60", "--ttl", "30s")
+		eventually(t, "a fault", func() bool { return strings.Contains(p.said(), "start of") })
+		time.Sleep(200 * time.Millisecond) // anywhere between the start of the servers and the first fault
+		if err := p.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if code, stdout, stderr := p.wait(); code != want {
+			t.Errorf("%d, not %d: %s%s", code, want, stdout, stderr)
+		}
+		left, err := os.ReadDir(temporary)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
 	}
-	if code, stdout, stderr := p.wait(); code != 130 {
-		t.Errorf("%d: %s%s", code, stdout, stderr)
-	}
-	left, err := os.ReadDir(temporary)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+}
+
+func TestAnInterruptedMatrixSaysSo(t *testing.T) {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		p := start(t, nil, nil, "chaos", "matrix", "--fleet", "embedded", "--json")
+		eventually(t, "the first run", func() bool { return strings.Contains(p.said(), "[1/") })
+		if err := p.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if code, stdout, stderr := p.wait(); code != want || stdout != `{"error":"interrupted","kind":"interrupted"}`+"\n" {
+			t.Errorf("%d, not %d: %s%s", code, want, stdout, stderr)
+		}
 	}
 }

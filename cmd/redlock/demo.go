@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +32,8 @@ reads it, waits 1ms and writes it back. Meanwhile:
   - Two nodes are killed. The other three are a quorum.
   - One of them restarts without its data. It sits out a quarantine before it votes again.
 
-At the end it prints what it checked. Exit code: 0 all checks passed, 1 a check failed, 64 usage, 130 interrupted.`
+At the end it prints what it checked. Exit code: 0 all checks passed, 1 a check failed, 64 usage, 130 interrupted
+(143: terminated).`
 
 type demoOptions struct {
 	seconds float64
@@ -63,7 +61,7 @@ func newDemo() *cobra.Command {
 }
 
 func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
 	f, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{})
 	if err != nil {
@@ -77,7 +75,7 @@ func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
 	view.opening()
 	err = s.play(ctx, f, view)
 	view.close()
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return &exitError{exitFailed, err}
 	}
 
@@ -93,7 +91,7 @@ func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
 	case !result.OK:
 		return &exitError{exitFailed, nil}
 	case result.Interrupted:
-		return &exitError{exitSignal + int(syscall.SIGINT), nil}
+		return &exitError{stoppedCode(ctx), nil}
 	}
 	return nil
 }

@@ -224,8 +224,13 @@ func (s *stage) checks(v *verdict) (all []check) {
 	add := func(ok bool, name, format string, args ...any) {
 		all = append(all, check{name, ok, fmt.Sprintf(format, args...)})
 	}
-	add(v.Acquisitions > 0, "acquisitions", "%d, by %d contenders in %d clients", v.Acquisitions, demoClients*demoGoroutines, demoClients)
-	add(v.HandOvers > 0, "hand-overs between clients", "%d", v.HandOvers)
+	addOnce := func(count int, name, format string, args ...any) {
+		if count > 0 || !v.Interrupted {
+			add(count > 0, name, format, args...)
+		}
+	}
+	addOnce(v.Acquisitions, "acquisitions", "%d, by %d contenders in %d clients", v.Acquisitions, demoClients*demoGoroutines, demoClients)
+	addOnce(v.HandOvers, "hand-overs between clients", "%d", v.HandOvers)
 	add(v.Overlaps == 0, "overlapping leases", "%d", v.Overlaps)
 	add(v.LostUpdates == 0, "lost updates", "%d, the counter is %d after %d increments", v.LostUpdates, v.Counter, v.Acquisitions)
 	add(v.FencesBack == 0, "fencing tokens out of order", "%d of %d", v.FencesBack, len(s.tenures))
@@ -239,10 +244,11 @@ func (s *stage) checks(v *verdict) (all []check) {
 		v.StaleRefused++
 		add(true, "stale write", "refused, token %d came after %d", w.token, w.newer)
 	}
-	if kills := s.killed(); kills > 0 || !v.Interrupted {
-		n := s.acquiredAfter(kills)
-		add(n > 0 && kills > 0, "acquisitions after both kills", "%d", n)
+	afterKills := 0
+	if kills := s.killed(); kills > 0 {
+		afterKills = s.acquiredAfter(kills)
 	}
+	addOnce(afterKills, "acquisitions after both kills", "%d", afterKills)
 	switch q := s.quarantine; {
 	case q == nil && v.Interrupted:
 	case q == nil:

@@ -76,12 +76,14 @@ func TestDemoTellsAStory(t *testing.T) {
 }
 
 func TestDemoEndsEarlyWithWhatRan(t *testing.T) {
-	p := start(t, nil, nil, "demo", "--seconds=60")
-	eventually(t, "the first line of progress", func() bool { return strings.Contains(p.stdout.String(), "nodes vote") })
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
-	code, stdout, _ := p.wait()
-	assert.Equal(t, 130, code, stdout)
-	assert.Contains(t, stdout, "Interrupted")
-	assert.Equal(t, 5, strings.Count(stdout, "✓"), stdout)
-	assert.NotContains(t, stdout, "Shown")
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		p := start(t, nil, nil, "demo", "--seconds=60")
+		eventually(t, "the first line of progress", func() bool { return strings.Contains(p.stdout.String(), "nodes vote") })
+		require.NoError(t, p.cmd.Process.Signal(sig))
+		code, stdout, _ := p.wait()
+		assert.Equal(t, want, code, stdout)
+		assert.Contains(t, stdout, "Interrupted")
+		assert.Equal(t, 5, strings.Count(stdout, "✓"), stdout)
+		assert.NotContains(t, stdout, "Shown")
+	}
 }
