@@ -133,19 +133,20 @@ func New(opts ...Option) *Metrics {
 	return m
 }
 
-// beginAtZero makes all time series, because a counter that begins at 1 shows no increase.
-func (m *Metrics) beginAtZero() {
+// beginAtZero makes all time series, of this value of the label name if there is one, because a counter that begins at 1
+// shows no increase.
+func (m *Metrics) beginAtZero(name ...string) {
 	for _, c := range []*prometheus.CounterVec{m.acquired, m.attempts, m.extended, m.extendFailed, m.lost} {
-		c.WithLabelValues()
+		c.WithLabelValues(name...)
 	}
 	for _, h := range []*prometheus.HistogramVec{m.acquireTime, m.extendTime, m.releaseTime, m.holdTime} {
-		h.WithLabelValues()
+		h.WithLabelValues(name...)
 	}
 	for _, value := range []string{"held", "no_quorum"} {
-		m.refused.WithLabelValues(value)
+		m.refused.WithLabelValues(append([]string{value}, name...)...)
 	}
 	for _, value := range []string{"ok", "lost", "no_quorum", "interrupted"} {
-		m.released.WithLabelValues(value)
+		m.released.WithLabelValues(append([]string{value}, name...)...)
 	}
 }
 
@@ -157,12 +158,12 @@ func (m *Metrics) labels(names []string, own ...string) []string {
 	value := strings.ToValidUTF8(m.name(names), "?") // Prometheus refuses anything else
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !m.known[value] && len(m.known) >= maxNames {
+		value = "other"
+	}
 	if !m.known[value] {
-		if len(m.known) == maxNames {
-			value = "other"
-		} else {
-			m.known[value] = true
-		}
+		m.known[value] = true
+		m.beginAtZero(value)
 	}
 	return append(own, value)
 }

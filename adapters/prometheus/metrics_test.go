@@ -230,6 +230,24 @@ func TestNamesAreALabelOnlyWithAFunctionAndFewOnly(t *testing.T) {
 `+expected(100, 401)), "redlock_lost_total"))
 }
 
+// The alert for a lost lease looks at an increase, and a counter that begins at 1 shows none. So the counters of a name
+// are there at 0 as soon as anything happens under it.
+func TestTheFirstLossOfANameIsAnIncrease(t *testing.T) {
+	metrics := redlockprom.New(redlockprom.WithNames(func(names []string) string { return names[0] }))
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	hooks := metrics.Hooks(redlock.Hooks{})
+	hooks.Acquired(redlock.LeaseInfo{Names: []string{"invoice"}}, time.Millisecond, 1)
+	require.Zero(t, value(t, registry, "redlock_lost_total", "invoice"))
+	for name, results := range map[string]int{"redlock_released_total": 4, "redlock_refused_total": 2, "redlock_extend_failed_total": 1} {
+		series, err := testutil.GatherAndCount(registry, name)
+		require.NoError(t, err)
+		require.Equal(t, results, series, name)
+	}
+	hooks.Lost(redlock.LeaseInfo{Names: []string{"invoice"}}, redlock.ErrLost)
+	require.Equal(t, 1.0, value(t, registry, "redlock_lost_total", "invoice"))
+}
+
 // expected are the lines of redlock_lost_total after invoice/0 up to n were named, and the rest were other.
 func expected(n, other int) string {
 	var lines strings.Builder
