@@ -46,7 +46,7 @@
 //	redlock.release.duration         s            histogram; by redlock.outcome
 //	redlock.hold.duration            s            histogram: from the lease to its release or loss
 //	redlock.lease.lost               {lease}      counter: leases that ended before they were released; look at each
-//	redlock.lease.held               {lease}      now; with Watch, as the others that follow
+//	redlock.lease.held               {lease}      now, of all watched clients, as the others that follow
 //	redlock.waiter.count             {waiter}     calls of Acquire that are under way
 //	redlock.lease.oldest             s            how long the lock is held that was acquired first
 //	redlock.lease.remaining          s            validity left of the lease that would end first; none is held: absent

@@ -87,20 +87,38 @@ func (t *Telemetry) record(ctx context.Context, op redlock.Operation) {
 		metric.WithAttributes(attribute.String("redlock.outcome", outcomeOf(op.Err))))
 }
 
-func (t *Telemetry) observe(ctx context.Context, to metric.Observer, c *redlock.Client) {
-	s := c.Stats()
-	to.ObserveInt64(t.leases, int64(s.Held))
-	to.ObserveInt64(t.waiters, int64(s.Waiters))
-	to.ObserveFloat64(t.oldest, s.OldestHold.Seconds())
-	if s.Held > 0 {
-		to.ObserveFloat64(t.least, s.LeastRemaining.Seconds())
+// observe observes the nodes of one client. The first client also observes what all of them hold: of several values of one
+// gauge, only the last one would count.
+func (t *Telemetry) observe(ctx context.Context, to metric.Observer, w *watched) {
+	if all := t.allWatched(); len(all) > 0 && all[0] == w {
+		t.observeStats(to, all)
 	}
-	to.ObserveInt64(t.dropped, int64(s.Dropped))
-	for _, node := range c.Status(ctx) {
+	for _, node := range w.client.Status(ctx) {
 		votes := int64(0)
 		if node.Err == nil {
 			votes = 1
 		}
 		to.ObserveInt64(t.vote, votes, metric.WithAttributes(attribute.String("redlock.node", node.Name)))
 	}
+}
+
+func (t *Telemetry) observeStats(to metric.Observer, all []*watched) {
+	var sum redlock.Stats
+	for _, w := range all {
+		s := w.client.Stats()
+		if s.Held > 0 && (sum.Held == 0 || s.LeastRemaining < sum.LeastRemaining) {
+			sum.LeastRemaining = s.LeastRemaining
+		}
+		sum.Held += s.Held
+		sum.Waiters += s.Waiters
+		sum.OldestHold = max(sum.OldestHold, s.OldestHold)
+		sum.Dropped += s.Dropped
+	}
+	to.ObserveInt64(t.leases, int64(sum.Held))
+	to.ObserveInt64(t.waiters, int64(sum.Waiters))
+	to.ObserveFloat64(t.oldest, sum.OldestHold.Seconds())
+	if sum.Held > 0 {
+		to.ObserveFloat64(t.least, sum.LeastRemaining.Seconds())
+	}
+	to.ObserveInt64(t.dropped, int64(sum.Dropped))
 }

@@ -394,6 +394,39 @@ func TestWhatAClientDoesIsMeasured(t *testing.T) {
 	require.NotContains(t, te.metrics(t), "redlock.lease.held{} {lease}")
 }
 
+// Clients of several groups of nodes have one set of gauges, which is about all of them.
+func TestSeveralClientsAreMeasuredTogether(t *testing.T) {
+	te := start(t)
+	short := te.client(t, redlocktest.Start(t, 3))
+	long := te.client(t, redlocktest.Start(t, 3), func(cfg *redlock.Config) {
+		for i := range cfg.Nodes {
+			cfg.Nodes[i].Name = "other-" + cfg.Nodes[i].Name
+		}
+	})
+	stopShort, err := te.Watch(short)
+	require.NoError(t, err)
+	stopLong, err := te.Watch(long)
+	require.NoError(t, err)
+	_, err = short.Mutex("x").WithTTL(5 * time.Second).Acquire(t.Context())
+	require.NoError(t, err)
+	time.Sleep(50 * time.Millisecond)
+	_, err = long.Mutex("x").WithTTL(20 * time.Second).Acquire(t.Context())
+	require.NoError(t, err)
+	got := te.metrics(t)
+	require.EqualValues(t, 2, got["redlock.lease.held{} {lease}"])
+	require.Less(t, got["redlock.lease.remaining{} s"], 5.0, "the least of all clients")
+	require.Greater(t, got["redlock.lease.oldest{} s"], 0.05, "the oldest of all clients")
+	require.Contains(t, got, "redlock.node.vote{redlock.node=node-0} 1")
+	require.Contains(t, got, "redlock.node.vote{redlock.node=other-node-0} 1")
+
+	require.NoError(t, stopShort())
+	got = te.metrics(t)
+	require.EqualValues(t, 1, got["redlock.lease.held{} {lease}"])
+	require.Greater(t, got["redlock.lease.remaining{} s"], 5.0)
+	require.NoError(t, stopLong())
+	require.NotContains(t, te.metrics(t), "redlock.lease.held{} {lease}")
+}
+
 func TestAnErrorHasOneOutcome(t *testing.T) {
 	te := start(t)
 	hook := te.Hooks(redlock.Hooks{}).Traced

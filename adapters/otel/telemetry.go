@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -22,7 +24,13 @@ type Telemetry struct {
 	meter  metric.Meter
 	name   func(names []string) string
 	instruments
+
+	mu    sync.Mutex // guards watch; the meter is not called under it
+	watch []*watched
 }
+
+// watched is one call of Watch.
+type watched struct{ client *redlock.Client }
 
 // An Option changes what [New] makes.
 type Option func(*options)
@@ -96,20 +104,41 @@ func (t *Telemetry) Hooks(others redlock.Hooks) redlock.Hooks {
 	return hooks
 }
 
-// Watch adds to the metrics what the client holds and waits for, and whether its nodes vote. Each collection asks the
-// nodes, for a second at most. Of several clients of the same nodes, watch one, or give each a meter provider of its
-// own: their values have the same attributes. stop ends it; call it before the client is closed.
+// Watch adds to the metrics what the client holds and waits for, with all other clients that are watched, and whether its
+// nodes vote. Each collection asks the nodes of each client, for a second at most. Two watched clients must not have a
+// node's name in common: of several clients of the same nodes, watch one, or give each a meter provider of its own. stop
+// ends it; call it before the client is closed.
 func (t *Telemetry) Watch(c *redlock.Client) (stop func() error, err error) {
+	w := &watched{c}
+	t.mu.Lock()
+	t.watch = append(t.watch, w)
+	t.mu.Unlock()
 	registered, err := t.meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		t.observe(ctx, to, c)
+		t.observe(ctx, to, w)
 		return nil
 	}, t.observables()...)
 	if err != nil {
+		t.forget(w)
 		return nil, errors.Join(errors.New("redlockotel"), err)
 	}
-	return registered.Unregister, nil
+	return func() error {
+		defer t.forget(w) // afterwards: if it went first, another client could count again in the same collection
+		return registered.Unregister()
+	}, nil
+}
+
+func (t *Telemetry) forget(w *watched) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watch = slices.DeleteFunc(slices.Clone(t.watch), func(other *watched) bool { return other == w })
+}
+
+func (t *Telemetry) allWatched() []*watched {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.watch[:len(t.watch):len(t.watch)]
 }
 
 // attributes of the lock.
