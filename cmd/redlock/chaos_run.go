@@ -147,7 +147,7 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 			return &exitError{exitUnable, err}
 		}
 	}
-	var result chaosResult
+	result := chaosResult{Runs: []report.Run{}} // in JSON a list, also if it is empty
 	for i, play := range o.plays {
 		progress := cmd.ErrOrStderr()
 		fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(o.plays), play.Name, play.Proves)

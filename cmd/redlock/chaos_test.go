@@ -183,7 +183,7 @@ func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
 
 func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover", "--json")
-	if r := parseReport(t, []byte(stdout)); code != 2 || len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" || !strings.Contains(stderr, "--fleet process") {
+	if r := parseReport(t, []byte(stdout)); code != 2 || r.Runs == nil || len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" || !strings.Contains(stderr, "--fleet process") {
 		t.Errorf("%d: %s%s", code, stdout, stderr)
 	}
 }
@@ -282,7 +282,7 @@ func saysWhy(args []string, stdout, stderr string) bool {
 
 func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {
 	fleettest.Require(t, fleet.Process)
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		temporary := t.TempDir()
 		p := start(t, nil, []string{"TMPDIR=" + temporary}, "chaos", "run", "--scenario", "stopped-holder", "--seconds", "60", "--ttl", "30s")
 		eventually(t, "a fault", func() bool { return strings.Contains(p.said(), "start of") })

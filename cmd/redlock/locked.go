@@ -18,11 +18,15 @@ type stopSignal struct{ sig syscall.Signal }
 func (s *stopSignal) Error() string { return s.sig.String() }
 func (s *stopSignal) code() int     { return exitSignal + int(s.sig) }
 
-// interruptible ends the context at INT and TERM, so that everything that was started is cleaned up.
+// interruptible ends the context at INT, TERM and HUP, so that everything that was started is cleaned up: containers, for
+// example, would outlive a terminal that is closed.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // it stays ignored under nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		select {
 		case s := <-signals:
