@@ -2,7 +2,6 @@ package fence
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -90,14 +89,33 @@ func Check(ctx context.Context, conn redis.Conn, key string, token uint64) error
 }
 
 // RedisError returns a [*StaleError] for this resource and token if err is the FENCED reply of a [Script]. Otherwise it
-// returns err. It works with the errors of any client, also wrapped ones.
+// returns err. It works with the errors of any client, also wrapped and joined ones.
 func RedisError(err error, resource string, token uint64) error {
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		if text, fenced := strings.CutPrefix(e.Error(), "FENCED "); fenced {
-			if highest, parseErr := strconv.ParseUint(text, 10, 64); parseErr == nil {
-				return &StaleError{Resource: resource, Token: token, Highest: highest}
+	if highest, fenced := highestIn(err); fenced {
+		return &StaleError{Resource: resource, Token: token, Highest: highest}
+	}
+	return err
+}
+
+// highestIn returns the token in the FENCED reply, if err is one or wraps one.
+func highestIn(err error) (highest uint64, fenced bool) {
+	if err == nil {
+		return 0, false
+	}
+	if text, found := strings.CutPrefix(err.Error(), "FENCED "); found {
+		if highest, err := strconv.ParseUint(text, 10, 64); err == nil {
+			return highest, true
+		}
+	}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		return highestIn(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range err.Unwrap() {
+			if highest, fenced = highestIn(one); fenced {
+				return highest, true
 			}
 		}
 	}
-	return err
+	return 0, false
 }

@@ -117,6 +117,7 @@ func TestAScriptRunsOtherCommandsUnderAToken(t *testing.T) {
 		_, err = run(add, 33, 5)
 		requireStale(t, fence.RedisError(err, "invoice/42", 33), "invoice/42", 33, 34)
 		requireStale(t, fence.RedisError(fmt.Errorf("pay: %w", err), "invoice/42", 33), "invoice/42", 33, 34)
+		requireStale(t, fence.RedisError(fmt.Errorf("pay: %w: %w", context.Canceled, err), "invoice/42", 33), "invoice/42", 33, 34)
 		_, err = run(del, 34)
 		require.NoError(t, err)
 		_, err = run(add, 33, 5)
