@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -117,8 +116,9 @@ func newChaosList() *cobra.Command {
 func printList(w io.Writer, scenarios []listed, subjects []listedSubject) error {
 	var err error
 	print := func(format string, args ...any) {
-		_, failed := fmt.Fprintf(w, format, args...)
-		err = errors.Join(err, failed)
+		if err == nil {
+			_, err = fmt.Fprintf(w, format, args...)
+		}
 	}
 	print("Scenarios\n")
 	for _, s := range scenarios {
@@ -141,5 +141,8 @@ func printList(w io.Writer, scenarios []listed, subjects []listedSubject) error 
 	for _, s := range subjects {
 		fmt.Fprintf(table, "  %s\t%s\n", s.Name, s.About)
 	}
-	return errors.Join(err, table.Flush())
+	if err != nil {
+		return err
+	}
+	return table.Flush()
 }

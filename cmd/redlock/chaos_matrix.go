@@ -85,7 +85,9 @@ type matrixResult struct {
 func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row func(*chaos.Outcome) string, out, progress io.Writer) error {
 	o.Length, o.Child = time.Second, childCommand()
 	if row != nil {
-		fmt.Fprint(out, markdownHead)
+		if _, err := fmt.Fprint(out, markdownHead); err != nil {
+			return &exitError{exitUnable, err}
+		}
 	}
 	result := matrixResult{Expected: true, Runs: []report.Run{}}
 	for i, play := range plays {
@@ -116,7 +118,9 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 				Result: outcome.Result, Unmet: outcome.Unmet, Panics: outcome.Panics, Error: outcome.Error,
 			})
 			if row != nil {
-				fmt.Fprint(out, row(outcome))
+				if _, err := fmt.Fprint(out, row(outcome)); err != nil {
+					return &exitError{exitUnable, err}
+				}
 			}
 		}
 	}

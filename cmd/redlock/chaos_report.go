@@ -129,8 +129,8 @@ Exit code: 0 the report was made, whatever its verdict; 2 it could not be made; 
 			if out != "" {
 				err = writeFile(out, func(w io.Writer) error { return report.HTML(w, run) })
 			}
-			if asJSON {
-				err = errors.Join(err, writeJSON(cmd.OutOrStdout(), run))
+			if asJSON && err == nil { // else the error is the line of JSON
+				err = writeJSON(cmd.OutOrStdout(), run)
 			}
 			if err != nil {
 				return &exitError{exitUnable, err}

@@ -86,8 +86,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		say(stderr, "%v", exit.err)
 	case cmd.Name() == "run" && cmd.Parent() == root: // its standard output belongs to the command
 		_ = writeJSON(stderr, failureOf(exit))
-	default:
-		_ = writeJSON(stdout, failureOf(exit))
+	case writeJSON(stdout, failureOf(exit)) != nil: // it is standard output that cannot be written
+		say(stderr, "%v", exit.err)
 	}
 	return exit.code
 }

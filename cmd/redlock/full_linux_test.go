@@ -1,0 +1,25 @@
+package main_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whoever redirects the output to a disk that is full learns that it is not there, once, also with --json.
+func TestAnOutputThatCannotBeWrittenIsSaid(t *testing.T) {
+	for line, want := range map[string]int{
+		"chaos list": 1,
+		"chaos matrix --fleet embedded --scenario client-clock":        2,
+		"chaos matrix --fleet embedded --scenario client-clock --json": 2,
+		"bench --nodes embedded --seconds 0.05 --json":                 1,
+		"top --nodes embedded --count 1 --json":                        1,
+		"version --json":                                               1,
+	} {
+		args := append([]string{"-c", `exec "$0" "$@" >/dev/full`, binary}, strings.Fields(line)...)
+		code, _, errs := startProgram(t, nil, nil, "sh", args...).wait()
+		require.Equal(t, want, code, "%s: %s", line, errs)
+		require.Equal(t, 1, strings.Count(errs, "no space left"), "%s: %s", line, errs)
+	}
+}
