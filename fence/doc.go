@@ -30,12 +30,14 @@
 // No row is changed: the token is stale, or there is no such row. (MySQL does not count a row that already has these
 // values, unless the connection has the flag CLIENT_FOUND_ROWS. In go-sql-driver/mysql it is clientFoundRows=true.)
 //
-// # Four rules
+// # Five rules
 //
 //   - Compare and write in one atomic step. Between a comparison and a later write, a newer holder may come.
 //   - Give the token before you read, if you write what follows from the reading. Otherwise an older holder can still
 //     write after you have read, and your write undoes its change. Gate.Check, Check and Table.Check are for that.
 //   - Guard one resource with one lock. Tokens of two locks say nothing about each other.
+//   - Give tokens of a lock that one has at a time: of a Mutex, or of the writer of an RWMutex. Readers, and holders of
+//     permits, are right beside one another: the one with the smaller token would be refused although its lease is valid.
 //   - Stop when you get [ErrStale]. Another holder came later. To try again with the same token cannot help.
 //
 // A token is as durable as the place where it is stored, so keep it where the data are. If a crash loses the newest
