@@ -156,3 +156,19 @@ func ExampleClient_Stats() {
 	// 1 held; renewed in time: true
 	// <nil> 0
 }
+
+// Nodes that were away when the client was closed are no different: their last errors would look like an outage of now.
+func TestTheStatusOfAClosedClientIsThatItIsClosed(t *testing.T) {
+	nodes := redlocktest.Start(t, 3)
+	nodes.Kill(0)
+	c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: 200 * time.Millisecond})
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Status(t.Context())[0].Err, "refused")
+	nodes.Pause(1)
+	c.Status(t.Context())
+	require.NoError(t, c.Close())
+	for _, s := range c.Status(t.Context()) {
+		require.False(t, s.Connected, s.Name)
+		require.ErrorIs(t, s.Err, redlock.ErrClosed, s.Name)
+	}
+}

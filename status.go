@@ -32,7 +32,8 @@ type NodeStatus struct {
 
 // Status asks every node for its state and waits for the answers, no longer than NodeTimeout. In a new client it first
 // lets every node try to connect. It returns earlier, with what is known, if ctx ends. The result is in the order of
-// Config.Nodes. Status takes no locks and may be called at any time. After Close it returns what was last known.
+// Config.Nodes. Status takes no locks and may be called at any time. After Close every Err is [ErrClosed]: a closed client
+// knows nothing of its nodes.
 func (c *Client) Status(ctx context.Context) []NodeStatus {
 	if err := c.awaitAll(ctx); err == nil {
 		c.lookAround(ctx)
@@ -45,6 +46,11 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 		}
 	}
 	c.compareClocks(nodes)
+	if c.isClosed() { // else a node would have the error that it had last, or that of its closed connection
+		for i := range nodes {
+			nodes[i].Connected, nodes[i].Err = false, ErrClosed
+		}
+	}
 	return nodes
 }
 

@@ -94,6 +94,9 @@ func (t *Telemetry) observe(ctx context.Context, to metric.Observer, w *watched)
 		t.observeStats(to, all)
 	}
 	for _, node := range w.client.Status(ctx) {
+		if errors.Is(node.Err, redlock.ErrClosed) { // the node may well vote for others: an alert would be false
+			continue
+		}
 		votes := int64(0)
 		if node.Err == nil {
 			votes = 1

@@ -423,6 +423,8 @@ func TestSeveralClientsAreMeasuredTogether(t *testing.T) {
 	got = te.metrics(t)
 	require.EqualValues(t, 1, got["redlock.lease.held{} {lease}"])
 	require.Greater(t, got["redlock.lease.remaining{} s"], 5.0)
+	require.NoError(t, long.Close())
+	require.NotContains(t, te.metrics(t), "redlock.node.vote{redlock.node=other-node-0} 1", "a closed client knows nothing of its nodes")
 	require.NoError(t, stopLong())
 	require.NotContains(t, te.metrics(t), "redlock.lease.held{} {lease}")
 }

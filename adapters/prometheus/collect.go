@@ -2,6 +2,7 @@ package redlockprom
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -12,7 +13,8 @@ import (
 
 // Watch adds what a client holds and waits for, and its nodes. Each scrape asks all watched clients at once for the
 // status of their nodes, for a second at most. Two watched clients must not have a node's name in common: of several
-// clients of the same nodes, watch one. A client that was closed shows what was last known; see [Metrics.Forget].
+// clients of the same nodes, watch one. A client that was closed knows nothing of its nodes, so they are
+// absent; see [Metrics.Forget].
 func (m *Metrics) Watch(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,6 +57,9 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	m.collectStats(to, clients)
 	for _, s := range m.statuses(clients) {
+		if errors.Is(s.Err, redlock.ErrClosed) { // the node may well be up: an alert would be false
+			continue
+		}
 		gauge := func(d *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Name)
 		}

@@ -181,6 +181,24 @@ func TestWhatIsHeldAndWaitedForIsShown(t *testing.T) {
 	require.NotContains(t, names(t, registry), "redlock_node_up")
 }
 
+// A program that closes its client and goes on must not page anyone because of nodes that are up.
+func TestAClosedClientSaysNothingOfItsNodes(t *testing.T) {
+	metrics := redlockprom.New()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	nodes := redlocktest.Start(t, 3)
+	nodes.Kill(1)
+	client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: patience})
+	require.NoError(t, err)
+	metrics.Watch(client)
+	require.Equal(t, 1.0, value(t, registry, "redlock_node_votes", "node-0"))
+	require.Equal(t, 0.0, value(t, registry, "redlock_node_votes", "node-1"))
+	require.NoError(t, client.Close())
+	require.NotContains(t, names(t, registry), "redlock_node_votes")
+	require.NotContains(t, names(t, registry), "redlock_node_up")
+	require.Zero(t, value(t, registry, "redlock_leases", ""))
+}
+
 func names(t *testing.T, registry *prometheus.Registry) (all []string) {
 	families, err := registry.Gather()
 	require.NoError(t, err)
