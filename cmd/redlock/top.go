@@ -23,8 +23,8 @@ Give the names of the locks. Without names, top looks for them with SCAN on ever
 allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin with it.
 
   LOCK     the name
-  HOLDER   its host and process, and what --owner added; else the first digits of the owner token
-           of a lock that several share: how many readers, or holders of permits
+  HOLDER   its host and process, and what --owner added; else the first digits of the owner token;
+           of a lock that several share: how many readers, or holders of permits;
            "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else
   HELD     for how long top has seen this holder; + means that it was there before; "new": the last look had another
   LEFT     when the lock expires if the holder does not renew it
