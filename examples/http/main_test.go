@@ -46,6 +46,17 @@ func TestOfFiveRequestsForOneOrderOneIsServed(t *testing.T) {
 	require.Equal(t, 1, strings.Count(text, "/orders/8/pay: 200 OK: paid\n"), text)
 }
 
+// The payment waits for the others, and must not wait for ever for one that was told that the locks are away.
+func TestARequestIsRefusedByAnyStatusButOK(t *testing.T) {
+	for status, count := range map[int]int{http.StatusOK: 0, http.StatusConflict: 1, http.StatusServiceUnavailable: 1} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		refused := make(chan struct{}, 1)
+		require.NoError(t, post(t.Context(), &lines{}, server.URL, refused))
+		require.Len(t, refused, count, status)
+		server.Close()
+	}
+}
+
 func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	nodes, client := connect(t)
 	paid := 0
