@@ -45,6 +45,7 @@ func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached
 		o.least = now.Add(l.minHold)
 	}
 	o.until.Store(int64(until))
+	o.written = r.t0
 	o.acquiredBy(r)
 	return startLease(ctx, o, now)
 }

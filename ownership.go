@@ -34,6 +34,7 @@ type ownership struct {
 	// and no code of the user's runs under it.
 	mu       sync.Mutex
 	ended    error           // why the lease ended; nil while it is held
+	written  Instant         // when the round began that gave the validity: a quorum has the keys for the TTL from then
 	ctx      context.Context // ends with the ownership; nil until context is called
 	cancel   context.CancelCauseFunc
 	leases   int     // that were neither released nor dropped; more than one after re-entry

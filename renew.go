@@ -188,6 +188,7 @@ func (o *ownership) prolong(r *round) {
 		return
 	}
 	o.until.Store(int64(until))
+	o.written = r.t0
 	o.failures, o.failed = 0, nil
 	o.renewAt = r.t0.Add(ttl / 3)
 	due := o.nextDue()

@@ -98,7 +98,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	}
 	entry := lock.res.share.entry(o.token(), nil)
 	reader := &ownership{client: c, lock: lock, tokenArg: entry, ballot: o.ballot, limit: o.limit,
-		acquired: o.acquired, traced: o.traced, reached: o.reached, place: -1, leases: 1}
+		acquired: o.acquired, written: o.written, traced: o.traced, reached: o.reached, place: -1, leases: 1}
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.

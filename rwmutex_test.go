@@ -313,6 +313,51 @@ func TestAWriterBecomesAReaderWithoutAGap(t *testing.T) {
 	})
 }
 
+// S4: A check whether the keys are still there finds the writer's key on nodes that were not told. What it puts in its
+// place keeps writers out for as long as the lease is valid.
+func TestACheckOfADowngradeThatNoNodeHeardKeepsWritersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		a, b := all[0], all[1]
+		old, err := a.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, old.Release(t.Context()))
+		writer, err := a.RWMutex("x").Writer().WithoutRenewal().Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, writer.Extend(t.Context())) // every node has it
+		time.Sleep(time.Second)
+		for _, s := range w.servers {
+			s.links[0].hold(requests, +1)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		reader, err := writer.Downgrade(ended)
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, s := range w.servers {
+			s.links[0].reset() // what told the nodes is lost
+			s.links[0].hold(requests, -1)
+		}
+		time.Sleep(time.Second)
+		a.Status(t.Context())
+		for _, s := range w.servers {
+			key, err := s.redis.Get("x")
+			require.NoError(t, err)
+			require.Equal(t, writer.Token(), key, "it was told")
+		}
+		left := reader.Remaining()
+
+		require.ErrorIs(t, a.ReleaseToken(t.Context(), "x", old.Token()), redlock.ErrLost) // so this client looks
+		synctest.Wait()
+		require.Equal(t, left, reader.Remaining())
+		for reader.Valid() {
+			_, err := b.RWMutex("x").Writer().TryAcquire(t.Context())
+			require.ErrorIs(t, err, redlock.ErrHeld, "the reader is valid for %v more", reader.Remaining())
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 // S4: Nodes that were not told keep the writer's key. It keeps writers out as well, later renewals turn it into the
 // reader's entry, and the reader's release deletes either.
 func TestADowngradeThatNoNodeHearsStillKeepsWritersOut(t *testing.T) {

@@ -1,6 +1,9 @@
 package redlock
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // A lease may be taken away while its holder relies on it: by ForceRelease, or by ReleaseToken. Whoever does it then
 // sends the holder's client a message. That is a hint, which anybody may send: the lease is lost when the nodes say so.
@@ -30,9 +33,9 @@ func (c *Client) taken(key string) {
 	}
 }
 
-// check asks the nodes that had the keys whether they still have them. It changes nothing there: extend.lua never makes
-// a key's time shorter, and takes nothing without a ballot. Further hints do not begin another check before this one is
-// over.
+// check asks the nodes that had the keys whether they still have them. It takes nothing, and asks for no more time than
+// the keys have. A reader's entry may come in the place of the writer's key (S4), and has that time too. Further hints do
+// not begin another check before this one is over.
 func (o *ownership) check() {
 	c := o.client
 	o.mu.Lock()
@@ -40,8 +43,10 @@ func (o *ownership) check() {
 		o.mu.Unlock()
 		return
 	}
-	ask := c.protocol.extendCall(o.lock.res, o.tokenArg, int64(1), o.ballot)
-	r := c.newRound(plan{call: ask, only: o.hadKeys(), answered: o.checked})
+	now := c.cfg.Clock.Now()
+	left := max(time.Millisecond, o.written.Add(o.lock.ttl).Sub(now))
+	ask := c.protocol.extendCall(o.lock.res, o.tokenArg, millis(left), o.ballot)
+	r := c.newRound(plan{call: ask, t0: now, only: o.hadKeys(), answered: o.checked})
 	o.checking = r
 	_, unsent := c.enqueue(r, r.only, 0)
 	o.mu.Unlock()
