@@ -173,12 +173,18 @@ func (n *node) sendFull(q request) bool {
 
 // answerLights counts the votes of a flush's light acquires.
 func (n *node) answerLights(q request, reply any, err error) {
-	if err != nil && n.reload(n.protocol.vouch, err) && !n.askedAgain {
-		n.askedAgain = true // the keys are written: ask once more, behind the script
+	if err != nil && isForgotten(err) {
 		n.mu.Lock()
-		n.queue = append(n.queue, request{command: n.askMarker()})
+		if !n.askedAgain {
+			// The keys are written: ask once more, behind the script. What was to vouch for the data set came before
+			// the marker is read, so ask for that once more too (Q1).
+			n.askedAgain = true
+			n.reload(n.protocol.vouch, request{command: n.askMarker()}, request{command: n.askReplication()})
+			n.mu.Unlock()
+			return
+		}
+		n.reload(n.protocol.vouch)
 		n.mu.Unlock()
-		return
 	}
 	n.askedAgain = false
 	a := n.protocol.vouch.parse(1, reply, err)

@@ -108,6 +108,31 @@ func TestAClockThatIsSetRightWithinAFlushDoesNotMakeTwoHolders(t *testing.T) {
 	})
 }
 
+// Q1: Where the servers have forgotten vouch.lua too, the marker is read after the INFO that was to vouch for the grants.
+// They count all the same, behind another INFO.
+func TestALightAcquireOnServersThatForgotTheirScriptsIsGrantedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		c := w.connect(t, 0, redlock.AlwaysLight)
+		require.NoError(t, c.Enroll(t.Context()))
+		for range 3 {
+			time.Sleep(time.Second) // so that the last INFO is old
+			for _, s := range w.servers {
+				s.forgetScripts()
+			}
+			began := time.Now()
+			l, err := c.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), nodeTimeout/10)
+			_ = l.Release(t.Context()) // its votes are unknown, because that script is forgotten too; it is owed (L3)
+			synctest.Wait()
+			for _, s := range w.servers {
+				require.False(t, s.redis.Exists("x"))
+			}
+		}
+	})
+}
+
 // Q1: A node that loses its data between the commands of a flush has not granted.
 func TestANodeThatIsFlushedWithinAFlushHasNotGranted(t *testing.T) {
 	for _, after := range []string{"SET", "ZADD", "EVALSHA"} {

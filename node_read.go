@@ -119,21 +119,16 @@ func (n *node) countVouched(q request, a answer) {
 // repair does what an error reply makes necessary: scripts that the server forgot are loaded again, and a release that
 // was refused is owed. An acquire is not sent again, because its release may already be queued behind it.
 func (n *node) repair(r *round, err error) {
-	forgotten := n.reload(r.script, err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if isForgotten(err) {
+		n.reload(r.script)
+	}
 	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and may soon have another server's data
 		n.vouchedAt = longAgo
 	}
-	if !r.script.cleansUp {
-		return
-	}
-	switch {
-	case forgotten:
-		n.queue = append(n.queue, request{round: r})
-	case n.cfg.Clock.Now().Sub(r.t0) > n.cfg.MaxTTL:
-		// The server answers, but refuses. The keys that it should have deleted have expired: forget the release (L3).
-	default:
+	// After MaxTTL, the keys that the server should have deleted have expired, although it refused: forget the release (L3).
+	if r.script.cleansUp && n.cfg.Clock.Now().Sub(r.t0) <= n.cfg.MaxTTL {
 		n.owe(r)
 	}
 }
@@ -141,16 +136,23 @@ func (n *node) repair(r *round, err error) {
 // isForgotten reports whether the server no longer has the script.
 func isForgotten(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-// reload loads the script again if the server forgot it, and reports whether it did.
-func (n *node) reload(s *script, err error) (forgotten bool) {
-	if !isForgotten(err) {
-		return false
+// reload loads a script again that the server forgot, and then sends these requests. n.mu is held for all of them, because
+// the wake-up is for all.
+func (n *node) reload(s *script, then ...request) {
+	n.queue = append(append(n.queue, request{command: s.load()}), then...)
+	n.wakeUp()
+}
+
+// reloaded sends the releases that are owed, if the script was loaded: some may be owed because it was not there. Where
+// it cannot be loaded, they wait like all that were refused (L3). If the script is not there, the votes show it.
+func (n *node) reloaded(_ request, _ any, err error) {
+	if err != nil {
+		return
 	}
 	n.mu.Lock()
-	n.queue = append(n.queue, request{command: s.load()})
+	n.resendOwed(n.cfg.Clock.Now(), maxRetried)
 	n.mu.Unlock()
 	n.wakeUp()
-	return true
 }
 
 // balkTime is how long a node is not asked first after it answered an acquire with an error: out of memory, a failed

@@ -2,9 +2,11 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -74,4 +76,51 @@ func TestANodeThatRefusesAReleaseIsAskedAgainUnderLoad(t *testing.T) {
 	require.Equal(t, l.Token(), owners(t, f, "x")[2], "it refused")
 	tell(t, node, "ACL", "SETUSER", "default", "+del")
 	clears(t, f, "x")
+}
+
+// Servers have forgotten their scripts, and the client may not load them again: the release is asked for every second, and
+// not as fast as the server refuses it.
+func TestAReleaseWhoseScriptCannotBeLoadedIsOwed(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	c := open(t, f)
+	l, err := c.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	node := f.Nodes()[0]
+	tell(t, node, "SCRIPT", "FLUSH")
+	tell(t, node, "ACL", "SETUSER", "default", "-script")
+	require.ErrorIs(t, l.Release(soon(t)), redlock.ErrNoQuorum)
+	require.Eventually(t, func() bool { return redlock.Owed(c, 0) == 1 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, l.Token(), owners(t, f, "x")[0], "it refused")
+	tell(t, node, "ACL", "SETUSER", "default", "+script")
+	clears(t, f, "x")
+}
+
+// A release that the server refused because it had forgotten the script is sent as soon as that is loaded, also by a client
+// that does nothing else.
+func TestAReleaseFollowsTheScriptThatTheServerForgot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 1, 10)
+		clients := make([]*redlock.Client, 10)
+		for i := range clients {
+			clients[i] = w.connect(t, i)
+		}
+		require.NoError(t, clients[0].Enroll(t.Context()))
+		for i := range trials(30) {
+			var leases []*redlock.Lease
+			for j, c := range clients {
+				l, err := c.Mutex(fmt.Sprint("x", j)).Acquire(t.Context())
+				require.NoError(t, err)
+				leases = append(leases, l)
+			}
+			w.servers[0].forgetScripts()
+			for _, l := range leases {
+				go l.Release(t.Context())
+			}
+			time.Sleep(nodeTimeout)
+			for _, l := range leases {
+				require.False(t, w.servers[0].redis.Exists(l.Names()[0]), "round %d", i)
+			}
+			time.Sleep(10 * time.Second) // until all is quiet
+		}
+	})
 }

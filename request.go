@@ -60,8 +60,7 @@ func (q *request) rounds(yield func(*round) bool) {
 	}
 }
 
-// load is the command that makes the script known to a server. It ignores the reply: if the script did not load, the
-// votes show it.
+// load is the command that makes the script known again to a server that forgot it.
 func (s *script) load() *command {
-	return &command{name: "SCRIPT", args: []any{"LOAD", s.source}, done: func(*node, request, any, error) {}}
+	return &command{name: "SCRIPT", args: []any{"LOAD", s.source}, done: (*node).reloaded}
 }
