@@ -212,6 +212,7 @@ func (n *node) answerLights(q request, reply any, err error) {
 		case v.err != nil:
 			return answer{vote: unknown, err: v.err}
 		case a.err != nil:
+			n.balk(v.round, a.err)
 			return answer{vote: unknown, err: a.err}
 		case v.before == span{}:
 			return answer{vote: unknown, err: errClockUnread}

@@ -161,8 +161,15 @@ const balkTime = 3 * time.Second
 
 // balk notes that the server answered an acquire with an error, so that it is not asked first for balkTime. A server
 // that has forgotten its scripts does not count: it gets them again (repair).
+//
+// Of the keys that a lock needs, a wrong type is most likely the marker's, because something else was written there. Then
+// only ready.lua can help: to it, what is no string is no marker (Q1).
 func (n *node) balk(r *round, err error) {
-	if r.script.grants && isRefusal(err) && !isForgotten(err) {
-		n.balks.Store(int64(n.cfg.Clock.Now().Add(balkTime)))
+	if !r.script.grants || !isRefusal(err) || isForgotten(err) {
+		return
+	}
+	now := n.cfg.Clock.Now()
+	if was := n.balks.Swap(int64(now.Add(balkTime))); was <= int64(now) && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		n.askReady()
 	}
 }

@@ -278,3 +278,20 @@ func TestANewServerAmongServersThatAreAwaySaysThatItCannotBeJudged(t *testing.T)
 	c := openFresh(t, f)
 	require.ErrorContains(t, c.Status(soon(t))[2].Err, "too few other nodes answer")
 }
+
+// Q1: Another program wrote a list where the marker was. That is no marker, so the node sits out a quarantine, and then
+// votes again.
+func TestANodeWhoseMarkerHasAnotherTypeVotesAgain(t *testing.T) {
+	for name, change := range map[string]func(*redlock.Config){"light": redlock.AlwaysLight, "script": func(*redlock.Config) {}} {
+		t.Run(name, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+			c := open(t, f, brief, change)
+			require.NoError(t, c.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+			tell(t, f.Nodes()[0], "DEL", "redlock:node")
+			tell(t, f.Nodes()[0], "LPUSH", "redlock:node", "something")
+			l, err := c.Mutex("x").Acquire(soon(t))
+			require.NoError(t, err)
+			require.NoError(t, l.Release(soon(t)))
+		})
+	}
+}
