@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/access"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
@@ -150,5 +151,34 @@ func TestARenewalTakesTheKeysOnANodeThatHasLeftItsQuarantine(t *testing.T) {
 		require.True(t, l.Valid())
 		_, err = other.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
+	})
+}
+
+// R1: However many requests wait on the nodes, those that renew a lease are sent.
+func TestALeaseIsRenewedWhileTheNodesAreOverloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		c := all[0]
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		defer l.Release(t.Context())
+		time.Sleep(time.Second)
+		for i, s := range w.servers {
+			s.links[0].hold(requests, +1)
+			for range 1 << 15 {
+				access.Of(c).Get(i, "y", func(string, error) {})
+			}
+		}
+		_, err = c.Mutex("y").TryAcquire(t.Context())
+		require.ErrorContains(t, err, "too many requests")
+		left := l.Remaining()
+		extended := make(chan error)
+		go func() { extended <- l.Extend(t.Context()) }()
+		synctest.Wait()
+		for _, s := range w.servers {
+			s.links[0].hold(requests, -1)
+		}
+		require.NoError(t, <-extended)
+		require.Greater(t, l.Remaining(), left)
 	})
 }

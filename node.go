@@ -67,7 +67,8 @@ type node struct {
 
 const (
 	// maxOutstanding bounds the requests that wait on one node. Above it the node's votes are unknown at once. Releases
-	// are still accepted: there are no more of them than acquires that were accepted.
+	// are still accepted: there are no more of them than acquires that were accepted. So are renewals: a lease must not be
+	// lost because others acquire, and no more than a few renewals of one lease are under way.
 	maxOutstanding = 1 << 14
 
 	// vouchInterval is how long acquires rely on one INFO that vouched for the data set (Q1). An INFO with every vote
@@ -128,7 +129,7 @@ func (n *node) enqueue(r *round, owed bool) error {
 		}
 	case n.unfit != nil && r.script.grants:
 		err = n.unfit
-	case !r.script.cleansUp && len(n.queue)+n.flight.len() >= maxOutstanding:
+	case !r.script.cleansUp && r.script.own != ownLease && len(n.queue)+n.flight.len() >= maxOutstanding:
 		err = errOverloaded
 	default:
 		n.queue = append(n.queue, request{round: r, later: r.later})
