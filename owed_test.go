@@ -124,3 +124,26 @@ func TestAReleaseFollowsTheScriptThatTheServerForgot(t *testing.T) {
 		}
 	})
 }
+
+// L1, R3: A server that may not read a key does not know whose it is. That is no proof that the lease is lost.
+func TestALeaseIsNotLostWhereTheKeysMayNotBeRead(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	for _, names := range [][]string{{"x"}, {"x", "y"}} {
+		l, err := c.Mutex(names[0], names[1:]...).Acquire(soon(t))
+		require.NoError(t, err)
+		spread(t, f, "x", l)
+		for _, n := range f.Nodes() {
+			tell(t, n, "ACL", "SETUSER", "default", "-get")
+		}
+		require.ErrorIs(t, l.Extend(soon(t)), redlock.ErrNoQuorum)
+		require.True(t, l.Valid())
+		require.ErrorIs(t, l.Release(soon(t)), redlock.ErrNoQuorum)
+		for _, n := range f.Nodes() {
+			tell(t, n, "ACL", "SETUSER", "default", "+get")
+		}
+		for _, name := range names {
+			clears(t, f, name)
+		}
+	}
+}

@@ -45,7 +45,11 @@ while arg <= #ARGV do
     if not owner then
       missing = true
     elseif owner ~= token then
-      if type(owner) ~= 'string' then owner = '' end
+      if type(owner) ~= 'string' then
+        -- A key that could not be read, most likely for a missing right, is unknown, and not another's.
+        if not string.find(owner.err, 'WRONGTYPE', 1, true) then return owner end
+        owner = ''
+      end
       reply = {redis.call('PTTL', KEYS[i]), owner}
       break
     end

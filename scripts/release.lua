@@ -79,6 +79,8 @@ for i = 1, #KEYS do
       redis.call('DEL', key)
     end
     released = released + 1
+  elseif type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
+    return owner -- it could not be read, most likely for a missing right: unknown, and not another's
   end
 end
 if kept then return -released end
