@@ -94,6 +94,9 @@ func (v valued) Value(key any) any {
 // With returns a context that carries the lease and has the values of ctx. It ends when ctx ends, or when the lease
 // ends; in that case with the lease's cause, as [Lease.Context] does.
 func (l *Lease) With(ctx context.Context) context.Context {
+	if c := carriedBy(ctx); c != nil && c.lease == l && c.done == ctx.Done() {
+		return ctx // it ends with the lease already. Another one would keep the lease reachable by its ownership
+	}
 	l.Context()
 	both, cancel := context.WithCancelCause(ctx)
 	own := l.own // Context has set it, and nothing changes it again
@@ -297,6 +300,7 @@ func (o *ownership) cause() error {
 type carried struct {
 	lease *Lease
 	under context.Context // the context before the lease was put in; it does not end with the lease
+	done  <-chan struct{} // of the context into which the lease was put; it ends with the lease
 	outer *carried        // the next lease further out; nil: none
 }
 
@@ -312,7 +316,7 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 type carriedKey struct{}
 
 func carry(ctx context.Context, l *Lease, under context.Context) context.Context {
-	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, outer: carriedBy(ctx)})
+	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, done: ctx.Done(), outer: carriedBy(ctx)})
 }
 
 func carriedBy(ctx context.Context) *carried {

@@ -303,8 +303,11 @@ func TestADroppedLeaseStopsRenewing(t *testing.T) {
 	a := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 200 * time.Millisecond })
 	b := open(t, f)
 	func() {
-		_, err := a.Mutex("x").Acquire(ctx)
+		l, err := a.Mutex("x").Acquire(ctx)
 		require.NoError(t, err)
+		within := l.With(context.WithValue(l.With(context.Background()), new(int), 1))
+		require.NoError(t, within.Err())
+		require.NoError(t, l.With(l.Context()).Err())
 	}()
 	collecting, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
