@@ -154,7 +154,7 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 	nodes := len(answers)
 	counted, _ := votes.counted()
 	switch {
-	case holderOf(answers, votes.need) != "":
+	case holderOf(answers, &votes) != "":
 		return isDead, ErrTicketUsed
 	case nodes-gone < votes.need:
 		return isDead, ErrTicketExpired

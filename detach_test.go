@@ -215,9 +215,7 @@ func TestOfAllThatAdoptATicketOneGetsTheLock(t *testing.T) {
 			for _, c := range clients {
 				c.Status(t.Context())
 			}
-			if random.IntN(2) == 0 {
-				w.servers[random.IntN(nodes)].stop()
-			}
+			w.hinder(random)
 			for round := range 5 {
 				l, err := clients[0].Mutex("x").Acquire(t.Context())
 				require.NoError(t, err)

@@ -40,7 +40,7 @@ type span struct {
 // A tally counts the votes of one round. Only the first vote of a node counts.
 type tally struct {
 	votes                    []vote
-	clocks                   []span // of the nodes that granted
+	clocks                   []span // of the nodes that granted or denied; nil: clocks are not compared
 	need                     int
 	tolerance                time.Duration // how far apart clocks may be that agree; negative: any distance
 	granted, denied, unknown int
@@ -56,7 +56,7 @@ func newTally(nodes, need int, tolerance time.Duration) tally {
 }
 
 // cast counts the node's vote, and reports whether it was the node's first. clock is the server's clock; it matters
-// only if the node granted and clocks are compared.
+// only if the node granted or denied and clocks are compared.
 func (t *tally) cast(node int, v vote, clock span) bool {
 	if t.votes[node] != pending {
 		return false
@@ -87,29 +87,35 @@ func (t *tally) exclude(but nodeSet) {
 	}
 }
 
-// counted is the largest set of nodes that granted and whose clocks could all lie within the tolerance of each other
-// (C1), and how far apart these clocks may be (C2).
+// counted is the nodes whose grants count, and how far apart their clocks may be (C2).
+func (t *tally) counted() (set nodeSet, apart time.Duration) {
+	var all nodeSet
+	for i, v := range t.votes {
+		if v == granted {
+			all.add(i)
+		}
+	}
+	return t.agreeing(all)
+}
+
+// agreeing is the largest set of these nodes, which have all granted or denied, whose clocks could all lie within the
+// tolerance of each other (C1), and how far apart these clocks may be (C2).
 //
 // If any two of some intervals overlap, all of them share a point, and one of them begins there. So it is enough to try
 // the points where an interval begins.
-func (t *tally) counted() (set nodeSet, apart time.Duration) {
+func (t *tally) agreeing(nodes nodeSet) (set nodeSet, apart time.Duration) {
 	if t.clocks == nil {
-		for i, v := range t.votes {
-			if v == granted {
-				set.add(i)
-			}
-		}
-		return set, 0
+		return nodes, 0
 	}
 	tolerance := t.tolerance.Microseconds()
-	for i, v := range t.votes {
-		if v != granted {
+	for i, begins := range t.clocks {
+		if !nodes.has(i) {
 			continue
 		}
 		var agreeing nodeSet
-		for j, v := range t.votes {
+		for j, clock := range t.clocks {
 			// Node j's span, made longer by the tolerance, contains the point where node i's span begins.
-			if v == granted && t.clocks[j].low <= t.clocks[i].low && t.clocks[i].low <= t.clocks[j].high+tolerance {
+			if nodes.has(j) && clock.low <= begins.low && begins.low <= clock.high+tolerance {
 				agreeing.add(j)
 			}
 		}

@@ -211,7 +211,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 	c := t.spec.client
 	for _, node := range c.ranking(t.spec.res) {
 		answers, votes := r.snapshot()
-		if holderOf(answers, votes.need) != "" {
+		if holderOf(answers, &votes) != "" {
 			return false, nil // another owner has a quorum: that is the winner
 		}
 		if votes.votes[node] == pending && r.askedNodes().has(node) {
@@ -219,7 +219,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 				return false, err
 			}
 			answers, votes = r.snapshot()
-			if holderOf(answers, votes.need) != "" {
+			if holderOf(answers, &votes) != "" {
 				return false, nil
 			}
 		}
@@ -233,19 +233,20 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 	return true, nil // no node showed an owner: only ballots were in the way
 }
 
-// holderOf is the owner that has a quorum of the nodes, or "".
-func holderOf(answers []answer, need int) string {
+// holderOf is the owner that has a quorum of nodes whose clocks agree, or "". An owner that needs a node with a clock out
+// of step has not won (C1): if others ended because of it, nobody would go on.
+func holderOf(answers []answer, votes *tally) string {
 	for _, a := range answers {
 		if a.denial == nil || a.denial.reason != held {
 			continue
 		}
-		nodes := 0
-		for _, b := range answers {
+		var nodes nodeSet
+		for i, b := range answers {
 			if b.denial != nil && b.denial.reason == held && b.denial.owner == a.denial.owner {
-				nodes++
+				nodes.add(i)
 			}
 		}
-		if nodes >= need {
+		if nodes, _ = votes.agreeing(nodes); nodes.len() >= votes.need {
 			return a.denial.owner
 		}
 	}
