@@ -140,7 +140,7 @@ func (w *fairWaiter) arrive(answers []answer) {
 	}
 	w.place.ticket = max(largest+1, w.begun)
 	if w.inbox == nil {
-		w.inbox = c.waiters.listenAt(&w.place)
+		w.inbox = c.waiters.listenAt(&w.place, w.res)
 	}
 }
 
@@ -240,11 +240,14 @@ func (w *waiters) newWaiter() string {
 
 // listenAt makes an inbox for the waiter of a fair lock, and starts the subscribers. The inbox gets hints until
 // leavePlace.
-func (w *waiters) listenAt(at *place) *inbox {
+func (w *waiters) listenAt(at *place, res *resource) *inbox {
 	box := &inbox{signal: make(chan struct{}, 1)}
 	w.listening.Add(1)
 	w.mu.Lock()
 	w.places[at.waiter] = box
+	for _, key := range res.keys { // a holder in this process needs no message
+		w.seeAll(key)
+	}
 	w.mu.Unlock()
 	for _, s := range w.subscribers {
 		s.want()

@@ -36,11 +36,15 @@ func closedAfter(c <-chan struct{}) time.Duration {
 
 // waits has the client wait for the lock until the returned function is called.
 func waits(t *testing.T, c *redlock.Client, name string, more ...string) (stop func()) {
+	return waitsToGet(t, c.Mutex(name, more...))
+}
+
+func waitsToGet(t *testing.T, lock redlock.Lock) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if l, err := c.Mutex(name, more...).Acquire(ctx); err == nil {
+		if l, err := lock.Acquire(ctx); err == nil {
 			_ = l.Release(context.WithoutCancel(ctx))
 		}
 	}()
@@ -55,6 +59,7 @@ func TestAHolderIsToldThatSomebodyWaits(t *testing.T) {
 		before     bool // it waits before the holder asks
 		withoutAny bool // nobody waits
 		fixed      bool // the lease is not renewed
+		fair       bool // the waiter waits in order of arrival
 		names      []string
 		within     time.Duration
 	}{
@@ -62,6 +67,7 @@ func TestAHolderIsToldThatSomebodyWaits(t *testing.T) {
 		"of one that waited before":       {before: true, within: roundTrip},
 		"of one in the same process":      {own: true, within: 2 * roundTrip},
 		"of one in the same process, too": {own: true, before: true, within: 0},
+		"of a fair one, without channels": {own: true, fair: true, mute: true, fixed: true, within: 2 * roundTrip},
 		"also if it is not renewed":       {fixed: true, within: 6 * roundTrip},
 		"of the second name":              {names: []string{"y"}, within: 6 * roundTrip},
 		"without channels, by a renewal":  {mute: true, within: 10*time.Second/3 + 2*roundTrip},
@@ -109,7 +115,11 @@ func TestAHolderIsToldThatSomebodyWaits(t *testing.T) {
 					time.Sleep(time.Second)
 					require.False(t, isClosed(wanted), "a try does not wait")
 					if !test.withoutAny {
-						stop = waits(t, waiter, name)
+						lock := waiter.Mutex(name)
+						if test.fair {
+							lock = lock.Fair()
+						}
+						stop = waitsToGet(t, lock)
 					}
 				}
 				require.LessOrEqual(t, closedAfter(wanted), test.within)
