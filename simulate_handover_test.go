@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -93,6 +94,90 @@ func (c *caller) adopt(k *worker, h *handing, names []string, patience time.Dura
 		}
 		return
 	}
+}
+
+// adoptAtOnce has everybody adopt one ticket at the same moment. Nothing is wrong, or only one server's clock. So one
+// gets the lock (D5), and the others are told so.
+func (w *world) adoptAtOnce(which int) {
+	var able []*caller
+	for _, c := range w.clients {
+		if c.id+1 != w.has.differs {
+			able = append(able, c)
+		}
+	}
+	random := rand.New(rand.NewPCG(w.seed, uint64(8000+which)))
+	ctx, cancel := context.WithTimeout(context.Background(), 40*w.ttl+10*time.Second)
+	defer cancel()
+	giver := able[random.IntN(len(able))].current()
+	var ticket redlock.Ticket
+	if err := again(func() error {
+		l, err := giver.Mutex(w.names[0]).Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		if ticket, err = l.Detach(ctx); err != nil {
+			_ = l.Release(ctx)
+		}
+		return err
+	}); err != nil {
+		w.oracle.report(wrongKind, "every node was there, and %s was not detached: %v", w.names[0], err)
+		return
+	}
+	w.trace("all adopt %s: %s", w.names[0], ticket.Token()[:8])
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var taken []*redlock.Lease
+	var failed []error
+	for _, c := range able {
+		for range 2 {
+			pause := time.Duration(random.Int64N(int64(w.slow())))
+			all.Go(func() {
+				time.Sleep(pause)
+				var l *redlock.Lease
+				err := again(func() (err error) {
+					l, err = c.current().Adopt(ctx, ticket)
+					return err
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					taken = append(taken, l)
+				} else {
+					failed = append(failed, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	switch {
+	case len(taken) > 1:
+		w.oracle.report(twoAdopters, "%d of those who adopted %s at once", len(taken), w.names[0])
+	case len(taken) == 0:
+		w.oracle.report(nobodyWon, "of %d who adopted %s at once: %v", len(failed), w.names[0], failed)
+	}
+	for _, err := range failed {
+		// ErrTicketUsed matches ErrHeld.
+		if errors.Is(err, redlock.ErrTicketUsed) && len(taken) == 0 || !errors.Is(err, redlock.ErrHeld) {
+			w.oracle.report(wrongKind, "%d adopted %s, and another was told: %v", len(taken), w.names[0], err)
+		}
+	}
+	time.Sleep(4 * w.slow()) // what the others give back has arrived
+	for _, l := range taken {
+		if err := l.Release(ctx); err != nil {
+			w.oracle.report(wrongKind, "who adopted %s released it, and was told: %v", w.names[0], err)
+		}
+	}
+	time.Sleep(4 * w.slow())
+}
+
+// again repeats what fails because servers forgot their scripts in the time of the faults: they get them then.
+func again(do func() error) (err error) {
+	for range 4 {
+		if err = do(); err == nil || !strings.Contains(err.Error(), "NOSCRIPT") {
+			return err
+		}
+	}
+	return err
 }
 
 // counts is how many leases there have been, by name.

@@ -29,6 +29,12 @@ func (w *world) judge(workers []*worker) {
 	}
 	done.Wait()
 	w.storm()
+	if w.has.handsOver {
+		w.adoptAtOnce(0)
+	}
+	if w.has.outOfStep && !w.outOfStep() {
+		return
+	}
 	if w.has.dines {
 		w.dine()
 	}
@@ -150,6 +156,28 @@ func (w *world) storm() {
 		_ = l.Release(context.Background())
 	}
 	time.Sleep(4 * w.slow())
+}
+
+// outOfStep sets the one clock that may step, has everybody try and adopt at the same moment, and puts it right again. What
+// that server grants does not count (C1), but it is in the way of others. It reports whether all is as before.
+func (w *world) outOfStep() bool {
+	random := rand.New(rand.NewPCG(w.seed, 23))
+	by := time.Second + time.Duration(random.Int64N(int64(maxStep-time.Second))) // far more than any ClockBand
+	if random.IntN(2) == 0 {
+		by = -by
+	}
+	s := w.servers[w.clock]
+	s.step(by)
+	w.trace("clock of node-%d is set by %v", s.index+1, by)
+	for range 3 {
+		w.storm()
+	}
+	if w.has.handsOver {
+		w.adoptAtOnce(1)
+	}
+	s.step(-by) // no lock is held
+	w.trace("clock of node-%d is set right", s.index+1)
+	return w.recovers()
 }
 
 // closeAtWork closes all clients in the middle of attempts (L2).

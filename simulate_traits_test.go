@@ -38,6 +38,7 @@ const (
 	fairness       = "fair locks among others"
 	leading        = "elections"
 	dining         = "names that overlap in a ring"
+	quietStep      = "a clock out of step in the quiet time"
 )
 
 // simulatedKinds are the kinds of lock of which every world has one, if the command line says so. Where they can, callers
@@ -77,6 +78,7 @@ type traits struct {
 	fairWriters     bool // of these locks, all writers are fair
 	elects          bool // some locks are those of elections
 	dines           bool // in the calm, all want names that overlap
+	outOfStep       bool // in the calm, one server's clock is out of step for a while
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
 }
