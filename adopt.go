@@ -19,7 +19,8 @@ import "context"
 //
 // Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
 //
-// The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock. If
+// The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock, but
+// before it says [ErrTicketUsed] it asks again after NodeTimeout, because another that adopts it may still fail. If
 // several adopt at the same moment it makes further rounds, within another NodeTimeout or some dozens of round trips. The
 // first use of a client may wait until its nodes have connected and have said whether they may grant. [Hooks.Acquired]
 // is called for its lease.
@@ -40,7 +41,7 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 	defer c.finish()
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
-	begun, waited := c.cfg.Clock.Now(), false
+	begun, waited, looked := c.cfg.Clock.Now(), false, false
 	for rounds := 1; ; rounds++ {
 		lease, r, err := c.adopt(ctx, s, &t)
 		switch {
@@ -66,9 +67,17 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 				return nil, err
 			}
 			continue
+		case kind == ErrTicketUsed && !looked:
+			// Another adopter has a quorum, but its round may be lost all the same, as by answers that are late. Then it has
+			// given the keys back by the end of its NodeTimeout (D5).
+			looked = true
+			if c.pause(ctx, c.cfg.NodeTimeout); ctx.Err() == nil {
+				continue
+			}
 		case next == isDead:
-			// Nobody can adopt it any more. What is left of it would only block nodes until it expires.
-			c.releaseAt(s.res.keys, t.token, c.allNodes(), c.reservation())
+			// What is left of it would only block nodes until it expires. Where others have the keys nothing is left, and
+			// what one of them gives back only now must stay (D5).
+			c.releaseAt(s.res.keys, t.token, c.allNodes()&^r.heldBy(), c.reservation())
 		}
 		return nil, r.error(kind, s.res.names, c.nodes, "")
 	}
@@ -130,7 +139,7 @@ type afterLoss uint8
 const (
 	isUnknown afterLoss = iota // the caller may try again
 	askAgain                   // at once
-	isDead                     // the ticket will never be adopted
+	isDead                     // the ticket is of no use any more
 )
 
 // judge says what follows a lost round, and which error it is if that is the end.

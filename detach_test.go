@@ -304,6 +304,70 @@ func TestATicketSurvivesAnAdopterThatFails(t *testing.T) {
 	}
 }
 
+// D5: An adopter that has a quorum and fails all the same gives the keys back a little later. Others that looked meanwhile
+// do not take the ticket for used, and release nothing of what comes back.
+func TestATicketIsNotLostWhileAnAdopterThatFailsHasAQuorum(t *testing.T) {
+	for _, back := range []string{"at once", "late"} {
+		t.Run(back, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 3)
+				giver, first, second := all[0], all[1], all[2]
+				for _, s := range w.servers {
+					s.slow(2, 100*time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+				l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
+				require.NoError(t, err)
+				ticket, err := l.Detach(t.Context())
+				require.NoError(t, err)
+				hold := func(direction, by int) {
+					for _, s := range w.servers {
+						s.links[1].hold(direction, by)
+					}
+				}
+				first.Status(t.Context()) // it knows the clocks, and need not ask
+				second.Status(t.Context())
+				hold(replies, +1)
+				ctx, cancel := context.WithCancel(t.Context())
+				var failed sync.WaitGroup
+				failed.Go(func() {
+					_, err := first.Adopt(ctx, ticket)
+					assert.ErrorIs(t, err, context.Canceled)
+				})
+				failed.Go(func() {
+					time.Sleep(60 * time.Millisecond) // the second has looked, and its first look is on its way back
+					if back == "late" {
+						hold(requests, +1)
+					}
+					cancel()
+					hold(replies, -1)
+					// Until the second has looked again, NodeTimeout after it heard, and not until its releases arrive.
+					time.Sleep(nodeTimeout + 120*time.Millisecond)
+					if back == "late" {
+						hold(requests, -1)
+					}
+				})
+				taken, err := second.Adopt(t.Context(), ticket)
+				failed.Wait()
+				if back == "late" {
+					require.ErrorIs(t, err, redlock.ErrTicketUsed)
+					time.Sleep(time.Second)
+					for _, owner := range w.owners("x") {
+						require.Equal(t, ticket.Token(), owner)
+					}
+					taken, err = first.Adopt(t.Context(), ticket)
+				}
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				for _, owner := range w.owners("x") {
+					require.Equal(t, taken.Token(), owner)
+				}
+				require.NoError(t, taken.Release(t.Context()))
+			})
+		})
+	}
+}
+
 // owners is what each server has for the key.
 func (w *world) owners(key string) (owners []string) {
 	for _, s := range w.servers {

@@ -409,6 +409,17 @@ func (r *round) scriptForgotten() bool {
 // deniedBy is the nodes that denied.
 func (r *round) deniedBy() nodeSet { return r.votedBy(denied) }
 
+// heldBy is the nodes that denied because somebody else has a key.
+func (r *round) heldBy() (nodes nodeSet) {
+	answers, _ := r.snapshot()
+	for i, a := range answers {
+		if a.denial != nil && a.denial.reason == held {
+			nodes.add(i)
+		}
+	}
+	return nodes
+}
+
 // leftNothing is the nodes that denied and wrote nothing.
 func (r *round) leftNothing() nodeSet { return r.deniedBy() &^ r.shown() }
 

@@ -96,7 +96,7 @@ func (c *caller) adopt(k *worker, h *handing, names []string, patience time.Dura
 	}
 }
 
-// adoptAtOnce has everybody adopt one ticket at the same moment. Nothing is wrong, or only one server's clock. So one
+// adoptAtOnce has everybody adopt one ticket at the same moment, and some give up soon. Nothing is wrong, or only one server's clock. So one
 // gets the lock (D5), and the others are told so.
 func (w *world) adoptAtOnce(which int) {
 	var able []*caller
@@ -129,9 +129,15 @@ func (w *world) adoptAtOnce(which int) {
 	var taken []*redlock.Lease
 	var failed []error
 	for _, c := range able {
-		for range 2 {
+		for i := range 2 {
 			pause := time.Duration(random.Int64N(int64(w.slow())))
+			ctx, stop, isPatient := ctx, func() {}, true
+			if i == 0 && random.IntN(2) == 0 { // it gives up, perhaps when it has the keys of a quorum
+				isPatient = false
+				ctx, stop = context.WithTimeout(ctx, pause+time.Duration(random.Int64N(int64(3*w.slow()))))
+			}
 			all.Go(func() {
+				defer stop()
 				time.Sleep(pause)
 				var l *redlock.Lease
 				err := again(func() (err error) {
@@ -142,7 +148,7 @@ func (w *world) adoptAtOnce(which int) {
 				defer mu.Unlock()
 				if err == nil {
 					taken = append(taken, l)
-				} else {
+				} else if isPatient || !errors.Is(err, context.DeadlineExceeded) {
 					failed = append(failed, err)
 				}
 			})
