@@ -64,6 +64,85 @@ func TestScriptsDoTheSameOnMiniredisAsOnRedis(t *testing.T) {
 	t.Logf("%d operations on both, the same replies and keys", operations)
 }
 
+// L1, R3, D5: A script that may not read a key does not know whose it is. That is an error, so the vote is unknown and a
+// release or an undo is owed. It is not the answer that another has the key.
+func TestAScriptThatMayNotReadAKeySaysSo(t *testing.T) {
+	conn := serverConn(t)
+	require.NoError(t, do(conn, "SET", markerKey, "m"))
+	mutex, reader := []any{"x"}, []any{"r"}
+	for _, c := range []struct {
+		right string
+		call  call
+	}{
+		{"get", standard.swapCall(standard.undo, mutex, "mine", "next", 0)},
+		{"get", standard.releaseCall(mutex, "mine", 0, 0)},
+		{"get", call{standard.plant, mutex, []any{"mine", 1000, 0}}},
+		{"get", call{standard.inspect, mutex, []any{1}}},
+		{"get", call{standard.extend, []any{markerKey, fenceKey, "x"}, []any{"", 1, "mine", 1000, "-"}}},
+		{"get", call{standard.extend, []any{markerKey, fenceKey, "x"}, []any{"", 1, "reader mine", 1000, "-"}}},
+		{"get", call{standard.plant, mutex, []any{"reader mine", 1000, 0}}},
+		{"get", call{standard.unshare, mutex, []any{"reader mine", 0}}},
+		{"get", call{standard.adopt, []any{markerKey, fenceKey, "x"}, []any{"m", "mine", "next", 1000, 0}}},
+		{"get", call{standard.acquire, mutex, []any{"m", "0", "", "next", 1000, 0}}},
+		{"zrange", call{standard.extend, []any{markerKey, fenceKey, "r"}, []any{"", 1, "reader mine", 1000, "-"}}},
+		{"zrange", call{standard.plant, reader, []any{"reader mine", 1000, 0}}},
+		{"zrange", call{standard.unshare, reader, []any{"reader mine", 0}}},
+		{"zrange", call{standard.inspect, reader, []any{1}}},
+		{"zrange", call{standard.share, shareKeys("r"), []any{"m", "0", "", "reader next", 1000, 0}}},
+	} {
+		require.NoError(t, do(conn, "SET", "x", "mine"))
+		require.NoError(t, do(conn, "ZADD", "r", 9e15, "reader mine"))
+		fleettest.SetUserBy(t, conn, "default", "-"+c.right)
+		args := append([]any{c.call.script.source, len(c.call.keys)}, c.call.keys...)
+		reply, err := conn.Do("EVAL", append(args, c.call.args...)...)
+		fleettest.SetUserBy(t, conn, "default", "+"+c.right)
+		require.Error(t, err, "%s without %s: %v", c.call.script.name, c.right, reply)
+		require.NotContains(t, err.Error(), "WRONGTYPE")
+		after, err := redis.String(conn.Do("GET", "x"))
+		require.NoError(t, err)
+		require.Equal(t, "mine", after)
+		entries, err := redis.Strings(conn.Do("ZRANGE", "r", 0, -1))
+		require.NoError(t, err)
+		require.Equal(t, []string{"reader mine"}, entries)
+	}
+}
+
+// D5: Who gives a ticket back leaves the keys' time as it is, also if an operator made them stay.
+func TestWhatIsGivenBackStaysIfItWasMadeToStay(t *testing.T) {
+	conn := serverConn(t)
+	c := standard.swapCall(standard.undo, []any{"x", "y"}, "mine", "ticket's", int64(0))
+	require.NoError(t, do(conn, "SET", "x", "mine"))
+	require.NoError(t, do(conn, "SET", "y", "mine", "PX", 60_000))
+	swapped, err := redis.Int(conn.Do("EVAL", append([]any{c.script.source, len(c.keys)}, append(c.keys, c.args...)...)...))
+	require.NoError(t, err)
+	require.Equal(t, 2, swapped)
+	for _, key := range c.keys {
+		owner, err := redis.String(conn.Do("GET", key))
+		require.NoError(t, err)
+		require.Equal(t, "ticket's", owner)
+	}
+	left, err := redis.Int(conn.Do("PTTL", "x"))
+	require.NoError(t, err)
+	require.Equal(t, -1, left)
+	left, err = redis.Int(conn.Do("PTTL", "y"))
+	require.NoError(t, err)
+	require.InDelta(t, 60_000, left, 30_000)
+}
+
+// serverConn is a connection to a real server.
+func serverConn(t *testing.T) redis.Conn {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	conn, err := f.Nodes()[0].Dial(t.Context(), 5*time.Second)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func do(conn redis.Conn, command string, args ...any) error {
+	_, err := conn.Do(command, args...)
+	return err
+}
+
 // operation is one that a client or an operator might send. It uses few names, so that operations meet.
 func operation(r *rand.Rand) (command string, args []any) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }

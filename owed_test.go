@@ -129,20 +129,32 @@ func TestAReleaseFollowsTheScriptThatTheServerForgot(t *testing.T) {
 func TestALeaseIsNotLostWhereTheKeysMayNotBeRead(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c := open(t, f)
-	for _, names := range [][]string{{"x"}, {"x", "y"}} {
-		l, err := c.Mutex(names[0], names[1:]...).Acquire(soon(t))
+	for _, lock := range []struct {
+		redlock.Lock
+		right string // without which its keys cannot be read
+	}{
+		{c.Mutex("x"), "get"},
+		{c.Mutex("x", "y"), "get"},
+		{c.RWMutex("x").Reader(), "zrange"},
+		{c.Semaphore("x", 2), "zrange"},
+	} {
+		l, err := lock.Acquire(soon(t))
 		require.NoError(t, err)
-		spread(t, f, "x", l)
+		if lock.right == "get" {
+			spread(t, f, "x", l)
+		} else {
+			spreadEntries(t, f, l)
+		}
 		for _, n := range f.Nodes() {
-			tell(t, n, "ACL", "SETUSER", "default", "-get")
+			fleettest.SetUser(t, n, "default", "-"+lock.right)
 		}
 		require.ErrorIs(t, l.Extend(soon(t)), redlock.ErrNoQuorum)
 		require.True(t, l.Valid())
 		require.ErrorIs(t, l.Release(soon(t)), redlock.ErrNoQuorum)
 		for _, n := range f.Nodes() {
-			tell(t, n, "ACL", "SETUSER", "default", "+get")
+			fleettest.SetUser(t, n, "default", "+"+lock.right)
 		}
-		for _, name := range names {
+		for _, name := range l.Names() {
 			clears(t, f, name)
 		}
 	}

@@ -22,14 +22,25 @@ local function slotsOf(entry) return string.gmatch(string.match(entry, '^permit 
 local function permitsOf(entry) return tonumber(string.match(entry, '/(%d+) ')) end
 local function whole(n) return string.format('%.0f', n) end
 
+-- isUnread reports whether a key could not be read, most likely for a missing right. Then what it has is unknown, and not
+-- another's. A wrong type is an answer.
+local function isUnread(reply)
+  return type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true)
+end
+
 -- look says what the key has: 'free', 'string' and its value, 'reader' or 'permit', or 'other' if it is no lock. It drops
--- the entries that have ended.
+-- the entries that have ended. If the key cannot be read, the script ends with that error.
 local function look(key, now)
   local value = redis.pcall('GET', key)
   if not value then return 'free' end
   if type(value) == 'string' then return 'string', value end
-  local kind = kindOf(redis.pcall('ZRANGE', key, 0, 0)[1])
-  if not kind then return 'other' end
+  local first = redis.pcall('ZRANGE', key, 0, 0)
+  local kind = kindOf(first[1])
+  if not kind then
+    if isUnread(value) then redis.call('GET', key) end -- fails in the server's words
+    if isUnread(first) then redis.call('ZRANGE', key, 0, 0) end
+    return 'other'
+  end
   if redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now)) > 0 and redis.call('EXISTS', key) == 0 then return 'free' end
   return kind
 end

@@ -47,7 +47,7 @@ while arg <= #ARGV do
     elseif owner ~= token then
       if type(owner) ~= 'string' then
         -- A key that could not be read, most likely for a missing right, is unknown, and not another's.
-        if not string.find(owner.err, 'WRONGTYPE', 1, true) then return owner end
+        if isUnread(owner) then return owner end
         owner = ''
       end
       reply = {redis.call('PTTL', KEYS[i]), owner}

@@ -15,6 +15,8 @@ local entries = {}
 if type(owner) ~= 'string' then
   local all = redis.pcall('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
   local kind = kindOf(all[1])
+  if not kind and isUnread(owner) then return owner end
+  if isUnread(all) then return all end
   owner = name(kind or 'other')
   for i = 1, kind and #all or 0, 2 do
     if tonumber(all[i + 1]) > now then

@@ -24,7 +24,11 @@ end
 for i = 1, shares and 0 or #KEYS do
   local owner = redis.pcall('GET', KEYS[i])
   if owner and owner ~= ARGV[1] then
-    if type(owner) ~= 'string' then owner = '' end
+    if type(owner) ~= 'string' then
+      -- A key that could not be read is unknown, as in extend.lua.
+      if isUnread(owner) then return owner end
+      owner = ''
+    end
     return {'held', now, redis.call('PTTL', KEYS[i]), owner, 0}
   end
 end
