@@ -242,6 +242,16 @@ func (s *script) parse(keys int, reply any, err error) answer {
 	return answer{vote: unknown, err: notAReply(s.name, reply)}
 }
 
+// highestBallot reads the highest ballot of a slot. Another program may have written a score there that is no ballot, as
+// inf. Scripts then say any number, mostly a negative one. It counts as one that is not believed (F2).
+func highestBallot(reply any, err error) (uint64, error) {
+	highest, err := redis.Int64(reply, err)
+	if err == nil && (highest < 0 || highest > maxMicros) {
+		highest = maxMicros
+	}
+	return uint64(highest), err
+}
+
 func parseArray(reply []any) (answer, bool) {
 	kind, err := redis.String(at(reply, 0))
 	if err != nil {
@@ -256,7 +266,7 @@ func parseArray(reply []any) (answer, bool) {
 	case "held", "taken", "behind", "key":
 		left, errLeft := redis.Int64(at(reply, 2))
 		owner, errOwner := redis.String(at(reply, 3))
-		highest, errHighest := redis.Uint64(at(reply, 4))
+		highest, errHighest := highestBallot(at(reply, 4))
 		if errLeft != nil || errOwner != nil || errHighest != nil {
 			return answer{}, false
 		}
@@ -272,7 +282,7 @@ func parseArray(reply []any) (answer, bool) {
 			return a, a.denial.parseFree(reply)
 		}
 	case "ballot":
-		highest, err := redis.Uint64(at(reply, 2))
+		highest, err := highestBallot(at(reply, 2))
 		if err != nil {
 			return answer{}, false
 		}

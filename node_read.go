@@ -89,6 +89,8 @@ func (n *node) answer(q request, reply any, err error) {
 	default:
 		if said == errUnready {
 			a.err = n.unreadyNow()
+		} else if said != nil && strings.HasPrefix(said.Error(), wrongType) {
+			a.err = n.wrongKey(said)
 		}
 	}
 	switch {
@@ -162,14 +164,27 @@ const balkTime = 3 * time.Second
 // balk notes that the server answered an acquire with an error, so that it is not asked first for balkTime. A server
 // that has forgotten its scripts does not count: it gets them again (repair).
 //
-// Of the keys that a lock needs, a wrong type is most likely the marker's, because something else was written there. Then
-// only ready.lua can help: to it, what is no string is no marker (Q1).
+// Of the keys that a lock needs, a wrong type is most likely that of the marker or of the tokens, because something else
+// was written there. Then only ready.lua can help: to it, what is no string is no marker (Q1), and it says of the tokens'
+// key that it must be deleted.
 func (n *node) balk(r *round, err error) {
 	if !r.script.grants || !isRefusal(err) || isForgotten(err) {
 		return
 	}
 	now := n.cfg.Clock.Now()
-	if was := n.balks.Swap(int64(now.Add(balkTime))); was <= int64(now) && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+	if was := n.balks.Swap(int64(now.Add(balkTime))); was <= int64(now) && strings.HasPrefix(err.Error(), wrongType) {
 		n.askReady()
 	}
+}
+
+const wrongType = "WRONGTYPE" // begins the error of a server where a key is of another type than a command wants
+
+// wrongKey is the error, or what ready.lua said of it: that names the key.
+func (n *node) wrongKey(err error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if why := n.readiness.why; why != nil && strings.HasPrefix(why.Error(), wrongType) {
+		return why
+	}
+	return err
 }

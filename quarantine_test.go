@@ -295,3 +295,84 @@ func TestANodeWhoseMarkerHasAnotherTypeVotesAgain(t *testing.T) {
 		})
 	}
 }
+
+// F3: Where the key of the tokens has become one of another type, no acquire can work. What a client says names the key and
+// what to do, and once that is done, the node votes again.
+func TestANodeWhoseTokensHaveAnotherTypeSaysWhatToDo(t *testing.T) {
+	for name, change := range map[string]func(*redlock.Config){"light": redlock.AlwaysLight, "script": func(*redlock.Config) {}} {
+		t.Run(name, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+			n, c := f.Nodes()[0], open(t, f, brief, change)
+			require.NoError(t, c.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
+			tell(t, n, "DEL", "redlock:fence")
+			tell(t, n, "SET", "redlock:fence", "something")
+			const remedy = "redlock:fence is no sorted set, so the node grants nothing: a program has written to it; delete that key"
+			require.Eventually(t, func() bool {
+				_, err := c.Mutex("x").TryAcquire(soon(t))
+				return assert.ErrorIs(t, err, redlock.ErrNoQuorum) && strings.Contains(err.Error(), remedy)
+			}, 5*time.Second, 10*time.Millisecond, "an acquire says so")
+			require.ErrorContains(t, c.Status(soon(t))[0].Err, remedy)
+			fresh := open(t, f, brief, change)
+			_, err := fresh.Mutex("x").TryAcquire(soon(t))
+			require.ErrorContains(t, err, remedy, "also the first")
+			require.ErrorContains(t, fresh.Enroll(soon(t)), remedy)
+			tell(t, n, "DEL", "redlock:fence")
+			for _, c := range []*redlock.Client{c, fresh} {
+				l, err := c.Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				require.NoError(t, l.Release(soon(t)))
+			}
+		})
+	}
+}
+
+// F2: A score that is no number below 2^53, as inf, is a ballot that is not believed, and the error says what to do.
+func TestATokenThatIsNoNumberIsNotBelieved(t *testing.T) {
+	for _, score := range []string{"inf", "1e300", "1e18"} {
+		t.Run(score, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+			c := open(t, f, brief)
+			l, err := c.Mutex("x").Acquire(soon(t))
+			require.NoError(t, err)
+			spread(t, f, "x", l)
+			require.NoError(t, l.Release(soon(t)))
+			n := f.Nodes()[0]
+			for _, slot := range tell(t, n, "ZRANGE", "redlock:fence", 0, -1).([]any) {
+				tell(t, n, "ZADD", "redlock:fence", score, slot)
+			}
+			require.NoError(t, f.Nodes()[1].Pause())
+			_, err = c.Mutex("x").TryAcquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, "a program has written to redlock:fence there; delete that key on this node")
+			tell(t, n, "DEL", "redlock:fence")
+			l, err = c.Mutex("x").Acquire(soon(t))
+			require.NoError(t, err)
+			require.NoError(t, l.Release(soon(t)))
+			require.NoError(t, f.Nodes()[1].Resume())
+		})
+	}
+}
+
+// S2: What is no writer's intent keeps nobody from a lock.
+func TestAnIntentOfAnotherTypeIsNone(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c, other := open(t, f), open(t, f)
+	spoil := func() {
+		for _, n := range f.Nodes() {
+			tell(t, n, "DEL", "redlock:rw:x")
+			tell(t, n, "HSET", "redlock:rw:x", "some", "thing")
+		}
+	}
+	for _, writer := range []redlock.Lock{other.RWMutex("x").Writer(), other.RWMutex("x").Writer().Fair()} {
+		spoil()
+		l, err := c.RWMutex("x").Reader().Acquire(soon(t))
+		require.NoError(t, err)
+		spoil()
+		_, err = writer.TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		done := make(chan error, 1)
+		go func() { done <- writer.Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }) }()
+		require.NoError(t, l.Release(soon(t)))
+		require.NoError(t, <-done)
+	}
+}

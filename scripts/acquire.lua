@@ -72,7 +72,8 @@ if held then
       owner = 'readers'
       if me ~= '' then -- a waiting writer keeps new readers out, for a short time (S2)
         local intent = 'redlock:rw:' .. held
-        local asked = string.match(redis.call('GET', intent) or '', '%d+$') or string.format('%.0f', now)
+        local before = redis.pcall('GET', intent) -- what is no string is none, as in intentOf of entries.lua
+        local asked = type(before) == 'string' and string.match(before, '%d+$') or string.format('%.0f', now)
         redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)
       end
     end

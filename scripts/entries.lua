@@ -45,6 +45,13 @@ local function look(key, now)
   return kind
 end
 
+-- intentOf is a waiting writer's intent, or ''. Something that another program wrote there is none, and is overwritten by
+-- the next one.
+local function intentOf(key)
+  local intent = redis.pcall('GET', key)
+  return type(intent) == 'string' and intent or ''
+end
+
 -- name is what a refusal calls the owner of a key of that kind, if it has none of its own.
 local function name(kind)
   if kind == 'other' then return '' end
@@ -133,7 +140,7 @@ local function begin(key, most)
   redis.call('DEL', 'redlock:rw:' .. key)
   local told, other = 0, false
   for _, member in ipairs(redis.pcall('ZRANGE', 'redlock:wait:' .. key, 0, 127)) do
-    if redis.call('ZSCORE', 'redlock:shared:' .. key, member) then
+    if redis.pcall('ZSCORE', 'redlock:shared:' .. key, member) then
       if told < most then tell(member, key) end
       told = told + 1
     elseif not other then

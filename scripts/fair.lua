@@ -95,7 +95,7 @@ for i = 3, #KEYS, 5 do
       owner = name(kind or 'other')
       if kind == 'reader' then
         -- The intent of the first waiter keeps newcomers out (S2), for as long as its place lasts.
-        local asked = tonumber(string.match(redis.call('GET', KEYS[i + 4]) or '', '%d+$') or 1 / 0)
+        local asked = tonumber(string.match(intentOf(KEYS[i + 4]), '%d+$') or 1 / 0)
         if ticket ~= '0' and tonumber(ticket) <= asked then
           redis.call('SET', KEYS[i + 4], me .. ' ' .. ticket, 'PX', life)
         end

@@ -26,7 +26,7 @@ for i = 1, count do
   end
   local what = look(key, now)
   -- A writer that gives up no longer keeps readers out (S2).
-  if string.match(redis.call('GET', KEYS[3 * count + i]) or '', '^%S+') == ARGV[1] then
+  if string.match(intentOf(KEYS[3 * count + i]), '^%S+') == ARGV[1] then
     redis.call('DEL', KEYS[3 * count + i])
     if what == 'reader' then begin(key, 1 / 0) end
   end

@@ -36,6 +36,7 @@
 --   {"differs", time, text}       the node's configuration, which is not the client's
 --   {"used", time}                "new" or "new?" was asked for, and the server was used before
 --   {"new", time}                 "new?" was asked for, and it looks new
+--   an error                      a key may not be read, or redlock:fence is of another type
 
 local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local fleet, skew = tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -51,9 +52,21 @@ local function text(key)
     refused = {err = value.err .. ' (GET ' .. key .. ')'}
   end
 end
+
+-- tokensRefused is why no acquire can work here: another program made something else of the key that has the tokens. What
+-- becomes a voter may still have those of version 2, a hash.
+local function tokensRefused(hashToo)
+  local function isOther(reply) return type(reply) == 'table' and string.find(reply.err or '', 'WRONGTYPE', 1, true) end
+  if ARGV[9] ~= '1' or not isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then return end
+  if hashToo and not isOther(redis.pcall('HGETALL', KEYS[4])) then return end
+  return {err = 'WRONGTYPE ' .. KEYS[4] .. ' is no sorted set, so the node grants nothing: a program has written to it; ' ..
+    'delete that key on this node (docs/operations.md says what that costs)'}
+end
 local function number(n) return string.format('%.0f', n) end
 
 local function admit(how)
+  local why = tokensRefused(true)
+  if why then return why end
   redis.call('SET', KEYS[1], identity .. ' ' .. digest)
   redis.call('SET', KEYS[3], config)
   redis.call('DEL', KEYS[2])
@@ -89,7 +102,7 @@ if markedDigest then same = markedDigest == digest else same = not agreed or agr
 local binds = not markedIdentity or ends == '' and (markedIdentity == identity or word ~= '' and word ~= 'durable')
 if binds and not same then return {'differs', now, agreed or ''} end
 
-if markedIdentity == identity and ends == '' then return {'ready', now, 'already'} end
+if markedIdentity == identity and ends == '' then return tokensRefused() or {'ready', now, 'already'} end
 if word == 'new' or word == 'new?' then
   local own = redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3])
   if (markedIdentity and ends == '') or redis.call('DBSIZE') > own then return {'used', now} end

@@ -52,7 +52,7 @@ if what ~= 'free' and what ~= 'string' and what ~= kind then return refuse(redis
 if kind == 'reader' and (what == 'reader' or what == 'free') then
   -- A reader that waited before the writer did may still come in. A key that is free is not reserved for the writer if
   -- that waits in order of arrival (O3). Its intent keeps the key for it.
-  local who, from = string.match(redis.call('GET', intent) or '', '^(%S+) (%d+)$')
+  local who, from = string.match(intentOf(intent), '^(%S+) (%d+)$')
   local asked = tonumber((what == 'reader' or string.sub(who or '', 1, 5) == 'fair:') and from or 0)
   if asked > 0 and since >= asked then
     -- Nobody has the lock: the writer comes soon, or never.

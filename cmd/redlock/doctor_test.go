@@ -89,6 +89,11 @@ var faults = map[string]fault{
 	"the right to delete is missing": {plant: func(t *testing.T, p *planted) { do(t, p.sick, "ACL", "SETUSER", "default", "-del") },
 		said: "a command that a lock needs fails: ", remedy: "docs/operations.md has the rights that the user needs"},
 
+	"tokens of another type": {plant: func(t *testing.T, p *planted) {
+		do(t, p.sick, "DEL", "redlock:fence")
+		do(t, p.sick, "SET", "redlock:fence", "something")
+	}, said: "redlock:fence is no sorted set, so the node grants nothing", remedy: "delete that key on this node"},
+
 	"a wrong password": {plant: func(t *testing.T, p *planted) {
 		fleettest.SetUser(t, p.sick, "locker", "on", ">right", "~*", "&*", "+@all")
 		p.urls[2] = strings.Replace(p.urls[2], "://", "://locker:wrong@", 1)
