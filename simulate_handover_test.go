@@ -96,8 +96,8 @@ func (c *caller) adopt(k *worker, h *handing, names []string, patience time.Dura
 	}
 }
 
-// adoptAtOnce has everybody adopt one ticket at the same moment, and some give up soon. Nothing is wrong, or only one server's clock. So one
-// gets the lock (D5), and the others are told so.
+// adoptAtOnce has everybody adopt one ticket at the same moment, and some give up soon. Nothing is wrong, or only one
+// server's clock. So one gets the lock (D5), and the others are told so.
 func (w *world) adoptAtOnce(which int) {
 	var able []*caller
 	for _, c := range w.clients {
