@@ -2,7 +2,10 @@ package redlock_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -65,4 +68,54 @@ func TestTheKindsOfLockOnOneNameExcludeEachOther(t *testing.T) {
 			})
 		}
 	})
+}
+
+// W2, O: Clients may die while they wait. What they have on a node, in whatever queue, goes by itself.
+func TestWhatWaitersHaveOnANodeExpires(t *testing.T) {
+	mutex := func(c *redlock.Client) redlock.Lock { return c.Mutex("x") }
+	fair := func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() }
+	permit := func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) }
+	reader := func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }
+	for name, kind := range map[string]struct {
+		held, wanted func(*redlock.Client) redlock.Lock
+	}{
+		"mutex":                       {mutex, mutex},
+		"fair":                        {fair, fair},
+		"permit":                      {permit, permit},
+		"reader behind a writer":      {mutex, reader},
+		"writer behind a reader":      {reader, mutex},
+		"fair writer behind a reader": {reader, fair},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 2)
+				held, err := kind.held(all[0]).Acquire(t.Context())
+				require.NoError(t, err)
+				got := make(chan *redlock.Lease)
+				go func() {
+					l, err := kind.wanted(all[1]).Acquire(t.Context())
+					assert.NoError(t, err)
+					got <- l
+				}()
+				time.Sleep(time.Second) // by then it waits
+				queues := 0
+				for _, s := range w.servers {
+					for _, key := range s.redis.Keys() {
+						switch {
+						case key == "redlock:node", key == "redlock:fence", key == "redlock:config":
+						case key != "x":
+							queues++
+							fallthrough
+						default:
+							assert.Positive(t, s.timeToLive(key), key)
+							assert.LessOrEqual(t, s.timeToLive(key), time.Minute, key)
+						}
+					}
+				}
+				require.Positive(t, queues)
+				require.NoError(t, held.Release(t.Context()))
+				require.NoError(t, (<-got).Release(t.Context()))
+			})
+		})
+	}
 }

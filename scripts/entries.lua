@@ -161,6 +161,7 @@ local function pop(key, queue, keep, message)
     local fair = string.sub(member, 1, 5) == 'fair:'
     if type(listeners) ~= 'number' and not polls or fair and listeners > 0 then -- nothing is reserved for a fair lock
       redis.pcall('ZADD', queue .. key, first[2], member)
+      redis.pcall('PEXPIRE', queue .. key, 10000) -- it may have been the only one: then the key is a new one
       return
     end
     redis.pcall('ZREM', 'redlock:wait:' .. key, member)

@@ -48,6 +48,7 @@ for i = 1, count do
       if string.sub(next, 1, 5) == 'fair:' then
         if tell(next, key) ~= 0 then
           redis.pcall('ZADD', waiting, first[2], next)
+          redis.pcall('PEXPIRE', waiting, 10000) -- it may have been the only one: then the key is a new one
           next = nil
           break
         end
@@ -63,6 +64,7 @@ for i = 1, count do
         -- This client may not publish: the waiter keeps its place.
         if type(listeners) ~= 'number' then
           redis.pcall('ZADD', waiting, first[2], next)
+          redis.pcall('PEXPIRE', waiting, 10000)
           next = nil
           break
         end

@@ -48,6 +48,7 @@ for i = 1, #KEYS do
         local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next)
         if told ~= 0 then
           redis.pcall('ZADD', waiting, first[2], next)
+          redis.pcall('PEXPIRE', waiting, 10000) -- it may have been the only one: then the key is a new one
           next = nil
           break
         end
@@ -65,6 +66,7 @@ for i = 1, #KEYS do
         if type(listeners) ~= 'number' then
           if string.find(string.sub(ARGV[1], 1, 32), '%u') then keep = 2 * keep break end
           redis.pcall('ZADD', waiting, first[2], next)
+          redis.pcall('PEXPIRE', waiting, 10000)
           next = nil
           break
         end
