@@ -668,3 +668,47 @@ func TestWhatALateLoserGivesBackGoesWithTheWinnersLease(t *testing.T) {
 		})
 	}
 }
+
+// D4: Of several names, one may have expired and another be taken. The ticket was used, and not only late.
+func TestATicketOfWhichAnotherHasOneNameIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		l, err := all[0].Mutex("x", "y").Acquire(t.Context())
+		require.NoError(t, err)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, s := range w.servers {
+			s.redis.Del("x")
+			s.redis.Del("y")
+		}
+		other, err := all[1].Mutex("y").Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = all[1].Adopt(t.Context(), ticket)
+		require.ErrorIs(t, err, redlock.ErrTicketUsed)
+		require.NoError(t, other.Release(t.Context()))
+	})
+}
+
+// D4, R1: A server's clock was set back, and is set right again. The key then lives as long as the adopter relies on it.
+func TestAnAdopterNeverMakesAKeysTimeShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, s := range w.servers {
+			s.step(-5 * time.Second)
+		}
+		l, err = all[1].Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, s := range w.servers {
+			s.step(5 * time.Second)
+			require.Greater(t, s.timeToLive("x"), l.Remaining())
+		}
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

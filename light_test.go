@@ -220,3 +220,34 @@ func TestASingleAcquireIsLightNearbyAndRightAfterAnother(t *testing.T) {
 		})
 	}
 }
+
+// F2: The script that follows a refused light form finds the key free: it was released meanwhile. The ballot that the
+// light form stored does not count for it, once a later acquire has stored a higher one.
+func TestARefusedLightFormIsNotGrantedBelowALaterBallot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 1, 1)
+		s := w.servers[0]
+		c := w.connect(t, 0, redlock.AlwaysLight)
+		require.NoError(t, c.Enroll(t.Context()))
+		synctest.Wait() // what it asks before that is a script too
+		require.NoError(t, s.redis.Set("x", "another's"))
+		later := 0.0
+		s.between("EVALSHA", func() { // vouch.lua, behind the light form
+			scores, err := s.redis.SortedSet("redlock:fence")
+			require.NoError(t, err)
+			for slot, ballot := range scores {
+				if ballot > later {
+					later = ballot + 1
+					_, err = s.redis.ZAdd("redlock:fence", later, slot)
+					require.NoError(t, err)
+				}
+			}
+			s.redis.Del("x")
+		})
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.Positive(t, later, "it went out in its light form")
+		require.Greater(t, l.Fence(), uint64(later))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

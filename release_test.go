@@ -3,9 +3,12 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -93,4 +96,27 @@ func TestExtendWaitsForTheAnswersThatTellALostLeaseFromAnOutage(t *testing.T) {
 	require.ErrorIs(t, l.Extend(ctx), redlock.ErrLost)
 	require.False(t, l.Valid())
 	require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
+}
+
+// L1: Several goroutines may release a lease at once. All of them learn of the nodes' answers when these come.
+func TestAllWhoReleaseALeaseAtOnceReturnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const roundTrip = 100 * time.Millisecond
+		w, all := enrolled(t, 1)
+		for _, s := range w.servers {
+			s.slow(0, roundTrip)
+		}
+		time.Sleep(time.Minute) // long enough to have measured the round trips
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		begun := time.Now()
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				assert.NoError(t, l.Release(t.Context()))
+				assert.LessOrEqual(t, time.Since(begun), roundTrip)
+			})
+		}
+		calls.Wait()
+	})
 }

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,5 +118,46 @@ func TestWhatWaitersHaveOnANodeExpires(t *testing.T) {
 				require.NoError(t, (<-got).Release(t.Context()))
 			})
 		})
+	}
+}
+
+// W2: Who shares a lock and may not publish sends nobody a message. The waiters see that in its owner token, and poll.
+func TestWaitersPollWhereThoseThatShareTheLockMayNotPublish(t *testing.T) {
+	for name, lock := range map[string]func(*redlock.Client) redlock.Lock{
+		"a reader": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"a permit": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) },
+	} {
+		for waiter, waits := range map[string]func(*redlock.Client) redlock.Lock{
+			"a writer":      func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+			"a fair writer": func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() },
+		} {
+			t.Run(waiter+" behind "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := virtual(t, 3, 2)
+					w.has.mute = 1
+					mute, c := w.connect(t, 0, redlock.LostPoll(time.Hour)), w.connect(t, 1, redlock.LostPoll(time.Hour))
+					require.NoError(t, c.Enroll(t.Context()))
+					mute.Status(t.Context())
+					time.Sleep(time.Second) // by then it knows that it may not publish
+					held, err := lock(mute).WithTTL(20 * time.Second).Acquire(t.Context())
+					require.NoError(t, err)
+					digits, _, _ := strings.Cut(held.Token(), ":")
+					require.Equal(t, strings.ToUpper(digits), digits)
+					got := make(chan time.Time)
+					go func() {
+						l, err := waits(c).Acquire(t.Context())
+						at := time.Now()
+						if assert.NoError(t, err) {
+							assert.NoError(t, l.Release(t.Context()))
+						}
+						got <- at
+					}()
+					time.Sleep(5 * time.Second) // by then it waits
+					require.NoError(t, held.Release(t.Context()))
+					released := time.Now()
+					require.Less(t, (<-got).Sub(released), 100*time.Millisecond)
+				})
+			})
+		}
 	}
 }
