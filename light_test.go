@@ -251,3 +251,73 @@ func TestARefusedLightFormIsNotGrantedBelowALaterBallot(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// scriptText is the text of these scripts, one behind the other.
+func scriptText(t *testing.T, names ...string) (text string) {
+	t.Helper()
+	for _, name := range names {
+		script, err := os.ReadFile("scripts/" + name + ".lua")
+		require.NoError(t, err)
+		text += string(script)
+	}
+	return text
+}
+
+// R2, F2: A lease comes to a node late, by a renewal or a plant. Another name of its fence slot may have a higher fencing
+// token there by then. That stays.
+func TestALeaseThatComesToANodeLateLowersNoFencingToken(t *testing.T) {
+	for _, owner := range []string{"mine", "reader mine"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 1, 1)
+			s := w.servers[0]
+			require.NoError(t, w.connect(t, 0).Enroll(t.Context()))
+			marker, err := s.redis.Get("redlock:node")
+			require.NoError(t, err)
+			for _, come := range []struct {
+				ballot string
+				want   float64
+			}{{"5", 8}, {"9", 9}} {
+				for how, call := range map[string][]any{
+					"plant":  {scriptText(t, "entries", "plant"), 1, "x", owner, 60_000, come.ballot, "7"},
+					"extend": {scriptText(t, "entries", "extend"), 3, "redlock:node", "redlock:fence", "x", marker, 1, owner, 60_000, come.ballot, "7"},
+				} {
+					_, err = s.redis.ZAdd("redlock:fence", 8, "7")
+					require.NoError(t, err)
+					s.tell("EVAL", call...)
+					require.True(t, s.redis.Del("x"), "it came by %s", how)
+					highest, err := s.redis.ZScore("redlock:fence", "7")
+					require.NoError(t, err)
+					require.Equal(t, come.want, highest, how)
+				}
+			}
+		})
+	}
+}
+
+// W2: A client leaves, and the key is reserved for it. If nobody else waits, the key is free at once.
+func TestWhatIsReservedForALeaverIsFreeIfNobodyElseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := virtual(t, 1, 1).servers[0]
+		for _, owner := range []string{"next:1", "next:2"} {
+			require.NoError(t, s.redis.Set("x", owner))
+			s.tell("EVAL", scriptText(t, "entries", "leave"), 4, "x", "redlock:wait:x", "redlock:shared:x", "redlock:rw:x", "next:1", 1000)
+			require.Equal(t, owner == "next:2", s.redis.Exists("x"), owner)
+		}
+	})
+}
+
+// Q1: A server forgot its data set, and a client with another configuration begins its quarantine. It lasts as long as
+// the leases that either configuration allows.
+func TestAQuarantineOutlastsTheLeasesOfTheConfigurationBefore(t *testing.T) {
+	for _, maxTTL := range []int{10_000, 120_000} {
+		synctest.Test(t, func(t *testing.T) {
+			s := virtual(t, 1, 1).servers[0]
+			require.NoError(t, s.redis.Set("redlock:node", "run1 digest1"))
+			require.NoError(t, s.redis.Set("redlock:config", "MaxTTL 90000ms\n"))
+			s.tell("EVAL", scriptText(t, "ready"), 4, "redlock:node", "redlock:quarantine", "redlock:config", "redlock:fence",
+				"run2", "digest2", fmt.Sprintf("MaxTTL %dms\n", maxTTL), maxTTL, 750, "", 0, 500_000, "1")
+			longest := time.Duration(max(maxTTL, 90_000)) * time.Millisecond
+			require.Equal(t, longest+750*time.Millisecond, s.timeToLive("redlock:quarantine"))
+		})
+	}
+}

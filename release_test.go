@@ -120,3 +120,48 @@ func TestAllWhoReleaseALeaseAtOnceReturnAtOnce(t *testing.T) {
 		calls.Wait()
 	})
 }
+
+// L1: A bare quorum had the lock, and one of its nodes is silent. Release waits for that until it is late, and not for
+// NodeTimeout.
+func TestAReleaseOfABareQuorumWaitsForASilentNodeUntilItIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(time.Minute) // long enough to have measured the round trips
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var had []*server
+		for _, s := range w.servers {
+			if s.redis.Exists("x") {
+				had = append(had, s)
+			}
+		}
+		require.Len(t, had, 2)
+		had[1].links[0].hold(requests, +1)
+		begun := time.Now()
+		require.NoError(t, l.Release(t.Context()))
+		require.Less(t, time.Since(begun), nodeTimeout/4)
+		had[1].links[0].hold(requests, -1)
+	})
+}
+
+// R2: A node that granted after the round was won had the keys too. If they are taken away there, no renewal takes them
+// back.
+func TestWhatALateNodeGrantedIsNotTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		c := w.connect(t, 0, redlock.AskAll)
+		require.NoError(t, c.Enroll(t.Context()))
+		late := w.servers[2]
+		late.slow(0, 100*time.Millisecond)
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.False(t, late.redis.Exists("x"))
+		time.Sleep(time.Second)
+		require.True(t, late.redis.Del("x"))
+		require.True(t, w.servers[0].redis.Del("x"))
+		time.Sleep(4 * time.Second) // a renewal has asked
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
+		require.False(t, late.redis.Exists("x"))
+	})
+}
