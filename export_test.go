@@ -54,6 +54,9 @@ func Owed(c *Client, node int) int {
 	return len(n.owed)
 }
 
+// IsTight reports whether no more than a quorum of the nodes is of use and not slow.
+func IsTight(c *Client) bool { return c.isTight() }
+
 // ProbeFor is the node that the client asks first for a contended lock (W3), by its index in Config.Nodes; -1: none.
 func ProbeFor(c *Client, name string, more ...string) int {
 	n := c.probeFor(newResource(c.cfg.Prefix, name, more))

@@ -181,15 +181,8 @@ func clockError(offset, rtt, tolerance time.Duration) error {
 		offset.Abs().Round(time.Millisecond), way)
 }
 
-// responsive reports whether the node is connected, and has owed no answer for a quarter of NodeTimeout; or for as long
-// as it takes until it is late (node_delay.go), if it is usually slower than that.
-func (n *node) responsive(now Instant) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.isResponsive(now)
-}
-
-// isResponsive is responsive. n.mu is held.
+// isResponsive reports whether the node is connected, and has owed no answer for a quarter of NodeTimeout; or for as long
+// as it takes until it is late (node_delay.go), if it is usually slower than that. n.mu is held.
 func (n *node) isResponsive(now Instant) bool {
 	patience := max(n.cfg.NodeTimeout/4, time.Duration(n.late.Load()))
 	return n.up && (n.flight.len() == 0 || now.Sub(n.flight.oldest().sentAt) < patience)

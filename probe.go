@@ -67,8 +67,9 @@ func (c *Client) highest(res *resource, among nodeSet, count int) (set nodeSet) 
 	return set
 }
 
-// eligible is the nodes that may be asked first. They answer, may vote, have clocks in step with the others, are not
-// slow, and have not answered an acquire with an error within balkTime. Those of them are prompt that owe no late answer.
+// eligible is the nodes that may be asked first. They answer, may vote, have clocks in step with the others, and have not
+// answered an acquire with an error within balkTime. They are not slow, unless a quorum needs slow ones whose round trips
+// are bearable. Those of them are prompt that owe no late answer.
 func (c *Client) eligible(now Instant) (set, prompt nodeSet) {
 	median, known := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)
@@ -97,11 +98,23 @@ func (c *Client) eligible(now Instant) (set, prompt nodeSet) {
 	}
 	slices.Sort(sorted[:count])
 	usual := sorted[(count-1)/2]
+	var slow nodeSet
 	for i, n := range c.nodes {
 		if set.has(i) && n.isSlow(trips[i], usual) {
-			set &^= 1 << i
+			slow.add(i)
 		}
 	}
+	if (set &^ slow).len() < c.need {
+		// Every quorum needs one of them, so nobody wins without it. Clients that leave out different nodes, because each
+		// is far from another one, would queue on different ones and overtake each other (W2).
+		bearable := c.reservation() // where round trips are longer, a reservation runs out before it can be used
+		for i := range c.nodes {
+			if trips[i] <= bearable {
+				slow &^= 1 << i
+			}
+		}
+	}
+	set &^= slow
 	return set, prompt & set
 }
 
@@ -120,14 +133,14 @@ func (c *Client) ranking(res *resource) []int {
 	return order
 }
 
-// isTight reports whether some node is slow or away, and the others are no more than a quorum. Then a single refusal
-// makes a round wait for the slow node. So even with a reservation it is better to ask one node first, while the last
-// release still travels to the others.
+// isTight reports whether some node is slow, away or of no use (its grant would not count, C1), and the others are no
+// more than a quorum. Then a single refusal makes a round wait for the slow node, or loses it. So even with a reservation
+// it is better to ask one node first, while the last release still travels to the others.
 func (c *Client) isTight() bool {
-	now := c.cfg.Clock.Now()
+	eligible, _ := c.eligible(c.cfg.Clock.Now())
 	quick := 0
-	for _, n := range c.nodes {
-		if !n.slow.Load() && n.balks.Load() <= int64(now) && n.responsive(now) {
+	for i, n := range c.nodes {
+		if eligible.has(i) && !n.slow.Load() {
 			quick++
 		}
 	}

@@ -1,0 +1,172 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// Waiters that take turns while a minority of the nodes is away or out of step.
+
+// turns is what clients saw that acquire, hold shortly and release again and again.
+type turns struct {
+	grants          int
+	waited, longest time.Duration
+}
+
+func (s *turns) add(other turns) {
+	s.grants += other.grants
+	s.waited += other.waited
+	s.longest = max(s.longest, other.longest)
+}
+
+// A minority is what is wrong with one of three nodes.
+type minority struct {
+	name string
+	harm func(*server)
+}
+
+var minorities = []minority{
+	{"all well", func(*server) {}},
+	{"one dead", func(s *server) { s.stop() }},
+	{"one clock ahead", func(s *server) { s.step(10 * time.Second) }},
+	{"one clock behind", func(s *server) { s.step(-10 * time.Second) }},
+}
+
+// takeTurns has four clients take turns for 30 s. Each has its own distance to each node, up to 30 ms a way. So each may
+// be far from another node.
+func takeTurns(t *testing.T, seed uint64, lock func(c *redlock.Client, number int) redlock.Lock, of minority) (seen turns) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 4)
+		random := rand.New(rand.NewPCG(seed, 5))
+		clients := make([]*redlock.Client, 4)
+		for i := range clients {
+			for _, s := range w.servers {
+				s.links[i] = newLink(seed*1000+uint64(i*10+s.index), time.Duration(random.Int64N(int64(30*time.Millisecond))))
+			}
+			clients[i] = w.connect(t, i)
+		}
+		require.NoError(t, clients[0].Enroll(t.Context()))
+		for _, c := range clients {
+			c.Status(t.Context())
+		}
+		of.harm(w.servers[random.IntN(len(w.servers))])
+		time.Sleep(20 * time.Second) // by then each client knows the nodes, their clocks and their round trips
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var work sync.WaitGroup
+		var mu sync.Mutex // guards seen
+		for i, c := range clients {
+			hold := rand.New(rand.NewPCG(seed, uint64(i)))
+			work.Go(func() {
+				for ctx.Err() == nil {
+					asked := time.Now()
+					l, err := lock(c, i).Acquire(ctx)
+					waited := time.Since(asked)
+					mu.Lock()
+					seen.add(turns{waited: waited, longest: waited})
+					if err == nil {
+						seen.grants++
+					}
+					mu.Unlock()
+					if err != nil {
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+						return
+					}
+					time.Sleep(time.Duration(hold.Int64N(int64(10 * time.Millisecond))))
+					assert.NoError(t, l.Release(context.WithoutCancel(ctx)))
+				}
+			})
+		}
+		work.Wait()
+	})
+	return seen
+}
+
+// W3: Also while one of three nodes is away or out of step, clients that are near different nodes ask the same node
+// first, and a waiter has its turn. Each client once left out the one of the other two nodes that it is far from. Then
+// there were two queues for one lock, and some waited for more than ten seconds.
+//
+// REDLOCK_TRIALS=15 and -v show the figures of docs/performance.md.
+func TestAWaiterHasItsTurnAlsoWhileANodeIsAway(t *testing.T) {
+	for _, kind := range []struct {
+		name string
+		lock func(c *redlock.Client, number int) redlock.Lock
+		most time.Duration // 0: it is only shown
+	}{
+		{"one name", func(c *redlock.Client, _ int) redlock.Lock { return c.Mutex("x") }, 2 * time.Second},
+		{"overlapping names", func(c *redlock.Client, number int) redlock.Lock {
+			return c.Mutex(fmt.Sprint("x", number%3), fmt.Sprint("x", (number+1)%3))
+		}, 0},
+		{"one name, Fair", func(c *redlock.Client, _ int) redlock.Lock { return c.Mutex("x").Fair() }, 0},
+	} {
+		if kind.most == 0 && trials(1) == 1 {
+			continue
+		}
+		for _, of := range minorities {
+			t.Run(kind.name+", "+of.name, func(t *testing.T) {
+				var seen turns
+				for seed := range uint64(trials(3)) {
+					seen.add(takeTurns(t, seed, kind.lock, of))
+				}
+				t.Logf("longest wait %v, mean %v, %d grants", seen.longest.Round(time.Millisecond),
+					(seen.waited / time.Duration(seen.grants)).Round(time.Millisecond), seen.grants)
+				if kind.most > 0 {
+					require.Less(t, seen.longest, kind.most)
+				}
+			})
+		}
+	}
+}
+
+// W3: Two clients are near different nodes, and every quorum needs both nodes. They ask the same one first, unless it is
+// so far that a reservation there would run out.
+func TestASlowNodeThatAQuorumNeedsIsAskedFirst(t *testing.T) {
+	for _, test := range []struct {
+		far  time.Duration
+		same bool
+	}{{60 * time.Millisecond, true}, {220 * time.Millisecond, false}} {
+		t.Run(test.far.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, clients := enrolled(t, 2)
+				for i := range clients {
+					w.servers[i].slow(i, time.Millisecond)
+					w.servers[1-i].slow(i, test.far)
+				}
+				w.servers[2].stop()
+				time.Sleep(time.Minute) // long enough to have measured the round trips
+				for i := range 20 {
+					name := fmt.Sprint("x", i)
+					first := []int{redlock.ProbeFor(clients[0], name), redlock.ProbeFor(clients[1], name)}
+					if test.same {
+						require.Equal(t, first[0], first[1], name)
+					} else {
+						require.Equal(t, []int{0, 1}, first, name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// W3: A node whose grant does not count, because its clock is out of step, leaves no more than a quorum, as one that is
+// away does.
+func TestANodeOutOfStepLeavesNoMoreThanAQuorum(t *testing.T) {
+	for _, of := range minorities {
+		synctest.Test(t, func(t *testing.T) {
+			w, clients := enrolled(t, 1)
+			of.harm(w.servers[1])
+			time.Sleep(10 * time.Second) // its clock is read every five seconds
+			require.Equal(t, of.name != "all well", redlock.IsTight(clients[0]), of.name)
+		})
+	}
+}
