@@ -31,7 +31,19 @@ func (n *node) owe(r *round) {
 		n.owed[0] = debt{} // the array outlives it for a while: drop what it refers to
 		n.owed = n.owed[1:]
 	}
-	n.owed = append(n.owed, debt{r.call, r.t0})
+	n.owed = append(n.owed, debt{n.protocol.owedCall(r.call), r.t0})
+}
+
+// owedCall is the release as it is sent again. One that handed the lock to a waiter of its own process reserved the key
+// for nobody, because that waiter's acquire followed it on the same connection (W1). Sent again, it has nothing behind
+// it, so it tells the first waiter of the queue (W2). That is a hint and costs the few others nothing that also reserve
+// for nobody.
+func (p *protocol) owedCall(c call) call {
+	if c.script == p.release && c.args[1] == millis(0) {
+		c.args = slices.Clone(c.args)
+		c.args[1] = millis(reservationTime)
+	}
+	return c
 }
 
 // resendOwed queues the oldest releases that are owed, at most so many. n.mu is held.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -158,4 +159,40 @@ func TestALeaseIsNotLostWhereTheKeysMayNotBeRead(t *testing.T) {
 			clears(t, f, name)
 		}
 	}
+}
+
+// L3, W1: A release that handed the lock to a waiter of its own process tells no other. If the connection breaks, that
+// waiter's acquire does not arrive behind it. Sent again, the release tells the first waiter of the queue.
+func TestAnOwedReleaseOfAHandOverTellsTheNextWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		quiet := redlock.LostPoll(time.Hour) // only a message, or the key's end, wakes a waiter
+		c, other := w.connect(t, 0, quiet), w.connect(t, 1, quiet)
+		require.NoError(t, c.Enroll(t.Context()))
+		other.Status(t.Context())
+		held, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		acquire := func(c *redlock.Client) <-chan *redlock.Lease {
+			got := make(chan *redlock.Lease, 1)
+			go func() {
+				l, err := c.Mutex("x").Acquire(t.Context())
+				assert.NoError(t, err)
+				got <- l
+			}()
+			time.Sleep(100 * time.Millisecond) // by then it waits
+			return got
+		}
+		elsewhere, here := acquire(other), acquire(c)
+
+		first := redlock.ProbeFor(other, "x") // has the other client in its queue
+		link := w.servers[first].links[0]
+		link.hold(requests, 1)
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, (<-here).Release(t.Context()))
+		link.reset()
+		link.hold(requests, -1)
+		began := time.Now()
+		require.NoError(t, (<-elsewhere).Release(t.Context()))
+		require.Less(t, time.Since(began), 2*time.Second)
+	})
 }
