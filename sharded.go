@@ -54,8 +54,13 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 }
 
 // Group returns the client of the group that the name belongs to. Use it for [Client.Inspect] and [Client.ForceRelease]
-// of the name. Do not close it.
+// of the name, and for readers and semaphores. Do not close it.
 func (s *Sharded) Group(name string) *Client { return s.groups[s.group(name)] }
+
+// Groups are the clients of the groups, in the order in which [NewSharded] got them: to watch each, or to ask each for its
+// [Client.Stats]. Do not close them.
+// The slice is the caller's.
+func (s *Sharded) Groups() []*Client { return slices.Clone(s.groups) }
 
 func (s *Sharded) group(name string) int {
 	best, highest := 0, uint64(0)

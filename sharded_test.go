@@ -3,6 +3,8 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +47,10 @@ func TestShardedLocksSpreadOverTheGroupsAndExclude(t *testing.T) {
 		require.NoError(t, l.Release(ctx))
 	}
 	require.Len(t, perGroup, 3)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(perGroup)), s.Groups())
+	for _, c := range s.Groups() {
+		require.Equal(t, 2, c.Quorum())
+	}
 	for _, names := range perGroup {
 		require.Greater(t, names, 60, "of 300, over three groups")
 	}

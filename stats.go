@@ -18,6 +18,10 @@ type Stats struct {
 	Dropped uint64
 }
 
+// Quorum is how many nodes must grant: Config.Quorum, or a majority of the nodes. If fewer vote, as [Client.Status]
+// tells, no lock is granted or renewed. It asks no node.
+func (c *Client) Quorum() int { return c.need }
+
 // Stats counts what the client holds and waits for. It asks no node and blocks nothing; with 100 000 leases it takes
 // some milliseconds. It may be called at any time. After Close nothing is held.
 func (c *Client) Stats() Stats {

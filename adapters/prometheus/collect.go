@@ -39,7 +39,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 		c.Describe(to)
 	}
 	for _, d := range []*prometheus.Desc{m.leases, m.waiters, m.oldest, m.least, m.dropped,
-		m.up, m.votes, m.roundTrip, m.clockOffset, m.quarantine} {
+		m.up, m.votes, m.roundTrip, m.clockOffset, m.quarantine, m.tolerated} {
 		to <- d
 	}
 }
@@ -56,34 +56,48 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	m.collectStats(to, clients)
-	for _, s := range m.statuses(clients) {
-		if errors.Is(s.Err, redlock.ErrClosed) { // the node may well be up: an alert would be false
-			continue
+	least, known := 0, false
+	for i, nodes := range m.statuses(clients) {
+		votes, told := 0, false
+		for _, s := range nodes {
+			if errors.Is(s.Err, redlock.ErrClosed) { // the node may well be up: an alert would be false
+				continue
+			}
+			told = true
+			gauge := func(d *prometheus.Desc, value float64) {
+				to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Name)
+			}
+			gauge(m.up, number(s.Connected))
+			gauge(m.votes, number(s.Err == nil))
+			if s.Err == nil {
+				votes++
+			}
+			if s.Connected {
+				gauge(m.roundTrip, s.Latency.Seconds())
+				gauge(m.clockOffset, s.ClockOffset.Seconds())
+				gauge(m.quarantine, s.Quarantine.Seconds())
+			}
 		}
-		gauge := func(d *prometheus.Desc, value float64) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Name)
+		if tolerated := votes - clients[i].Quorum(); told && (!known || tolerated < least) {
+			least, known = tolerated, true
 		}
-		gauge(m.up, number(s.Connected))
-		gauge(m.votes, number(s.Err == nil))
-		if s.Connected {
-			gauge(m.roundTrip, s.Latency.Seconds())
-			gauge(m.clockOffset, s.ClockOffset.Seconds())
-			gauge(m.quarantine, s.Quarantine.Seconds())
-		}
+	}
+	if known {
+		to <- prometheus.MustNewConstMetric(m.tolerated, prometheus.GaugeValue, float64(least))
 	}
 }
 
-// statuses asks all clients at once, so that one whose nodes are silent does not use up the time of the others.
-func (m *Metrics) statuses(clients []*redlock.Client) (all []redlock.NodeStatus) {
+// statuses asks all clients at once, each for its nodes, so that one whose nodes are silent does not use up the time of the others.
+func (m *Metrics) statuses(clients []*redlock.Client) (found [][]redlock.NodeStatus) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.timeout)
 	defer cancel()
-	found := make([][]redlock.NodeStatus, len(clients))
+	found = make([][]redlock.NodeStatus, len(clients))
 	var asked sync.WaitGroup
 	for i, c := range clients {
 		asked.Go(func() { found[i] = c.Status(ctx) })
 	}
 	asked.Wait()
-	return slices.Concat(found...)
+	return found
 }
 
 func (m *Metrics) collectStats(to chan<- prometheus.Metric, clients []*redlock.Client) {

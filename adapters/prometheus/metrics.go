@@ -50,15 +50,17 @@ import (
 // And their nodes:
 //
 //	redlock_node_up{node}                  1: connected
-//	redlock_node_votes{node}               1: its vote counts. 0 on as many nodes as you tolerate: page someone
+//	redlock_node_votes{node}               1: its vote counts
 //	redlock_node_round_trip_seconds{node}  of one request
 //	redlock_node_clock_offset_seconds{node}  how far its clock is ahead of the nodes' median
 //	redlock_node_quarantine_seconds{node}  how much longer it does not grant
+//	redlock_failures_tolerated             how many more nodes may fail, for the watched client where that is least. 0: the
+//	                                       next one stops all its locks. Negative: it gets none. Page someone
 type Metrics struct {
 	acquired, attempts, refused, extended, extendFailed, released, lost *prometheus.CounterVec
 	acquireTime, extendTime, releaseTime, holdTime                      *prometheus.HistogramVec
 	leases, waiters, oldest, least, dropped                             *prometheus.Desc
-	up, votes, roundTrip, clockOffset, quarantine                       *prometheus.Desc
+	up, votes, roundTrip, clockOffset, quarantine, tolerated            *prometheus.Desc
 	timeout                                                             time.Duration
 	name                                                                func(names []string) string // nil: no label
 
@@ -127,6 +129,8 @@ func New(opts ...Option) *Metrics {
 		"How far the node's clock is ahead of the median of the nodes' clocks.", "node")
 	m.quarantine = gauge("node_quarantine_seconds",
 		"How long the node's quarantine will last; 0 if it is in none.", "node")
+	m.tolerated = gauge("failures_tolerated",
+		"How many more nodes may fail; negative: too few vote. Of the watched client where it is least.")
 	if m.name == nil {
 		m.beginAtZero()
 	}

@@ -196,7 +196,46 @@ func TestAClosedClientSaysNothingOfItsNodes(t *testing.T) {
 	require.NoError(t, client.Close())
 	require.NotContains(t, names(t, registry), "redlock_node_votes")
 	require.NotContains(t, names(t, registry), "redlock_node_up")
+	require.NotContains(t, names(t, registry), "redlock_failures_tolerated")
 	require.Zero(t, value(t, registry, "redlock_leases", ""))
+}
+
+// An alert must see the group of nodes that is worst off, and a Quorum above the majority.
+func TestFailuresToleratedAreThoseOfTheWorstGroup(t *testing.T) {
+	metrics := redlockprom.New()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	groups := []*redlocktest.Nodes{redlocktest.Start(t, 5), redlocktest.Start(t, 3)}
+	var configs []redlock.Config
+	for i, nodes := range groups {
+		cfg := redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: patience}
+		for n := range cfg.Nodes {
+			cfg.Nodes[n].Name = fmt.Sprintf("group-%d-%d", i, n)
+		}
+		configs = append(configs, cfg)
+	}
+	configs[0].Quorum = 4
+	sharded, err := redlock.NewSharded(configs...)
+	require.NoError(t, err)
+	defer sharded.Close()
+	require.Equal(t, 4, sharded.Groups()[0].Quorum())
+	require.Equal(t, 2, sharded.Groups()[1].Quorum(), "a majority")
+	for _, c := range sharded.Groups() {
+		metrics.Watch(c)
+	}
+	tolerated := func(want float64) {
+		t.Helper()
+		require.Eventually(t, func() bool { return value(t, registry, "redlock_failures_tolerated", "") == want }, 30*time.Second, time.Millisecond)
+	}
+	tolerated(1)
+	groups[0].Kill(4)
+	tolerated(0)
+	groups[1].Kill(0)
+	tolerated(0)
+	groups[1].Kill(1)
+	tolerated(-1)
+	require.NoError(t, sharded.Groups()[1].Close())
+	tolerated(0)
 }
 
 func names(t *testing.T, registry *prometheus.Registry) (all []string) {
