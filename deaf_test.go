@@ -194,3 +194,55 @@ func TestADeadClientThatPolledIsPassedOver(t *testing.T) {
 	require.NoError(t, held.Release(soon(t)))
 	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
+
+// A server that has too many clients refuses the connection of a subscriber. That does not say that its client may not
+// publish: other clients would then poll for every lock of this one.
+func TestAServerWithTooManyClientsDoesNotMakeAClientMute(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	var log journal
+	a, b := open(t, f), open(t, f, func(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	server, err := f.Nodes()[0].DialDirect(soon(t), 5*time.Second)
+	require.NoError(t, err)
+	defer server.Close()
+	list, err := redis.String(server.Do("CLIENT", "LIST"))
+	require.NoError(t, err)
+	_, err = server.Do("CONFIG", "SET", "maxclients", strings.Count(list, "\n"))
+	require.NoError(t, err)
+
+	waiter := begin(t, b, "x")
+	require.Eventually(t, func() bool { return log.count("redlock: waiters of a node poll") > 0 }, 8*time.Second, time.Millisecond)
+	require.NotZero(t, log.count("max number of clients"))
+	l, err := b.Mutex("y").Acquire(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, strings.ToLower(l.Token()[:32]), l.Token()[:32], "capitals say that the client may not publish")
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}
+
+// While a script runs for long, a server answers BUSY to everything. That does not say that a client may not publish.
+func TestABusyServerDoesNotMakeAClientMute(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	c := open(t, f, patient)
+	server, err := f.Nodes()[0].DialDirect(soon(t), 5*time.Second)
+	require.NoError(t, err)
+	defer server.Close()
+	_, err = server.Do("CONFIG", "SET", "lua-time-limit", 1)
+	require.NoError(t, err)
+	var script sync.WaitGroup
+	script.Go(func() { tellQuiet(f.Nodes()[0], "EVAL", "while true do end", 0) })
+	defer script.Wait()
+	defer func() { _, _ = server.Do("SCRIPT", "KILL") }()
+	require.Eventually(t, func() bool {
+		_, err := server.Do("PUBLISH", "x", "")
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	}, 8*time.Second, time.Millisecond)
+	require.ErrorContains(t, c.Status(soon(t))[0].Err, "BUSY")
+	require.NoError(t, redlock.Refusal(c, 0))
+	_, err = server.Do("SCRIPT", "KILL")
+	require.NoError(t, err)
+	l, err := c.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, strings.ToLower(l.Token()[:32]), l.Token()[:32], "capitals say that the client may not publish")
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,16 +32,30 @@ type login struct {
 func (l login) start(conn redis.Conn, commands ...[]any) error {
 	for _, c := range commands {
 		if err := conn.Send(c[0].(string), c[1:]...); err != nil {
-			return err
+			return l.unsent(err)
 		}
 	}
 	if err := conn.Flush(); err != nil {
-		return err
+		return l.unsent(err)
 	}
 	if err := l.Receive(conn, l.replies); err != nil {
 		return fmt.Errorf("it refused the login: %w", err)
 	}
 	return nil
+}
+
+// unsent is why the handshake could not be sent; see link.Write.
+func (l login) unsent(err error) error {
+	if isRefusal(err) {
+		return refusedConnection(redis.Error(conn.Hide(err.Error(), l.Password)))
+	}
+	return err
+}
+
+// refusedConnection is the error of a server that says why it wants no connection, and ends it: it has too many clients,
+// or is in protected mode. It does so unasked, so what it says looks like the reply to whatever was sent first.
+func refusedConnection(refusal error) error {
+	return fmt.Errorf("it refused the connection: %w", refusal)
 }
 
 // open opens a connection, and has the handshake prepare it, which begins with login.start. It takes no longer than
@@ -64,6 +79,9 @@ func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake fu
 			err = e.explain(ctx, timeout, err)
 		}
 		return nil, nil, err
+	}
+	if link != nil {
+		link.opening = false
 	}
 	return opened, link, nil
 }
@@ -100,7 +118,7 @@ func (e *endpoint) dialNet(ctx context.Context, writeTimeout time.Duration) (*li
 			return nil, err
 		}
 	}
-	return &link{Net: conn.Net{Conn: stream, WriteTimeout: writeTimeout}}, nil
+	return &link{Net: conn.Net{Conn: stream, WriteTimeout: writeTimeout}, opening: true}, nil
 }
 
 // sendLogin asks Credentials, if the node has one, only once the connection is open: a server that is away costs no call.
@@ -181,7 +199,36 @@ func callUser[T any](ctx context.Context, running chan struct{}, name string, ca
 type link struct {
 	conn.Net
 	read bool // something was read since fresh was last called; the reader's
+
+	opening bool // the handshake is under way: one goroutine writes and reads. It does not change after that
 }
+
+// Write returns what the server said, if it ended the connection before the handshake was sent. Nobody could read that
+// later: redigo closes a connection when a write fails.
+func (l *link) Write(p []byte) (int, error) {
+	n, err := l.Net.Write(p)
+	if err != nil && l.opening && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if said := l.lastWords(); said != nil {
+			return n, said
+		}
+	}
+	return n, err
+}
+
+// lastWords is the error that came before the server ended the connection, or nil.
+func (l *link) lastWords() error {
+	// What there is came before the end of the connection, so this does not wait. The limit is for what only looks like its
+	// end.
+	said := make([]byte, 1024)
+	n, _ := l.ReadWithin(said, lastWordsTime)
+	line, _, whole := strings.Cut(string(said[:n]), "\r\n")
+	if text, ok := strings.CutPrefix(line, "-"); ok && whole {
+		return redis.Error(text)
+	}
+	return nil
+}
+
+const lastWordsTime = 100 * time.Millisecond
 
 func (l *link) Read(p []byte) (int, error) {
 	l.read = true

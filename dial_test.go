@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"regexp"
@@ -153,4 +154,70 @@ func TestWhatADialReturnsIsToldAsItIs(t *testing.T) {
 		require.ErrorContains(t, status.Err, said)
 		require.NotContains(t, status.Err.Error(), "read timeout")
 	}
+}
+
+// A server that has too many clients, or is in protected mode, says so and ends the connection. What it says is in
+// Status, whether the connection ended before the client had sent everything, or after it.
+func TestAServerThatWantsNoConnectionIsQuoted(t *testing.T) {
+	t.Run("before everything was sent", func(t *testing.T) {
+		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+		only, err := f.Nodes()[0].DialDirect(soon(t), 5*time.Second)
+		require.NoError(t, err)
+		defer only.Close()
+		_, err = only.Do("CONFIG", "SET", "maxclients", 1)
+		require.NoError(t, err)
+		status := openFresh(t, f, patient).Status(soon(t))
+		require.ErrorContains(t, status[0].Err, "it refused the connection: ERR max number of clients reached")
+	})
+	t.Run("after", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte("-DENIED Redis is running in protected mode\r\n"))
+				_ = conn.(*net.TCPConn).CloseWrite()
+				serving.Go(func() {
+					defer conn.Close()
+					_, _ = io.Copy(io.Discard, conn) // until the client closes it
+				})
+			}
+		})
+		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(listener.Addr().String())})
+		require.NoError(t, err)
+		status := c.Status(soon(t))
+		require.NoError(t, c.Close())
+		listener.Close()
+		serving.Wait()
+		require.ErrorContains(t, status[0].Err, "it refused the connection: DENIED Redis is running in protected mode")
+	})
+}
+
+// What a server says to a login that it refuses may have the password in it, also if it then ends the connection.
+func TestAServerThatWantsNoConnectionDoesNotShowThePassword(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("-ERR go away with your hunter2\r\n"))
+			conn.Close()
+		}
+	})
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://u:hunter2@" + listener.Addr().String())})
+	require.NoError(t, err)
+	status := c.Status(soon(t))
+	require.NoError(t, c.Close())
+	listener.Close()
+	serving.Wait()
+	require.ErrorContains(t, status[0].Err, "ERR go away")
+	require.NotContains(t, status[0].Err.Error(), "hunter2")
 }

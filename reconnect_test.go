@@ -250,7 +250,7 @@ func TestAConnectionThatWorkedIsSoonReplaced(t *testing.T) {
 	t.Run("a subscriber's", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := offline(t), dialler{refusal: errConnecting}
-			d.replies = ":0\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"
+			d.replies = ":0\r\n+PONG\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"
 			s := c.waiters.subscribers[0]
 			s.node.endpoint.dial = d.dial
 			s.running = false

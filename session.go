@@ -53,14 +53,20 @@ func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*sess
 	if err := login.start(conn, commands...); err != nil {
 		return nil, err
 	}
-	var noKill error
+	var noKill, refusal error
 	for i, c := range commands {
 		reply, err := conn.Receive()
-		if conn.Err() != nil {
+		switch {
+		case conn.Err() != nil && i == 1 && refusal != nil:
+			return nil, refusedConnection(refusal)
+		case conn.Err() != nil:
 			return nil, conn.Err()
 		}
 		switch {
 		case i == 0: // the name is only for people who read CLIENT LIST
+			if !isForbidden(err) {
+				refusal = err
+			}
 			err = nil
 		case i == 1:
 			if s.clientID, err = redis.Int64(reply, err); err != nil {

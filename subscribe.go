@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,6 +145,9 @@ func (s *subscriber) missed(err error) {
 // mayPublish notes whether this client may publish on the node: err is the server's refusal, or nil. It logs a refusal
 // once.
 func (s *subscriber) mayPublish(err error) {
+	if err != nil && strings.HasPrefix(err.Error(), "BUSY") { // whatever it is asked, while a script runs for long
+		return
+	}
 	s.mu.Lock()
 	tell := err != nil && s.mute == nil && s.why == nil
 	s.mute = err
@@ -198,15 +202,22 @@ func (s *subscriber) open(ctx context.Context) (redis.Conn, error) {
 
 // handshake logs in. It also sends this client an empty message, to learn whether it may publish.
 func (s *subscriber) handshake(conn redis.Conn, login login) error {
-	if err := login.start(conn, []any{"PUBLISH", channelPrefix + s.client.waiters.me, ""}); err != nil {
+	if err := login.start(conn, []any{"PUBLISH", channelPrefix + s.client.waiters.me, ""}, []any{"PING"}); err != nil {
 		return err
 	}
-	_, err := conn.Receive()
-	if err == nil || isRefusal(err) {
-		s.mayPublish(err)
-		return nil
+	_, refusal := conn.Receive()
+	if refusal != nil && !isRefusal(refusal) {
+		return refusal
 	}
-	return err
+	// A server that wants no connection answers so too, and ends it. That says nothing about publishing.
+	if _, err := conn.Receive(); conn.Err() != nil {
+		if refusal != nil {
+			return refusedConnection(refusal)
+		}
+		return err
+	}
+	s.mayPublish(refusal)
+	return nil
 }
 
 // listen keeps the connection subscribed until it breaks, nobody wants its messages, or ctx ends. It returns why it

@@ -29,6 +29,15 @@ func (n *Net) Write(p []byte) (int, error) {
 // SetReadDeadline does nothing.
 func (n *Net) SetReadDeadline(time.Time) error { return nil }
 
+// ReadWithin is one Read that takes no longer than the timeout. Later reads fail from then on: it is for a connection that
+// will be closed.
+func (n *Net) ReadWithin(p []byte, timeout time.Duration) (int, error) {
+	if err := n.Conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return 0, err
+	}
+	return n.Conn.Read(p)
+}
+
 // A Login is who logs in, and the database that is used. The zero Login sends nothing.
 type Login struct {
 	User     string // empty: the server's default user
