@@ -207,7 +207,7 @@ func (n *node) answerLights(q request, reply any, err error) {
 	vote := func(v *lightVote) answer {
 		v.overdue = !v.vouched && q.heard.Sub(vouchedAt) > vouchReach
 		v.heard = q.heard // the vote came only now
-		n.noteDelay(v.request)
+		n.noteAcquire(v.request)
 		switch {
 		case v.err != nil:
 			return answer{vote: unknown, err: v.err}

@@ -64,6 +64,7 @@ func (n *node) learnTime(q request, reply any, err error) {
 	if micros, err := serverTime(reply, err); err == nil {
 		q.sampled = true
 		n.observe(q, micros)
+		n.noteDelay(q.heard.Sub(q.sentAt)) // a node that no acquire asks may have become slower too
 	}
 }
 

@@ -8,10 +8,13 @@ import "time"
 // must not have every round ask all nodes.
 const hedgeMargin = 2 * time.Millisecond
 
-// noteDelay takes a sample from an acquire.
-func (n *node) noteDelay(q request) {
+// noteDelay takes a sample. The reader calls it, and comeUp before there is a reader.
+func (n *node) noteDelay(sample time.Duration) { n.late.Store(int64(n.delay.add(sample))) }
+
+// noteAcquire takes a sample from an acquire.
+func (n *node) noteAcquire(q request) {
 	if q.sampled && !q.later {
-		n.late.Store(int64(n.delay.add(q.heard.Sub(q.round.t0))))
+		n.noteDelay(q.heard.Sub(q.round.t0))
 	}
 }
 

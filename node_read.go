@@ -75,7 +75,7 @@ func (n *node) answer(q request, reply any, err error) {
 		n.observe(q, a.micros)
 	}
 	if q.round.script.takes {
-		n.noteDelay(q)
+		n.noteAcquire(q)
 	}
 	if d := a.denial; d != nil && d.reason == stale {
 		if err := n.notBelieved(d.highest); err != nil {
@@ -136,7 +136,7 @@ func (n *node) repair(r *round, err error) {
 }
 
 // isForgotten reports whether the server no longer has the script.
-func isForgotten(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
+func isForgotten(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // reload loads a script again that the server forgot, and then sends these requests. n.mu is held for all of them, because
 // the wake-up is for all.

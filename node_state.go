@@ -39,7 +39,7 @@ func (n *node) comeUp(s *session) {
 	now := n.cfg.Clock.Now()
 	n.clock.Store(nil) // it may be another server, with another clock
 	n.trips, n.delay = trips{}, delay{}
-	n.late.Store(int64(n.delay.add(now.Sub(s.askedAt))))
+	n.noteDelay(now.Sub(s.askedAt))
 	n.mark.Store(hashOf(s.info.runID))
 	n.observe(request{sentAt: s.askedAt, heard: now, sampled: true}, s.micros)
 	n.mu.Lock()

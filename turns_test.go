@@ -170,3 +170,21 @@ func TestANodeOutOfStepLeavesNoMoreThanAQuorum(t *testing.T) {
 		})
 	}
 }
+
+// A node that has become slower answers INFO and TIME as late as all else, every 5 s. Meanwhile it owes an answer for
+// longer than a quarter of NodeTimeout. It is as good as before, also if no acquire ever asked it.
+func TestANodeThatBecameSlowerStaysOfUseWhileItAnswersINFO(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 5, 1)
+		client := w.connect(t, 0)
+		require.NoError(t, client.Enroll(t.Context()))
+		for _, s := range w.servers {
+			s.slow(0, 150*time.Millisecond)
+		}
+		time.Sleep(time.Minute) // by then each has answered TIME often enough from that far away
+		for range 1200 {
+			time.Sleep(10 * time.Millisecond)
+			require.False(t, redlock.IsTight(client))
+		}
+	})
+}
