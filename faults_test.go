@@ -328,3 +328,25 @@ func TestANodeThatRestartsIsUsedAgain(t *testing.T) {
 		require.NoError(t, l.Release(ctx))
 	})
 }
+
+// A server that has forgotten its scripts has not forgotten what it granted. It votes, and Status says so at once.
+func TestANodeThatForgotItsScriptsVotes(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	var log journal
+	c := open(t, f, patient, log.to)
+	require.Eventually(t, func() bool { return noneWithoutVote(c.Status(soon(t))) }, 8*time.Second, time.Millisecond)
+	said := log.count("nodes vote")
+	for range 3 {
+		for _, n := range f.Nodes() {
+			tell(t, n, "SCRIPT", "FLUSH")
+		}
+		for _, n := range c.Status(soon(t)) {
+			require.NoError(t, n.Err)
+		}
+	}
+	require.Equal(t, said, log.count("nodes vote"))
+}
+
+func noneWithoutVote(nodes []redlock.NodeStatus) bool {
+	return !slices.ContainsFunc(nodes, func(n redlock.NodeStatus) bool { return n.Err != nil })
+}

@@ -17,6 +17,7 @@ type readiness struct {
 	unjudged  bool         // the server may have forgotten, and too few other nodes answer this client to judge that
 	why       error        // why the server does not grant, unless it is in quarantine
 	asking    bool         // ready.lua is being asked
+	reloaded  bool         // it is being asked once more, because the server had forgotten it
 	whenKnown []func()     // to be called when it has answered, or the connection broke
 	askAgain  *time.Timer
 }
@@ -93,7 +94,10 @@ func (n *node) sendReady() {
 	}
 	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, fleet), answered: learn})
 	n.mu.Lock()
-	if n.readiness.asking = n.up; n.up {
+	switch n.readiness.asking = n.up; {
+	case n.up && n.readiness.reloaded: // behind the script, which was queued when it was found missing
+		n.queue = append(n.queue, request{round: r})
+	case n.up:
 		// Ahead of everything that is queued: if it makes the node ready, the acquires behind it are granted already.
 		n.queue = append([]request{{round: r}}, n.queue...)
 	}
@@ -106,6 +110,12 @@ func (n *node) learnReady(a answer) {
 	cfg := &n.cfg
 	n.mu.Lock()
 	s := &n.readiness
+	if isForgotten(a.err) && !s.reloaded && n.up { // that says nothing about the data set; see repair
+		s.reloaded = true
+		n.mu.Unlock()
+		n.sendReady()
+		return
+	}
 	quarantined := s.known && !s.ready && s.why == nil
 	first, was, agreed := !s.known, s.ready, s.known && s.differs == nil
 	n.tried = true
