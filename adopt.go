@@ -77,7 +77,7 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		case next == isDead:
 			// What is left of it would only block nodes until it expires. Where others have the keys nothing is left, and
 			// what one of them gives back only now must stay (D5).
-			c.releaseAt(s.res.keys, t.token, c.allNodes()&^r.heldBy(), c.reservation())
+			c.releaseAt(s.res.keys, t.Token(), c.allNodes()&^r.heldBy(), c.reservation())
 		}
 		return nil, r.error(kind, s.res.names, c.nodes, "")
 	}
@@ -97,7 +97,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	if !known {
 		return nil, c.unreached(l, t0), nil
 	}
-	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.token, token, l.millis, ballot), t0: t0, ending: c.ending},
+	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.Token(), token, l.millis, ballot), t0: t0, ending: c.ending},
 		len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	r.askMore(c.allNodes())
 	reached := c.send(r, c.allNodes(), 0)
@@ -113,8 +113,8 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 		lease := newLease(ctx, l, token, ballot, reached, r, now, now.Add(validity))
 		if !c.isClosed() {
 			// Where the ticket still has the keys, as on a node in quarantine, they would only keep this lease out.
-			c.releaseAt(l.res.keys, t.token, c.allNodes()&^r.grantedBy(), 0)
-			lease.ownership.adoptedWith(t.token)
+			c.releaseAt(l.res.keys, t.Token(), c.allNodes()&^r.grantedBy(), 0)
+			lease.ownership.adoptedWith(t.Token())
 			return lease, r, nil
 		}
 		lease.ownership.end(ErrClosed) // L2, as in attempt
@@ -124,7 +124,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	// D5: every node that granted or may still grant gives the keys back to the ticket, also if ctx has ended. Only
 	// this attempt has the token, so this takes them from nobody else.
 	if back := reached &^ r.deniedBy(); back != 0 && !c.protocol.omits(adopterGivesBack) {
-		undo := c.newRound(plan{call: c.protocol.swapCall(c.protocol.undo, l.res.keys, token, t.token, int64(0))})
+		undo := c.newRound(plan{call: c.protocol.swapCall(c.protocol.undo, l.res.keys, token, t.Token(), int64(0))})
 		c.send(undo, back, back)
 	}
 	if err == nil { // what the other nodes say tells a dead ticket from an outage

@@ -86,7 +86,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		return Ticket{}, err
 	}
 	took := c.cfg.Clock.Now().Sub(r.t0)
-	return Ticket{names: o.lock.res.names, token: token.(string), ttl: o.lock.ttl,
+	secret := token.(string)
+	return Ticket{names: o.lock.res.names, secret: &secret, ttl: o.lock.ttl,
 		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
 }
 

@@ -19,9 +19,11 @@ import (
 // Whoever has the text can take the lock. String, the fmt verbs and the log show only a part of it.
 type Ticket struct {
 	names []string
-	token string
-	ttl   time.Duration
-	left  time.Duration
+	// secret is the owner token; nil: the zero Ticket. fmt follows no pointer inside a value, and calls no method of a
+	// Ticket for %d or %p, or in an unexported field.
+	secret *string
+	ttl    time.Duration
+	left   time.Duration
 }
 
 // Names returns a copy of the lock's names.
@@ -29,7 +31,12 @@ func (t Ticket) Names() []string { return slices.Clone(t.names) }
 
 // Token is the owner token of the lock while nobody has taken it over: [Client.ReleaseToken] with it gives up the
 // ticket.
-func (t Ticket) Token() string { return t.token }
+func (t Ticket) Token() string {
+	if t.secret == nil {
+		return ""
+	}
+	return *t.secret
+}
 
 // Expires is how long the nodes keep the lock for this ticket, counted from the return of [Lease.Detach]: the lock's
 // TTL, less what the hand-over took. A try to adopt it may prolong that.
@@ -40,7 +47,7 @@ func (t Ticket) String() string {
 	if len(t.names) == 0 {
 		return "no ticket"
 	}
-	return fmt.Sprintf("ticket for %s from %s", quoted(t.names), holderIn(t.token, 0))
+	return fmt.Sprintf("ticket for %s from %s", quoted(t.names), holderIn(t.Token(), 0))
 }
 
 // GoString is String, so that no verb shows the ticket.
@@ -62,7 +69,7 @@ func (t Ticket) MarshalText() ([]byte, error) {
 		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
 	}
 	b := binary.AppendUvarint(nil, uint64(len(t.names)))
-	for _, text := range append(t.Names(), t.token) {
+	for _, text := range append(t.Names(), t.Token()) {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
 	b = binary.AppendUvarint(b, uint64(t.ttl))
@@ -92,9 +99,10 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 	for range count {
 		read.names = append(read.names, r.text())
 	}
-	read.token = r.text()
+	token := r.text()
+	read.secret = &token
 	read.ttl, read.left = r.duration(), r.duration()
-	if r.bad || len(r.rest) > 0 || !hasTokenForm(read.token) {
+	if r.bad || len(r.rest) > 0 || !hasTokenForm(token) {
 		return ErrTicketAltered
 	}
 	*t = read
@@ -159,4 +167,4 @@ var (
 )
 
 // label is what the lock was held for.
-func (t *Ticket) label() string { return holderIn(t.token, 0).Label }
+func (t *Ticket) label() string { return holderIn(t.Token(), 0).Label }

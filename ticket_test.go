@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -90,6 +91,16 @@ func TestATicketIsNotShown(t *testing.T) {
 		require.NotContains(t, shown, string(text))
 	}
 	require.Equal(t, "no ticket", redlock.Ticket{}.String())
+
+	// Of these, fmt asks no method of the ticket.
+	inside := struct{ ticket redlock.Ticket }{ticket}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%t", "%p"} {
+		for _, value := range []any{ticket, &ticket, inside, &inside, []any{inside}} {
+			shown := fmt.Sprintf(verb, value)
+			require.NotContains(t, shown, ticket.Token()[:32], verb)
+			require.NotContains(t, shown, hex.EncodeToString([]byte(ticket.Token()))[:32], verb)
+		}
+	}
 }
 
 func FuzzTicket(f *testing.F) {
