@@ -29,7 +29,8 @@ type Hooks struct {
 	NodeDown func(node string, err error)
 	// Traced: a call of Acquire, TryAcquire, Extend, Release, Detach or Adopt has ended, or a renewal by the client. ctx
 	// has the values of the context given to the call, or to the Acquire of the renewed lease, so a span that is made
-	// from it joins the caller's trace. It never ends. Calls that ask no node are left out: wrong ones and re-entries.
+	// from it joins the caller's trace. It never ends. Calls that ask no node are left out: wrong ones, re-entries,
+	// and a Release after the first.
 	Traced func(ctx context.Context, op Operation)
 }
 

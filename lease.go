@@ -198,7 +198,8 @@ func (l *Lease) endedOr(err error) error {
 func (l *Lease) Release(ctx context.Context) error {
 	o, given := l.ownership, ctx
 	ctx = o.outside(ctx)
-	if last, lost := l.leave(); !last {
+	first, last, lost := l.leave()
+	if !last {
 		return lost
 	}
 	if handed, err := o.handedOver(ctx); handed {
@@ -207,11 +208,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	if o.client.begin() { // so that Close waits, and the hook is still called
 		defer o.client.finish()
 	}
-	t := l.trace(given, "release")
-	first := o.end(ErrReleased)
+	var t *tracing
+	if first { // a later call asks no node
+		t = l.trace(given, "release")
+	}
+	held := o.end(ErrReleased)
 	r := o.sendRelease()
 	err := o.awaitRelease(ctx, r)
-	if first {
+	if held {
 		if hook := o.client.cfg.Hooks.Released; hook != nil {
 			hook(o.info(), err)
 		}

@@ -51,17 +51,17 @@ func (l *Lease) reenter(ctx context.Context) *Lease {
 	return again
 }
 
-// leave ends only this lease. last reports whether it was the last one of the ownership. If not, lost is why the
-// ownership had been lost, or nil.
-func (l *Lease) leave() (last bool, lost error) {
+// leave ends only this lease. first reports whether nothing had released it before, and last whether it was the last
+// one of the ownership. If it was not, lost is why the ownership had been lost, or nil.
+func (l *Lease) leave() (first, last bool, lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.released.Swap(true) {
-		return l.last, l.lost
+		return false, l.last, l.lost
 	}
 	l.cleanup.Stop() // also if the lease was lost: the clean-up holds a reference to the ownership
 	if l.last = l.ownership.dropLease(); l.last {
-		return true, nil
+		return true, true, nil
 	}
 	if err := l.ownership.cause(); errors.Is(err, ErrLost) {
 		l.lost = err
@@ -69,5 +69,5 @@ func (l *Lease) leave() (last bool, lost error) {
 	if l.cancel != nil {
 		l.cancel(ErrReleased)
 	}
-	return false, l.lost
+	return true, false, l.lost
 }

@@ -86,6 +86,20 @@ func TestEachCallIsTracedUnderItsContext(t *testing.T) {
 	}
 }
 
+// A deferred Release after one whose error was looked at asks no node.
+func TestOnlyTheFirstReleaseIsTraced(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c, told := tracing(t, f)
+	lease, err := c.Mutex("x").Acquire(from(t, "acquire"))
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(from(t, "release")))
+	require.NoError(t, lease.Release(from(t, "again")))
+	require.NoError(t, c.Close()) // after it, all was told
+	require.Equal(t, "acquire", (<-told).from)
+	require.Equal(t, "release", (<-told).from)
+	require.Empty(t, told)
+}
+
 func TestTheReleaseOfALostLeaseIsTraced(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	c, told := tracing(t, f, func(cfg *redlock.Config) { cfg.TTL = time.Second })
