@@ -8,8 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -305,6 +307,37 @@ func TestAPanicOfASubjectIsRecordedAndTheNodesAreRemoved(t *testing.T) {
 	assert.Contains(t, outcome.Panics[0], "stumbled")
 	assert.False(t, outcome.OK())
 	assert.Contains(t, string(outcome.History), "stumbled")
+}
+
+// A fragile lock is one whose clients give up once, with an error, the first time that they want a name, as a pool does
+// that lends a connection which a fault has broken.
+type fragile struct{ subject.Single }
+
+func (f fragile) Open(ctx context.Context, o subject.Options) (subject.Client, error) {
+	c, err := f.Single.Open(ctx, o)
+	return &fragileClient{Client: c}, err
+}
+
+type fragileClient struct {
+	subject.Client
+	failed sync.Map
+}
+
+func (c *fragileClient) Acquire(ctx context.Context, name string) (subject.Lease, error) {
+	if _, again := c.failed.LoadOrStore(name, true); !again {
+		return nil, io.EOF
+	}
+	return c.Client.Acquire(ctx, name)
+}
+
+// Otherwise nobody asks for the lock that the node has forgotten, and a lock looks safe because it is fragile.
+func TestAScriptGoesOnWhereALockGivesUpWithAnError(t *testing.T) {
+	t.Parallel()
+	o := short(t, fleet.Embedded, "flush", "single")
+	o.Subject, o.Clients = fragile{}, 2
+	outcome := runUntilUnsafe(t, o)
+	assert.Equal(t, check.Unsafe, outcome.Verdict)
+	assert.Empty(t, outcome.Unmet)
 }
 
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {

@@ -110,6 +110,8 @@ func (j *judge) finish() error {
 	}
 	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
 		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
+	} else if hidden := j.withoutToken(); hidden > 0 {
+		j.leaveOut("late losses", "", fmt.Sprintf("of %d leases the owner token is not known", hidden))
 	}
 	j.endArrival()
 	j.phases()

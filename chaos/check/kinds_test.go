@@ -203,6 +203,30 @@ func TestAPlaceThatFaultsTookAwayIsNotJudgedAndSaidSo(t *testing.T) {
 	require.Contains(t, fmt.Sprint(res.LeftOut), "order of arrival: of no call is it known when it had its place")
 }
 
+// When another took the lock is known by the owner tokens alone.
+func TestLateLossesOfALockThatShowsNoTokenAreNotJudgedAndSaidSo(t *testing.T) {
+	late := func() *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).left(200, 1).took(20, 150, 2, history.Event{}).left(160, 2).
+			owners(100, "n1", "t2").owners(100, "n2", "t2")
+	}
+	res, err := Judge(late().whole())
+	require.NoError(t, err)
+	require.Equal(t, 1, res.LateLosses)
+	require.Empty(t, res.LeftOut)
+
+	hidden := late()
+	for i := range hidden.events {
+		if hidden.events[i].Kind == history.Granted {
+			hidden.events[i].Token = ""
+		}
+	}
+	res, err = Judge(hidden.whole())
+	require.NoError(t, err)
+	require.Zero(t, res.LateLosses)
+	require.Contains(t, fmt.Sprint(res.LeftOut), "late losses: of 2 leases the owner token is not known")
+	require.Contains(t, res.Violations[0].Text, "the token of op 1 is not known and the token of op 2 is not known")
+}
+
 func TestNobodyGetsALockThatIsHandedOver(t *testing.T) {
 	handed := func() *told {
 		return tell(history.HandOver, 0).took(1, 10, 1, history.Event{}).gave(50, 1, true).

@@ -99,6 +99,18 @@ func (j *judge) holding(i int32, t int64) (nodes []string) {
 	return nodes
 }
 
+// withoutToken is how many ops were granted a lock and have no token, so that it is not known when another took it.
+func (j *judge) withoutToken() (count int) {
+	for _, l := range j.locks.all {
+		for _, i := range l.ops {
+			if j.ops[i].token == "" {
+				count++
+			}
+		}
+	}
+	return count
+}
+
 // where describes for people on which nodes the tokens of the ops were seen.
 func (j *judge) where(ops []int32, t int64) string {
 	if len(j.ops[ops[0]].lock.nodes.all) == 0 {
@@ -106,6 +118,10 @@ func (j *judge) where(ops []int32, t int64) string {
 	}
 	var parts []string
 	for _, i := range ops {
+		if j.ops[i].token == "" {
+			parts = append(parts, fmt.Sprintf("the token of op %d is not known", j.ops[i].id))
+			continue
+		}
 		seen := "no node"
 		if nodes := j.holding(i, t); len(nodes) > 0 {
 			seen = strings.Join(nodes, ", ")

@@ -37,7 +37,7 @@ func unsafeRun(t *testing.T, length time.Duration) report.Run {
 	traffic := func(from, to int64) {
 		for at := from; at+18*ms < to; at += 20 * ms {
 			op++
-			e := history.Event{Client: 3 + int(op%2), Op: op, Resource: "traffic", Fence: op}
+			e := history.Event{Client: 3 + int(op%2), Op: op, Resource: "traffic", Fence: op, Token: fmt.Sprint("t", op)}
 			for i, kind := range []history.Kind{history.Acquire, history.Granted, history.Release, history.Freed} {
 				e.Kind, e.Until = kind, 0
 				if kind == history.Release {

@@ -56,7 +56,7 @@ func closeWhileAcquiring(ctx context.Context, s *Stage) error {
 			return err
 		}
 		got := make(chan *traffic.Held, 1)
-		go func() { got <- s.Try(ctx, s.A, s.TTL) }()
+		go func() { got <- s.TryOnce(ctx, s.A, s.TTL) }()
 		err := s.Sleep(ctx, moment*time.Millisecond)
 		err = errors.Join(err, s.Close(s.A))
 		a := <-got

@@ -123,7 +123,7 @@ func lostReplies(ctx context.Context, s *Stage) error {
 		if err := s.Begin(ctx, lost...); err != nil {
 			return err
 		}
-		a := s.Try(ctx, s.A, s.TTL/2)
+		a := s.TryOnce(ctx, s.A, s.TTL/2)
 		if err := s.Heal(ctx, lost...); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func pausedNode(ctx context.Context, s *Stage) error {
 		if err := s.Begin(ctx, pause); err != nil {
 			return err
 		}
-		a := s.Try(ctx, s.A, 2*s.TTL)
+		a := s.TryOnce(ctx, s.A, 2*s.TTL)
 		s.Done(ctx, a)
 		if err := s.Heal(ctx, pause); err != nil {
 			return err

@@ -98,7 +98,7 @@ func killedWhileAcquiring(ctx context.Context, s *Stage) error {
 			return err
 		}
 		got := make(chan *traffic.Held, 1)
-		go func() { got <- s.Try(ctx, s.A, s.Patience()) }()
+		go func() { got <- s.TryOnce(ctx, s.A, s.Patience()) }()
 		err := errors.Join(
 			s.Sleep(ctx, s.TTL/20), // for the nodes to grant
 			s.Begin(ctx, dies),

@@ -110,9 +110,17 @@ func (s *Stage) split() (faults []fault.Fault) {
 // end first.
 func (s *Stage) Patience() time.Duration { return 4*s.TTL + time.Second }
 
-// Try lets an actor try to acquire the lock for at most this long. The result is recorded. nil: it did not get the
-// lock.
+// Try lets an actor try to acquire the lock for at most this long. The results are recorded. nil: it did not get the
+// lock. If the library gives up with an error, as on a connection that a fault broke, the actor tries again: otherwise
+// nobody would ask for a lock that another believes in, and the run would show nothing.
 func (s *Stage) Try(ctx context.Context, a *traffic.Actor, patience time.Duration) *traffic.Held {
+	ctx, done := context.WithTimeout(ctx, patience)
+	defer done()
+	return s.Persist(ctx, a)
+}
+
+// TryOnce is Try in one call, for a fault that must meet that call.
+func (s *Stage) TryOnce(ctx context.Context, a *traffic.Actor, patience time.Duration) *traffic.Held {
 	held, _ := s.acquire(ctx, a, patience)
 	return held
 }

@@ -105,6 +105,16 @@ func (o *chaosOptions) validate(secondsGiven bool) error {
 	if !(o.seconds >= 1 && o.seconds <= 3600) { // so that NaN is refused too
 		return fmt.Errorf("--seconds %v: give 1 to 3600", o.seconds)
 	}
+	switch { // in chaos.Options 0 is the default
+	case o.nodes == 0:
+		return errors.New("--nodes 0: give 1 or more")
+	case o.clients == 0:
+		return errors.New("--clients 0: give 1 or more")
+	case o.ttl == 0:
+		return errors.New("--ttl 0: give a duration, such as 1s")
+	case o.seed == 0:
+		return errors.New("--seed 0: give 1 or more")
+	}
 	if o.plays, err = playsOf(o.scenario); err != nil {
 		return err
 	}
