@@ -208,3 +208,12 @@ func TestNamesAreNeverMangled(t *testing.T) {
 		require.NoError(t, l.Release(ctx))
 	}
 }
+
+// Two sockets whose paths differ in case are two servers. A host's name is the same in any case.
+func TestPathsOfSocketsDifferInCase(t *testing.T) {
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("unix:///run/a.sock", "unix:///run/A.sock")})
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	_, err = redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://a:1", "redis://A:1")})
+	require.ErrorContains(t, err, "one server has one vote")
+}

@@ -41,7 +41,10 @@ func resolve(nodes []Node, credentials credentials) ([]endpoint, error) {
 			return nil, err
 		}
 		if e.dial == nil {
-			at := e.network + " " + strings.ToLower(e.address)
+			at := e.network + " " + e.address
+			if e.network == "tcp" { // the name of a host; two paths that differ in case are two sockets
+				at = strings.ToLower(at)
+			}
 			if j, ok := byAddress[at]; ok {
 				return nil, invalid(field, "%s is the address of Nodes[%d] too; one server has one vote", e.address, j)
 			}
