@@ -14,8 +14,9 @@ type Lock struct{ spec *spec }
 // Mutex returns a lock that one lease at a time can hold. If it has several names, one round acquires all of them or
 // none. Two locks that share a name exclude each other, in whatever order their names are.
 //
-// A name is any string of 1 to 1024 bytes, and is used as it is. A lock has up to 1000 names. A name that is not
-// allowed shows as [ErrInvalid] when the lock is acquired.
+// A name is any string of 1 to 1024 bytes, and is used as it is. Only keys that this library uses itself are not allowed;
+// all of them begin with "redlock:". A lock has up to 1000 names, each of them once. A name that is not allowed shows as
+// [ErrInvalid] when the lock is acquired.
 func (c *Client) Mutex(name string, more ...string) Lock {
 	res := newResource(c.cfg.Prefix, name, more)
 	return Lock{&spec{

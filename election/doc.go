@@ -39,10 +39,10 @@
 // What an observer hears may be out of date when it acts. Use it to route requests or to show a dashboard. Never take it
 // as permission to act as leader: only a valid Term is that.
 //
-// The leader publishes a message on the nodes when it begins and when it resigns, so observers hear of it within one
-// round trip. They also ask the nodes every [Options.Poll], and after each message. So they hear of a leader that died at
-// most about a Poll after its lease has expired, or from the next leader's message. If the Redis user has no right to
-// channels (docs/operations.md), they hear of everything by polling.
+// The leader publishes a message on the nodes when it begins, resigns or finds its term lost, so observers hear of it
+// within one round trip. They also ask the nodes every [Options.Poll], and after each message. So they hear of a
+// leader that died at most about a Poll after its lease has expired, or from the next leader's message. If the Redis
+// user has no right to channels (docs/operations.md), they hear of everything by polling.
 //
 // The label is stored beside the lock, at redlock:leader:<key of the lock>. Only the owner of the lock can write it. It
 // expires with the lock, and plays no part in who holds it. If a process takes the same name with [redlock.Client.Mutex],

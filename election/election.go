@@ -47,7 +47,8 @@ type Election struct {
 
 // New returns the election with this name. All processes that use the name on the same nodes take part in it or can
 // observe it. With [redlock.Sharded], the client is that of the name's group. A name is that of a lock
-// ([redlock.Client.Mutex]). A name or options that are not allowed show as [redlock.ErrInvalid] when the election is used.
+// ([redlock.Client.Mutex]). A name or options that are not allowed show as [redlock.ErrInvalid] when the election is
+// used; a TTL only in Campaign and Run, because those who only observe need none.
 func New(client *redlock.Client, name string, options Options) *Election {
 	e := &Election{client: client, nodes: access.Of(client), name: name, label: options.Label, poll: options.Poll,
 		lock: client.Mutex(name)}

@@ -16,8 +16,8 @@ import (
 // of the leaders grow and never go back.
 //
 // The channel is closed when ctx ends or the client is closed, and at once if the election cannot be used; then
-// [Election.Leader] has the error. While too few nodes answer, nothing comes: the last leader that was read may no
-// longer lead. The package documentation says how fast changes come.
+// [Election.Leader] has the error. While too few nodes answer, nothing comes but what a leader itself says: the last
+// leader that was read may no longer lead. The package documentation says how fast changes come.
 //
 // An observer has a connection of its own to each node. One is enough for a process.
 func (e *Election) Observe(ctx context.Context) <-chan Leader {
