@@ -86,9 +86,10 @@ func TestEachFaultIsAppliedAndHealed(t *testing.T) {
 		if fault == AllSlower { // an acquire and a release, one round trip each
 			assert.Greater(t, sample[CycleP50], micros(2*slower))
 		}
-		rtt, err := set.Servers.RoundTrip(t.Context())
-		require.NoError(t, err)
-		assert.Less(t, rtt, slower, "after %q", fault)
+		require.Eventually(t, func() bool { // on a busy machine many take longer; while there is a delay, all do
+			rtt, err := set.Servers.RoundTrip(t.Context())
+			return err == nil && rtt < slower
+		}, 30*time.Second, time.Millisecond, "after %q", fault)
 	}
 }
 
