@@ -106,7 +106,7 @@ func TestConnectsOverTLS(t *testing.T) {
 	for i := range nodes {
 		nodes[i].TLS = nil // the host's root certificates do not cover it
 	}
-	_, err := open(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes }).Mutex("x").TryAcquire(soon(t))
+	_, err := open(t, f, patient, func(cfg *redlock.Config) { cfg.Nodes = nodes }).Mutex("x").TryAcquire(soon(t))
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "certificate")
 }

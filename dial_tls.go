@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -49,6 +50,8 @@ func (e *endpoint) secure(ctx context.Context, opened net.Conn, timeout time.Dur
 		return secure, nil
 	case context.Cause(ctx) == errSpeaksPlain, errors.As(err, &record) && isReply(record.RecordHeader[0]):
 		return nil, errSpeaksPlain
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the TLS handshake was not over within %v", timeout)
 	}
 	return nil, e.explainTLS(err)
 }

@@ -24,10 +24,7 @@ func (Redlock) Renews() bool { return true }
 // About describes the subject in one line.
 func (Redlock) About() string { return "this library: quorum, quarantine, fencing tokens" }
 
-const (
-	enrollPatience = 10 * time.Second // for all nodes of a new fleet
-	maxSkew        = 500 * time.Millisecond
-)
+const maxSkew = 500 * time.Millisecond
 
 // Open makes a client. If o.Fresh says that no lease can exist, Open enrolls the nodes.
 func (s Redlock) Open(ctx context.Context, o Options) (Client, error) {
@@ -51,16 +48,16 @@ func (s Redlock) open(ctx context.Context, o Options) (*redlock.Client, error) {
 	if !o.Fresh {
 		return client, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, enrollPatience)
-	defer cancel()
-	for { // again while a node is still connecting
+	var last error // which node was not enrolled
+	for {          // again while a node is still connecting
 		err := client.Enroll(ctx)
 		if err == nil {
 			return client, nil
 		}
 		if !errors.Is(err, redlock.ErrNoQuorum) || ctx.Err() != nil {
-			return nil, errors.Join(err, client.Close())
+			return nil, errors.Join(err, last, client.Close())
 		}
+		last = err
 	}
 }
 
