@@ -90,6 +90,26 @@ func TestALockIsHandedToAnotherProcess(t *testing.T) {
 	}
 }
 
+// Servers that have forgotten their scripts get all of them again with the first that is missed. So a hand-over does not
+// fail because nothing but renewals has missed any since: it would cost the lease, because the holder has stopped by then.
+func TestAHandOverDoesNotFailBecauseServersForgotTheirScripts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		for _, s := range w.servers {
+			s.forgetScripts()
+		}
+		time.Sleep(10 * time.Second) // the client renews the lease
+		require.NoError(t, l.Extend(t.Context()))
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		taken, err := all[1].Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		require.NoError(t, taken.Release(t.Context()))
+	})
+}
+
 func TestAHandOverThatIsRefusedLeavesTheLeaseAsItWas(t *testing.T) {
 	f, ctx := startNodes(t, 3), soon(t)
 	c := open(t, f)

@@ -179,11 +179,11 @@ func (n *node) answerLights(q request, reply any, err error) {
 			// The keys are written: ask once more, behind the script. What was to vouch for the data set came before
 			// the marker is read, so ask for that once more too (Q1).
 			n.askedAgain = true
-			n.reload(n.protocol.vouch, request{command: n.askMarker()}, request{command: n.askReplication()})
+			n.reload(request{command: n.askMarker()}, request{command: n.askReplication()})
 			n.mu.Unlock()
 			return
 		}
-		n.reload(n.protocol.vouch)
+		n.reload()
 		n.mu.Unlock()
 	}
 	n.askedAgain = false

@@ -53,6 +53,7 @@ type node struct {
 	flight      fifo                 // written, not answered, in the order of writing
 	owed        []debt               // releases that no server has confirmed: the oldest first, but for refused ones
 	retried     Instant              // when releases were last taken from owed
+	reloading   bool                 // scripts are being loaded again, and no reply to that has come
 	closing     bool                 // quit is closed: run ends once nothing is left to write or to receive
 
 	lights     []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's

@@ -124,7 +124,7 @@ func (n *node) repair(r *round, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if isForgotten(err) {
-		n.reload(r.script)
+		n.reload()
 	}
 	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and may soon have another server's data
 		n.vouchedAt = longAgo
@@ -138,21 +138,30 @@ func (n *node) repair(r *round, err error) {
 // isForgotten reports whether the server no longer has the script.
 func isForgotten(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-// reload loads a script again that the server forgot, and then sends these requests. n.mu is held for all of them, because
-// the wake-up is for all.
-func (n *node) reload(s *script, then ...request) {
-	n.queue = append(append(n.queue, request{command: s.load()}), then...)
+// reload loads all scripts again, because a server that forgot one forgot all, and then sends these requests. Otherwise a
+// hand-over could still miss its script after the lease has ended. What is refused before the first reply came before the
+// scripts, so it needs no others. n.mu is held for all requests, because the wake-up is for all.
+func (n *node) reload(then ...request) {
+	if !n.reloading {
+		n.reloading = true
+		for _, s := range n.protocol.scripts() {
+			n.queue = append(n.queue, request{command: s.load()})
+		}
+	}
+	n.queue = append(n.queue, then...)
 	n.wakeUp()
 }
 
-// reloaded sends the releases that are owed, if the script was loaded: some may be owed because it was not there. Where
-// it cannot be loaded, they wait like all that were refused (L3). If the script is not there, the votes show it.
+// reloaded sends the releases that are owed, once the first script was loaded: some may be owed because theirs was not
+// there. All scripts are ahead of them. Where these cannot be loaded, they wait like all that were refused (L3). If a script
+// is not there, the votes show it.
 func (n *node) reloaded(_ request, _ any, err error) {
-	if err != nil {
-		return
-	}
 	n.mu.Lock()
-	n.resendOwed(n.cfg.Clock.Now(), maxRetried)
+	first := n.reloading
+	n.reloading = false
+	if first && err == nil {
+		n.resendOwed(n.cfg.Clock.Now(), maxRetried)
+	}
 	n.mu.Unlock()
 	n.wakeUp()
 }
