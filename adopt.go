@@ -20,10 +20,10 @@ import "context"
 // Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
 //
 // The first four come in a [*RoundError]. Adopt mostly takes one round. It does not wait for whoever has the lock, but
-// before it says [ErrTicketUsed] it asks again after NodeTimeout, because another that adopts it may still fail. If
-// several adopt at the same moment it makes further rounds, within another NodeTimeout or some dozens of round trips. The
-// first use of a client may wait until its nodes have connected and have said whether they may grant. [Hooks.Acquired]
-// is called for its lease.
+// before it says [ErrTicketUsed] it asks again after NodeTimeout, because another that adopts it may still fail. If ctx
+// ends sooner, the error is ctx.Err(). If several adopt at the same moment it makes further rounds, within another
+// NodeTimeout or some dozens of round trips. The first use of a client may wait until its nodes have connected and have
+// said whether they may grant. [Hooks.Acquired] is called for its lease.
 func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) {
 	if len(t.names) == 0 {
 		return nil, invalid("Ticket", "it is the zero Ticket; get one from Lease.Detach")
@@ -71,9 +71,10 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 			// Another adopter has a quorum, but its round may be lost all the same, as by answers that are late. Then it has
 			// given the keys back by the end of its NodeTimeout (D5).
 			looked = true
-			if c.pause(ctx, c.cfg.NodeTimeout); ctx.Err() == nil {
-				continue
+			if c.pause(ctx, c.cfg.NodeTimeout); ctx.Err() != nil {
+				return nil, ctx.Err() // it has not asked again, so it does not know
 			}
+			continue
 		case next == isDead:
 			// What is left of it would only block nodes until it expires. Where others have the keys nothing is left, and
 			// what one of them gives back only now must stay (D5).

@@ -388,6 +388,40 @@ func TestATicketIsNotLostWhileAnAdopterThatFailsHasAQuorum(t *testing.T) {
 	}
 }
 
+// D5: Who gives up while it waits to ask again does not know whether the ticket was used: the other adopter may still fail.
+func TestWhoGivesUpDoesNotSayThatATicketWasUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 3)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Millisecond) // so that the next ballots are larger
+		for _, s := range w.servers {
+			s.links[1].hold(replies, +1) // so the first has the keys of a quorum, and fails
+		}
+		var failed sync.WaitGroup
+		failed.Go(func() {
+			_, err := all[1].Adopt(t.Context(), ticket)
+			assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+		})
+		time.Sleep(nodeTimeout / 10)
+		ctx, cancel := context.WithTimeout(t.Context(), nodeTimeout/2)
+		defer cancel()
+		_, err = all[2].Adopt(ctx, ticket)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlock.ErrTicketUsed)
+		failed.Wait()
+		for _, s := range w.servers {
+			s.links[1].hold(replies, -1)
+		}
+		time.Sleep(time.Second)
+		taken, err := all[2].Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		require.NoError(t, taken.Release(t.Context()))
+	})
+}
+
 // owners is what each server has for the key.
 func (w *world) owners(key string) (owners []string) {
 	for _, s := range w.servers {
