@@ -169,7 +169,8 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 		o.lose(r.error(ErrLost, o.lock.res.names, o.client.nodes, ""))
 		return o.cause()
 	}
-	return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "")
+	o.checkExpiry() // that may have taken longer than the lease lasted
+	return l.endedOr(r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, ""))
 }
 
 // endedOr is why the lease has ended, or else err. If ctx is the lease's own, it ends with the lease.

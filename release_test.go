@@ -165,3 +165,39 @@ func TestWhatALateNodeGrantedIsNotTakenBack(t *testing.T) {
 		require.False(t, late.redis.Exists("x"))
 	})
 }
+
+// R3: An Extend that waits for silent nodes may outlast its lease, or the lease is released, or its client closed. Then it
+// does not say that the lease is valid for what was left.
+func TestAnExtendThatOutlastsItsLeaseSaysHowTheLeaseEnded(t *testing.T) {
+	for name, how := range map[string]struct {
+		end  func(*redlock.Client, *redlock.Lease)
+		want error
+	}{
+		"expired":  {func(*redlock.Client, *redlock.Lease) {}, redlock.ErrLost},
+		"released": {func(_ *redlock.Client, l *redlock.Lease) { _ = l.Release(context.Background()) }, redlock.ErrReleased},
+		"closed":   {func(c *redlock.Client, _ *redlock.Lease) { _ = c.Close() }, redlock.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 1)
+				l, err := all[0].Mutex("x").WithoutRenewal().Acquire(t.Context())
+				require.NoError(t, err)
+				time.Sleep(l.Remaining() - nodeTimeout/2)
+				require.True(t, l.Valid())
+				for _, s := range w.servers {
+					s.links[0].hold(requests, +1)
+				}
+				var ending sync.WaitGroup
+				ending.Go(func() {
+					time.Sleep(nodeTimeout / 10)
+					how.end(all[0], l)
+				})
+				err = l.Extend(t.Context())
+				require.False(t, l.Valid())
+				require.ErrorIs(t, err, how.want)
+				require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+				ending.Wait()
+			})
+		})
+	}
+}
