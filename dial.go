@@ -39,9 +39,20 @@ func (l login) start(conn redis.Conn, commands ...[]any) error {
 		return l.unsent(err)
 	}
 	if err := l.Receive(conn, l.replies); err != nil {
-		return fmt.Errorf("it refused the login: %w", err)
+		return l.refused(conn, err, len(commands) > 0)
 	}
 	return nil
+}
+
+// refused is what an error means that came as a reply to the login. A server that wants no connection says nothing more,
+// where one that refuses the login also answers the commands behind it, if there are any.
+func (l login) refused(conn redis.Conn, err error, more bool) error {
+	if more && isRefusal(err) {
+		if _, ended := conn.Receive(); ended != nil && !isRefusal(ended) {
+			return refusedConnection(err)
+		}
+	}
+	return fmt.Errorf("it refused the login: %w", err)
 }
 
 // unsent is why the handshake could not be sent; see link.Write.

@@ -221,3 +221,48 @@ func TestAServerThatWantsNoConnectionDoesNotShowThePassword(t *testing.T) {
 	require.ErrorContains(t, status[0].Err, "ERR go away")
 	require.NotContains(t, status[0].Err.Error(), "hunter2")
 }
+
+// Mostly such a server answers a login so, because that is what was sent first. The password is not wrong then.
+func TestAServerThatWantsNoConnectionDoesNotRefuseTheLogin(t *testing.T) {
+	for _, said := range []struct {
+		text string
+		ends bool
+		want string
+	}{
+		{"ERR max number of clients reached", true, "it refused the connection: ERR max number of clients reached"},
+		{"WRONGPASS invalid password", false, "it refused the login: WRONGPASS invalid password"},
+	} {
+		t.Run(said.text, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			var serving sync.WaitGroup
+			serving.Go(func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					answer := "-" + said.text + "\r\n"
+					if !said.ends { // as to each command until the client has logged in
+						answer += strings.Repeat("-NOAUTH Authentication required.\r\n", 100)
+					}
+					_, _ = conn.Write([]byte(answer))
+					if said.ends {
+						_ = conn.(*net.TCPConn).CloseWrite()
+					}
+					serving.Go(func() {
+						defer conn.Close()
+						_, _ = io.Copy(io.Discard, conn) // until the client closes it
+					})
+				}
+			})
+			c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://u:hunter2@" + listener.Addr().String())})
+			require.NoError(t, err)
+			status := c.Status(soon(t))
+			require.NoError(t, c.Close())
+			listener.Close()
+			serving.Wait()
+			require.ErrorContains(t, status[0].Err, said.want)
+		})
+	}
+}
