@@ -258,8 +258,8 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.unreleased == nil { // later answers may prove something else, but all calls must return the same
-		o.unreleased = err
+	if !o.judged { // later answers may prove something else, but all calls must return the same
+		o.judged, o.unreleased = true, err
 	}
 	return o.unreleased
 }

@@ -51,7 +51,8 @@ type ownership struct {
 	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
 	ticket   any       // the token of the ticket that it was adopted with; nil: it was acquired
 	watch    *watch    // to know of waiters; nil: nobody has asked
-	// unreleased is why the release did not succeed; nil if it did, or while that is not known.
+	// judged: a call has waited for the answers to the release. unreleased is then why it did not succeed; nil if it did.
+	judged     bool
 	unreleased error
 }
 

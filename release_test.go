@@ -201,3 +201,25 @@ func TestAnExtendThatOutlastsItsLeaseSaysHowTheLeaseEnded(t *testing.T) {
 		})
 	}
 }
+
+// L1: Of a lease that a bare quorum has, one node deleted the keys and the other one is late: the lock is released. That the
+// late one turns out to have lost them does not change what further calls return.
+func TestEveryReleaseReturnsTheSameWhateverALateNodeAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		var late *server // one of the two that have it
+		for i, owner := range w.owners("x") {
+			if owner != "" {
+				late = w.servers[i]
+			}
+		}
+		late.tell("DEL", "x")
+		late.links[0].hold(replies, +1)
+		require.NoError(t, l.Release(t.Context()))
+		late.links[0].hold(replies, -1)
+		time.Sleep(time.Second)
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
