@@ -41,7 +41,7 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 	defer c.finish()
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
-	begun, waited, looked := c.cfg.Clock.Now(), false, false
+	begun, waited, looked, loaded := c.cfg.Clock.Now(), false, false, false
 	for rounds := 1; ; rounds++ {
 		lease, r, err := c.adopt(ctx, s, &t)
 		switch {
@@ -66,6 +66,9 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 			if err := c.awaitAll(ctx); err != nil {
 				return nil, err
 			}
+			continue
+		case next == isUnknown && !loaded && r.scriptForgotten():
+			loaded = true // the script is loaded again, ahead of the next round
 			continue
 		case kind == ErrTicketUsed && !looked:
 			// Another adopter has a quorum, but its round may be lost all the same, as by answers that are late. Then it has

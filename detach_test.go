@@ -110,6 +110,25 @@ func TestAHandOverDoesNotFailBecauseServersForgotTheirScripts(t *testing.T) {
 	})
 }
 
+// Adopt does not wait and ask again later, like a try. So where the servers have forgotten the script, it asks once more,
+// behind its loading.
+func TestAnAdopterLoadsAScriptThatTheServersForgot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Millisecond) // what Detach sent has arrived, and the next ballot is larger
+		for _, s := range w.servers {
+			s.forgetScripts()
+		}
+		taken, err := all[1].Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		require.NoError(t, taken.Release(t.Context()))
+	})
+}
+
 func TestAHandOverThatIsRefusedLeavesTheLeaseAsItWas(t *testing.T) {
 	f, ctx := startNodes(t, 3), soon(t)
 	c := open(t, f)
