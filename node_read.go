@@ -101,9 +101,6 @@ func (n *node) answer(q request, reply any, err error) {
 		n.voted()
 	}
 	q.round.record(n.index, a)
-	if q.round.script.own == ownIdentity { // it said whether it may grant
-		n.host.votesChanged()
-	}
 }
 
 // countVouched counts a grant as soon as an INFO has vouched for it (Q1).

@@ -166,6 +166,7 @@ func (n *node) learnReady(a answer) {
 		cfg.Logger.Error("redlock: node refuses this client", "node", n.endpoint.name, "error", now.differs)
 	}
 	n.host.readied(n, now.differs == nil && !agreed)
+	n.host.votesChanged()
 }
 
 func (n *node) waitsForOthers() bool {

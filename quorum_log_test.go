@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"regexp"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -97,4 +98,20 @@ func TestTheLogSaysThatServersWhichAreUpAreNoQuorum(t *testing.T) {
 	c.Status(soon(t))
 	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 1 }, 5*time.Second, time.Millisecond)
 	require.Contains(t, log.found(quorumLines)[0], "1 of 3 nodes votes, and it takes 2")
+}
+
+// What Enroll does is in the log at once, though each node's answer counts only behind an INFO.
+func TestTheLogSaysAtOnceThatTheNodesWereEnrolled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		var log journal
+		c := w.connect(t, 0, log.to)
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		require.Len(t, log.found(quorumLines), 1, "new nodes are in quarantine")
+		require.NoError(t, c.Enroll(t.Context()))
+		synctest.Wait()
+		require.Len(t, log.found(quorumLines), 2)
+		require.Contains(t, log.found(quorumLines)[1], "locks are granted and renewed again")
+	})
 }
