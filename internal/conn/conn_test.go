@@ -202,6 +202,24 @@ func TestALoginThatFailsClosesTheConnection(t *testing.T) {
 	}, 5*time.Second, time.Millisecond, "no connection is left but this one")
 }
 
+// A server that has too many clients says so unasked and ends the connection. The password is not wrong then.
+func TestAServerThatWantsNoConnectionDoesNotRefuseTheLogin(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go func() { // ends when the connection does
+		defer theirs.Close()
+		said := make([]byte, 1024)
+		_, _ = theirs.Read(said)
+		_, _ = theirs.Write([]byte("-ERR max number of clients reached\r\n"))
+	}()
+	o := conn.Opener{
+		Dial:        func(context.Context) (net.Conn, error) { return ours, nil },
+		Credentials: func(context.Context, *conn.Renewing) (string, string, error) { return "alice", "wonderland", nil },
+	}
+	_, err := o.Open(soon(t))
+	require.ErrorContains(t, err, "it refused the connection: ERR max number of clients reached")
+	require.ErrorAs(t, err, new(redis.Error))
+}
+
 // A server that does not answer holds up nobody for longer than the context lasts, nor does one that does not accept.
 func TestOpenIsBoundedByItsContext(t *testing.T) {
 	node, o := start(t)

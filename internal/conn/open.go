@@ -89,8 +89,15 @@ func (o Opener) logIn(ctx context.Context, r *Renewing) error {
 	if err == nil {
 		err = login.Receive(r.Conn, replies)
 	}
-	if err != nil {
-		return fmt.Errorf("it refused the login: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if isRefusal(err) {
+		// A server that wants no connection, because it has too many clients, says so unasked and ends it. One that refuses
+		// the login answers what comes next.
+		if _, ended := r.Conn.Do("PING"); ended != nil && !isRefusal(ended) {
+			return fmt.Errorf("it refused the connection: %w", err)
+		}
+	}
+	return fmt.Errorf("it refused the login: %w", err)
 }
