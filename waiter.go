@@ -130,7 +130,7 @@ func (w *waiter) know(r refusedRound, turn hints) known {
 func (w *waiter) carryOut(ctx context.Context, n next) error {
 	w.memory, w.how.probe = n.memory, n.probe
 	if n.leaves != 0 {
-		w.client.waiters.leave(w.res, n.leaves, w.inbox)
+		w.client.waiters.leave(w.res, n.leaves, n.passesOn, w.inbox)
 	}
 	if n.pause == 0 {
 		return nil

@@ -31,6 +31,7 @@ type next struct {
 	memory
 	probe    *node         // to be asked first; nil: all at once
 	leaves   nodeSet       // nodes whose queues it leaves now, which passes on what they reserved
+	passesOn nodeSet       // of these, where it was told of a release and could not use it
 	pause    time.Duration // it sleeps no longer than this; 0: not at all
 	silence  time.Duration // after a pause as long as this, it asks all nodes at once
 	queued   nodeSet       // it asks again soon if the subscription to one of these nodes changes
@@ -101,6 +102,9 @@ func (k *known) decide() next {
 		n.leave(k.queuedAt | k.unannounced)
 		n.outages, n.splits = k.outages+1, 0
 		n.pause = k.jitter(min(outageMin<<min(n.outages, 6), outageMax))
+	}
+	if k.handedOver {
+		n.passesOn = n.leaves & k.unannounced
 	}
 	if k.now < k.pollUntil {
 		n.pause = min(n.pause, k.jitter(k.deafPoll))

@@ -128,13 +128,13 @@ func TestWhatAWaiterKnowsDecidesItsNextAttempt(t *testing.T) {
 		"a release by this process, and somebody was faster": {
 			knows: knows(nil, a, by(other, -1), by(other, -1), by(other, -1)),
 			also:  func(k *known) { k.handedOver, k.memory, k.unannounced = true, before, all },
-			want: next{probe: nodeA, leaves: all, pause: sleep(usualTrip / 2),
+			want: next{probe: nodeA, leaves: all, passesOn: all, pause: sleep(usualTrip / 2),
 				memory: memory{arrival: 5, outages: 2, splits: 3, polls: true}},
 		},
 		"a release by this process, and an outage": {
 			knows: knows(nil, a, silent, silent, silent),
 			also:  func(k *known) { k.handedOver, k.unannounced = true, all },
-			want:  next{leaves: all, pause: sleep(2 * outageMin), memory: memory{outages: 1}},
+			want:  next{leaves: all, passesOn: all, pause: sleep(2 * outageMin), memory: memory{outages: 1}},
 		},
 		"an outage": {
 			knows: knows(nodeA, a, silent, none, none),

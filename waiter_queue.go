@@ -76,6 +76,10 @@ func (w *waiter) end() {
 		unused = w.client.waiters.remove(w.inbox)
 	}
 	nodes := w.queuedAt | unused.reserved
+	told := unused.reserved | w.unannounced | w.turn.reserved
+	if unused.localRelease {
+		told = w.client.allNodes()
+	}
 	switch {
 	case w.won != nil:
 		nodes = w.leftovers(nodes, unused.reserved)
@@ -84,7 +88,7 @@ func (w *waiter) end() {
 	default:
 		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved
 	}
-	w.client.waiters.leave(w.res, nodes, nil)
+	w.client.waiters.leave(w.res, nodes, told, nil)
 }
 
 // leftovers returns the nodes whose queues the winner of a lock still has to leave. A node that granted took the client
@@ -140,10 +144,13 @@ func (w *waiter) recordQueues(r *refusedRound) {
 // passOnUnused passes on the reservations that the round did not use.
 func (w *waiter) passOnUnused(r *refusedRound) {
 	waiters, keys, reserved := &w.client.waiters, w.res.keys, w.turn.reserved
+	if w.turn != (hints{}) {
+		waiters.tried(w.inbox)
+	}
 	switch {
 	case r.askedOne():
 		// The other nodes were not asked, so their reservations are unused.
-		waiters.leave(w.res, reserved&^r.entered, w.inbox)
+		waiters.leave(w.res, reserved&^r.entered, reserved, w.inbox)
 		if len(keys) > 1 { // the node asked may have reserved one key for us, and refused us another
 			waiters.passOn(keys, reserved&r.entered, w.inbox)
 		}

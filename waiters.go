@@ -44,6 +44,7 @@ type inbox struct {
 	shared bool          // it is of a lock that several may share
 	signal chan struct{} // capacity 1: there are hints, or a subscription has changed
 	hints  hints
+	trying nodeSet // where its waiter now uses hints that it has drained
 }
 
 // hints are what came into an inbox since it was last drained.
@@ -52,7 +53,9 @@ type hints struct {
 	permit       int     // of a semaphore, the slot that they reserved, plus one; 0: not said
 	localRelease bool    // this process has released a key
 	poll         bool    // a key is reserved for another client, which polls: if that one is dead, no message follows
-	resubscribed nodeSet // nodes whose subscription was made or has ended: messages may have been lost
+	// nodes whose subscription was made or has ended, so messages may have been lost; or where another waiter of this
+	// process has taken the client out of a queue
+	resubscribed nodeSet
 }
 
 const (
@@ -213,7 +216,7 @@ func (w *waiters) released(res *resource) {
 			box.wakeUp()
 		}
 	}
-	w.leaveLocked(unwanted, w.client.allNodes(), nil, false)
+	w.leaveLocked(unwanted, w.client.allNodes(), 0, nil, false)
 }
 
 // idFor is the name of this client's waiters for the lock in the queues of the nodes.
@@ -307,9 +310,26 @@ func (w *waiters) subscribedTo(nodes nodeSet) nodeSet {
 func (w *waiters) drain(box *inbox) hints {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	box.trying |= w.hopes(box)
 	h := box.hints
 	box.hints = hints{}
 	return h
+}
+
+// hopes is the nodes where the owner of the inbox may still use a reservation, or a release of this process. w.mu is held.
+func (w *waiters) hopes(box *inbox) nodeSet {
+	nodes := box.trying | box.hints.reserved
+	if box.hints.localRelease {
+		nodes = w.client.allNodes()
+	}
+	return nodes
+}
+
+// tried notes that the owner of the inbox has had its turn in vain: nothing is left for it any more.
+func (w *waiters) tried(box *inbox) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	box.trying = 0
 }
 
 func (box *inbox) wakeUp() {

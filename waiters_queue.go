@@ -7,16 +7,21 @@ import (
 
 // leave takes this client out of the queues of these keys on these nodes. A key that is reserved for it, or that is
 // free, goes to the next waiter. A key that other waiters of this process want, besides the owner of this inbox, is
-// left out: all of them are queued under the same client id, and have got the same hints.
-func (w *waiters) leave(res *resource, nodes nodeSet, except *inbox) {
+// left out: all of them are queued under the same client id.
+//
+// told is those of the nodes where the owner of the inbox was told that it could have a key, or where others rely on it
+// to pass one on. There a key is left out only while another of these waiters may still use what it was told. It may be
+// one that began later and was told nothing, or one that has tried already. Such a waiter is taken out of the queue too,
+// and asks again soon.
+func (w *waiters) leave(res *resource, nodes, told nodeSet, except *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leaveLocked(res.keys, nodes, except, res.isShared())
+	w.leaveLocked(res.keys, nodes, told, except, res.isShared())
 }
 
 // leaveLocked sends while w.mu is held. So a waiter that begins later also enters the queue later, and this cannot take
 // it out.
-func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox, shared bool) {
+func (w *waiters) leaveLocked(keys []any, nodes, told nodeSet, except *inbox, shared bool) {
 	if nodes == 0 || w.client.protocol.omits(queuesLeft) {
 		return
 	}
@@ -24,14 +29,42 @@ func (w *waiters) leaveLocked(keys []any, nodes nodeSet, except *inbox, shared b
 	for _, key := range keys {
 		if !w.keys[key.(string)].wantedBeside(except, shared) {
 			unwanted = append(unwanted, key)
+			continue
 		}
+		told := told & nodes &^ w.hopesBeside(key, except, shared)
+		for _, box := range w.keys[key.(string)].inboxes {
+			if told != 0 && box != except && box.shared == shared {
+				box.hints.resubscribed |= told
+				box.wakeUp()
+			}
+		}
+		w.sendLeave([]any{key}, told, shared)
 	}
-	if len(unwanted) == 0 {
+	w.sendLeave(unwanted, nodes, shared)
+}
+
+func (w *waiters) sendLeave(keys []any, nodes nodeSet, shared bool) {
+	if len(keys) == 0 || nodes == 0 {
 		return
 	}
 	c := w.client
-	r := c.newRound(plan{call: c.protocol.leaveCall(unwanted, w.idFor(shared), c.reservation())})
+	r := c.newRound(plan{call: c.protocol.leaveCall(keys, w.idFor(shared), c.reservation())})
 	c.send(r, nodes, 0)
+}
+
+// hopesBeside is the nodes where other waiters of that kind for the key, besides the owner of this inbox, may still use a
+// reservation or a release of this process. w.mu is held.
+func (w *waiters) hopesBeside(key any, except *inbox, shared bool) (nodes nodeSet) {
+	k := w.keys[key.(string)]
+	if k == nil {
+		return 0
+	}
+	for _, box := range k.inboxes {
+		if box != except && box.shared == shared {
+			nodes |= w.hopes(box)
+		}
+	}
+	return nodes
 }
 
 // wantedBeside reports whether the key has an inbox of that kind other than this one.
@@ -43,14 +76,12 @@ func (k *keyState) wantedBeside(box *inbox, shared bool) bool {
 }
 
 // passOn releases the keys that these nodes reserved for this client, so that each goes to the next waiter. It leaves
-// out a key that other waiters of this process want, besides the owner of this inbox.
+// out a key where other waiters of this process, besides the owner of this inbox, may still use the reservation.
 func (w *waiters) passOn(keys []any, nodes nodeSet, except *inbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range keys {
-		if nodes != 0 && !w.keys[key.(string)].wantedBeside(except, false) { // only a mutex has several keys
-			w.client.releaseAt([]any{key}, w.me, nodes, w.client.reservation())
-		}
+	for _, key := range keys { // only a mutex has several keys
+		w.client.releaseAt([]any{key}, w.me, nodes&^w.hopesBeside(key, except, false), w.client.reservation())
 	}
 }
 
@@ -91,7 +122,7 @@ func (w *waiters) received(message string, node int, shared bool) {
 		}
 		return
 	}
-	w.leaveLocked([]any{message}, 1<<node, nil, shared)
+	w.leaveLocked([]any{message}, 1<<node, 0, nil, shared)
 }
 
 // reservedForAnother reads the message "next:<id> <key>"; see release.lua.

@@ -1,0 +1,72 @@
+package redlock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// W1, W2: A waiter that gives up at its turn passes the key on, although its process has another waiter for the key: one
+// that began later and was told nothing. That one may be unable to use the key, because it wants another name too. It is
+// told that it was taken out of the queue, so it asks again soon. If it was told the same, it decides.
+func TestAWaiterThatGivesUpAtItsTurnLeavesItToNobodyWhoWasNotTold(t *testing.T) {
+	reserved := func(s *scene) { s.message("x", 0) }
+	released := func(s *scene) { s.c.waiters.released(s.res) }
+	for name, c := range map[string]struct {
+		happens func(s *scene)
+		late    bool // the other waiter begins after that
+		sends   [3]string
+	}{
+		"reserved, the other is late":            {reserved, true, [3]string{"leave", "", ""}},
+		"reserved, the other was told":           {reserved, false, [3]string{}},
+		"released in here, the other is late":    {released, true, [3]string{"leave", "leave", "leave"}},
+		"released in here, the other was told":   {released, false, [3]string{}},
+		"nothing has happened, the other queues": {func(*scene) {}, true, [3]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, "x")
+				s.one()
+				other := waiter{client: s.c, res: s.c.Mutex("x", "y").spec.res}
+				if c.late {
+					c.happens(s)
+					other.listen()
+				} else {
+					other.listen()
+					c.happens(s)
+				}
+				before := s.c.waiters.drain(other.inbox)
+				s.end()
+				require.Equal(t, c.sends, s.sent())
+				after := s.c.waiters.drain(other.inbox)
+				for rank, sent := range c.sends {
+					require.Equal(t, sent != "", after.resubscribed.has(s.rank[rank]))
+				}
+				require.Equal(t, c.late, before == hints{})
+			})
+		})
+	}
+}
+
+// W1, W2: The same for a waiter that was told, has tried, and waits on.
+func TestAWaiterThatGivesUpAtItsTurnLeavesItToNobodyWhoHasTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, "x", "y")
+		s.one()
+		other := &scene{waiter: &waiter{client: s.c, res: s.c.Mutex("x").spec.res}, c: s.c, rank: s.rank}
+		other.listen()
+		s.c.waiters.released(other.res)
+		_, err := s.refused(t.Context(), by(third, time.Minute)) // from before the release
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = s.refused(ctx, by(third, time.Minute), by(third, time.Minute), by(third, time.Minute))
+		require.NoError(t, err)
+		require.Equal(t, [3]string{"leave", "leave", "leave"}, s.sent(), "of y, which nobody else here wants")
+		other.end()
+		require.Equal(t, [3]string{"leave", "leave", "leave"}, s.sent())
+	})
+}
