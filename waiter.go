@@ -61,12 +61,12 @@ func (w *waiter) listen() {
 func (w *waiter) wait(ctx context.Context, r *round) error {
 	refused := w.look(r)
 	w.recordQueues(&refused)
+	if r.onlyStale() {
+		return nil // only the ballot was too low: ask again at once, in the same way and turn, with a higher one
+	}
 	w.passOnUnused(&refused)
 	turn := w.turn
 	w.turn = hints{}
-	if r.onlyStale() {
-		return nil // only the ballot was too low: ask again at once, in the same way, with a higher one
-	}
 	if w.asksForOthers(r) {
 		return nil
 	}

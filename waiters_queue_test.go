@@ -70,3 +70,27 @@ func TestAWaiterThatGivesUpAtItsTurnLeavesItToNobodyWhoHasTried(t *testing.T) {
 		require.Equal(t, [3]string{"leave", "leave", "leave"}, s.sent())
 	})
 }
+
+// W2: A waiter whose ballot was too low at its turn asks again, and still has its turn. If it gives up, it passes it on.
+func TestAWaiterKeepsItsTurnIfOnlyItsBallotWasTooLow(t *testing.T) {
+	for name, names := range map[string][]string{"one name": {"x"}, "two names": {"x", "y"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, names[0], names[1:]...)
+				s.one()
+				s.message("x", 0)
+				s.message("x", 1)
+				_, err := s.refused(t.Context(), by(third, time.Minute)) // from before
+				require.NoError(t, err)
+				require.Equal(t, everybody, s.first())
+				slept, err := s.refused(t.Context(), low, low, yes1)
+				require.NoError(t, err)
+				require.Zero(t, slept)
+				require.Equal(t, [3]string{}, s.sent())
+				require.Equal(t, s.set(0, 1), s.turn.reserved)
+				s.end()
+				require.Equal(t, [3]string{"leave", "leave", "leave"}, s.sent(), "to the third too: its release left a free key there")
+			})
+		})
+	}
+}
