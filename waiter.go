@@ -86,7 +86,8 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 
 // subscribe has the nodes send messages to this client, which they do only once it has subscribed. The next attempt
 // follows at once and enters a queue. So subscribe waits until the node that is asked first has confirmed the
-// subscription or is known not to, no longer than NodeTimeout.
+// subscription or is known not to, no longer than NodeTimeout. A release of this process comes first: it may have told
+// nobody else (W1).
 func (w *waiter) subscribe(ctx context.Context) error {
 	w.how.probe = nil
 	if !w.cutOff {
@@ -100,6 +101,11 @@ func (w *waiter) subscribe(ctx context.Context) error {
 		if timeUp, err := w.awaitHint(ctx, timer); timeUp || err != nil {
 			return err
 		}
+		h := w.client.waiters.drain(w.inbox)
+		if w.takeTurn(h) {
+			return nil
+		}
+		w.pauseAfter(h, 0) // notes until when it polls
 	}
 	return nil
 }

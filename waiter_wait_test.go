@@ -413,6 +413,7 @@ func TestTheFirstRefusalWaitsForTheSubscription(t *testing.T) {
 		sleeps  time.Duration
 		queues  bool
 		polls   bool
+		asksAll bool
 	}{
 		"it is there":       {sleeps: 0, queues: true},
 		"it is confirmed":   {happens: func(s *scene) { s.c.waiters.confirm(s.rank[0], true) }, sleeps: 10 * time.Millisecond, queues: true},
@@ -420,6 +421,7 @@ func TestTheFirstRefusalWaitsForTheSubscription(t *testing.T) {
 		"another's comes":   {happens: func(s *scene) { s.c.waiters.confirm(s.rank[1], true) }, sleeps: 100 * time.Millisecond, queues: true, polls: true},
 		"no answer comes":   {happens: func(*scene) {}, sleeps: 100 * time.Millisecond, queues: true, polls: true},
 		"the client closes": {happens: func(s *scene) { close(s.c.ending) }, sleeps: 10 * time.Millisecond},
+		"a release in here": {happens: func(s *scene) { s.c.waiters.released(s.res) }, sleeps: 10 * time.Millisecond, asksAll: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -435,6 +437,12 @@ func TestTheFirstRefusalWaitsForTheSubscription(t *testing.T) {
 				s.how = approach{}
 				slept, err := s.refused(t.Context(), by(other, time.Minute), by(other, time.Minute), by(other, time.Minute))
 				require.Equal(t, c.sleeps, slept)
+				if c.asksAll { // nobody else was told, so the lock stays free until then
+					require.NoError(t, err)
+					require.Equal(t, everybody, s.first())
+					require.True(t, s.turn.localRelease)
+					return
+				}
 				if !c.queues {
 					require.ErrorIs(t, err, ErrClosed)
 					return
