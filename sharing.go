@@ -161,6 +161,16 @@ func (w *waiter) asksForOthers(r *round) bool {
 	return true
 }
 
+// tooFew is those of the nodes that have reserved permits where these were not enough for a lease with several.
+func (s *sharing) tooFew(answers []answer, reserved nodeSet) (nodes nodeSet) {
+	for i, a := range answers {
+		if s.isSemaphore() && s.take > 1 && reserved.has(i) && a.denial != nil && a.denial.reason == held {
+			nodes.add(i)
+		}
+	}
+	return nodes
+}
+
 // otherSlots is anotherSlot for a try. Before it asks for a slot that it was not about to get, it hears the first node,
 // which may have reserved that for a waiter (T3).
 func (t *try) otherSlots(ctx context.Context, r *round) (slots []int, ok bool) {

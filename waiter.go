@@ -120,6 +120,7 @@ func (w *waiter) know(r refusedRound, turn hints) known {
 		memory:       w.memory,
 		obstacle:     o,
 		handedOver:   turn.localRelease && len(w.res.keys) > 1,
+		tooFew:       w.res.share.tooFew(r.answers, turn.reserved),
 		balked:       r.asked != nil && r.asked.balks.Load() != 0,
 
 		now:         c.cfg.Clock.Now(),

@@ -15,6 +15,7 @@ type known struct {
 	memory
 	obstacle   obstacle // who was in the way
 	handedOver bool     // the round followed a release, by this process, of one of several keys
+	tooFew     nodeSet  // the nodes that reserved permits of a semaphore, fewer than it wants, and refused the round
 	balked     bool     // the node that was asked first has answered an acquire with an error
 
 	now         Instant
@@ -70,6 +71,13 @@ func (k *known) decide() next {
 		n.probe = nil // the node asked first may be what is wrong
 	}
 	switch {
+	case k.tooFew != 0:
+		// Others may want no more than is reserved. Leave the queue, which passes the permits on, and enter it again a
+		// little later: waiters that all want more must not pass them round and round.
+		n.outages, n.splits = 0, 0
+		n.leave(k.tooFew)
+		n.passesOn = n.leaves
+		n.pause = k.jitter(k.reservation)
 	case k.handedOver && k.lostToOthers():
 		// This process handed over one of the keys, but another key is held, or somebody was faster. Waiters of other
 		// processes got no message of that release.

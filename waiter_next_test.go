@@ -131,6 +131,12 @@ func TestWhatAWaiterKnowsDecidesItsNextAttempt(t *testing.T) {
 			want: next{probe: nodeA, leaves: all, passesOn: all, pause: sleep(usualTrip / 2),
 				memory: memory{arrival: 5, outages: 2, splits: 3, polls: true}},
 		},
+		"fewer permits than it wants": {
+			knows: knows(nil, a, by(ownedByPermits, -1), by(ownedByPermits, -1), by(ownedByPermits, -1)),
+			also:  func(k *known) { k.tooFew, k.memory = a|c, before },
+			want: next{probe: nodeA, leaves: a | c, passesOn: a | c, pause: sleep(reservationTime),
+				memory: memory{unannounced: b, arrival: 5, polls: true}},
+		},
 		"a release by this process, and an outage": {
 			knows: knows(nil, a, silent, silent, silent),
 			also:  func(k *known) { k.handedOver, k.unannounced = true, all },
