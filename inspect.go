@@ -133,11 +133,11 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	if _, t := inspected.snapshot(); t.granted < c.need {
 		return inspected.error(ErrNoQuorum, []string{name}, c.nodes, "")
 	}
-	var owners []string
+	var entries, owners []string // of those that share it, and of strings
 	for _, n := range state.Nodes {
 		for _, s := range n.Sharers {
-			if !slices.Contains(owners, s.entry) {
-				owners = append(owners, s.entry)
+			if !slices.Contains(entries, s.entry) {
+				entries = append(entries, s.entry)
 			}
 		}
 		switch {
@@ -149,8 +149,12 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 		}
 	}
 	s := c.Mutex(name).spec
-	for _, owner := range owners {
-		r := c.newRound(plan{call: c.protocol.releaseCall(s.res.keys, owner, c.reservation(), 0)})
+	for i, owner := range slices.Concat(entries, owners) {
+		release := c.protocol.releaseCall(s.res.keys, owner, c.reservation(), 0)
+		if i >= len(entries) { // what another program wrote may look like an entry
+			release.script = c.protocol.release
+		}
+		r := c.newRound(plan{call: release})
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return err
 		}

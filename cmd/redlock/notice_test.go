@@ -129,6 +129,9 @@ func TestReleaseDeletesOnlyWhatIsALockUnlessToldOtherwise(t *testing.T) {
 	for name, set := range map[string][]any{
 		"data that expires":  {"k", "a session", "PX", 60000},
 		"data that does not": {"k", token},
+		"what begins as an entry of those that share a lock":      {"k", "reader of the news", "PX", 60000},
+		"what looks like an entry of those that share a lock":     {"k", "reader " + token, "PX", 60000},
+		"what looks like an entry of those that have its permits": {"k", "permit 0/2 " + token, "PX", 60000},
 	} {
 		do(t, first, "SET", set...)
 		code, out, errs := run(t, "release", "--force", nodes(f), "k")
