@@ -134,9 +134,9 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 		d.Nodes = append(d.Nodes, n)
 	}
 	for i := range d.Nodes {
-		if n := &d.Nodes[i]; n.quarantined && d.Votes >= d.Quorum {
-			n.Problem, _, _ = strings.Cut(n.Problem, " (if none can be out")
-			n.Problem += " (" + d.quarantineRemedy() + ")"
+		quarantine := (*redlock.QuarantineError)(nil)
+		if errors.As(status[i].Err, &quarantine) {
+			d.Nodes[i].Problem = d.quarantine("", quarantine.Left)
 		}
 	}
 	return d
@@ -196,8 +196,7 @@ func (d diagnosis) printProblems(out io.Writer) {
 	for _, n := range d.Nodes {
 		switch {
 		case n.quarantined && n.QuarantineMillis > 0:
-			why.add(n.Node, fmt.Sprintf("in quarantine for up to %v more: it is new, or it restarted or was flushed and may have forgotten leases (%s)",
-				(time.Duration(left)*time.Millisecond).Round(100*time.Millisecond), d.quarantineRemedy()))
+			why.add(n.Node, d.quarantine("up to ", time.Duration(left)*time.Millisecond))
 		case n.Problem != "":
 			why.add(n.Node, n.Problem)
 		}
@@ -211,13 +210,15 @@ func (d diagnosis) printProblems(out io.Writer) {
 	}
 }
 
-// quarantineRemedy is what to do about quarantines. Where the others are a quorum, waiting costs nothing, and is never
-// wrong.
-func (d diagnosis) quarantineRemedy() string {
+// quarantine says why a node in quarantine has no vote, and what to do about it. Where the others are a quorum, waiting
+// costs nothing, and is never wrong.
+func (d diagnosis) quarantine(upTo string, left time.Duration) string {
+	remedy := "if none can be out, `redlock enroll` ends this"
 	if d.Votes >= d.Quorum {
-		return "wait until it is over; the others vote"
+		remedy = "wait until it is over; the others vote"
 	}
-	return "if none can be out, `redlock enroll` ends this"
+	return fmt.Sprintf("in quarantine for %s%v more: it is new, or it restarted or was flushed and may have forgotten leases (%s)",
+		upTo, left.Round(100*time.Millisecond), remedy)
 }
 
 // votes returns the verb for n nodes.
