@@ -186,12 +186,12 @@ func (b *bench) load(ctx context.Context, goroutines int) (loadStats, error) {
 }
 
 func cycle(ctx context.Context, lock redlock.Lock) (acquired, released time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, freePatience)
 	defer cancel()
 	began := time.Now()
 	lease, err := lock.Acquire(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, inTheWay(err)
 	}
 	held := time.Now()
 	err = lease.Release(ctx)
@@ -216,7 +216,7 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			lease, err := b.clients[turn].Mutex(b.prefix).Acquire(ctx)
-			granted <- grant{lease, time.Now(), err}
+			granted <- grant{lease, time.Now(), inTheWay(err)}
 		}()
 		select {
 		case <-time.After(waitBeforeHandOver): // by now it was refused, and is a waiter
@@ -238,8 +238,17 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 
 const (
 	waitBeforeHandOver = 20 * time.Millisecond
-	patience           = 15 * time.Second // to acquire one lock; longer than a lease
+	patience           = 15 * time.Second // to acquire a lock that another may have left; longer than a lease
+	freePatience       = 5 * time.Second  // to acquire a lock that nobody else wants: only an outage takes so long
 )
+
+// inTheWay returns what was in the way of a lock until the wait for it ended: that it ended says nothing.
+func inTheWay(err error) error {
+	if round := (*redlock.RoundError)(nil); errors.As(err, &round) {
+		return round
+	}
+	return err
+}
 
 func (r benchReport) print(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -87,3 +87,16 @@ func TestTheQuorumIsTheOneThatTheNodesHold(t *testing.T) {
 	require.Equal(t, 69, code)
 	require.Contains(t, errs, "2 of 3 nodes vote, and it takes 3; ")
 }
+
+// The outage begins while bench measures.
+func TestABenchThatAnOutageEndsSaysThatThereIsNoQuorum(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	p := start(t, nil, nil, "bench", nodes(f), "--seconds=60")
+	eventually(t, "the first measurement", func() bool { return strings.Contains(p.said(), "one goroutine") })
+	for _, n := range f.Nodes()[:2] {
+		require.NoError(t, n.Kill())
+	}
+	code, _, errs := p.wait()
+	require.Equal(t, 69, code, errs)
+	require.Regexp(t, `(?m)^redlock: no quorum of nodes: (acquire|release) .*need 2`, errs)
+}
