@@ -109,11 +109,10 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 			case err != nil:
 				return &exitError{exitUnable, err}
 			}
-			want := chaoscheck.Unsafe
-			if subject.IsOurs(name) {
-				want = chaoscheck.Safe
+			if !asExpected(name, outcome) {
+				result.Expected = false
+				complain(progress, outcome)
 			}
-			result.Expected = result.Expected && outcome.Verdict == want
 			result.Runs = append(result.Runs, report.Run{
 				Result: outcome.Result, Unmet: outcome.Unmet, Panics: outcome.Panics, Error: outcome.Error,
 			})
@@ -138,6 +137,15 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 	return nil
 }
 
+// asExpected reports whether the outcome is the expected one: safe for a lock of this library, unsafe for the others. A
+// scenario that was aborted, or a lock that panicked, shows no safety.
+func asExpected(name string, o *chaos.Outcome) bool {
+	if !subject.IsOurs(name) {
+		return o.Verdict == chaoscheck.Unsafe
+	}
+	return o.Verdict == chaoscheck.Safe && o.Error == "" && len(o.Panics) == 0
+}
+
 func markdownRow(o *chaos.Outcome) string {
 	first := "–"
 	if ms := o.FirstAcquireAfterFault; ms != nil {
@@ -146,6 +154,12 @@ func markdownRow(o *chaos.Outcome) string {
 	verdict := string(o.Verdict)
 	if o.Verdict != chaoscheck.Safe {
 		verdict = "**" + verdict + "**"
+	}
+	if o.Error != "" {
+		verdict += ", aborted"
+	}
+	if len(o.Panics) > 0 {
+		verdict += ", panicked"
 	}
 	if len(o.LeftOut) > 0 {
 		verdict += fmt.Sprintf(", %d not checked", len(o.LeftOut))

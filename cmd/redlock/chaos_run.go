@@ -209,7 +209,7 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 		}
 	}
 	if !outcome.OK() || len(outcome.LeftOut) > 0 {
-		o.complain(progress, outcome)
+		complain(progress, outcome)
 	}
 	name := o.other(play)
 	if name == "" {
@@ -229,7 +229,7 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 }
 
 // complain prints problems at once, not only at the end.
-func (o *chaosOptions) complain(w io.Writer, outcome *chaos.Outcome) {
+func complain(w io.Writer, outcome *chaos.Outcome) {
 	for _, v := range outcome.Violations[:min(3, len(outcome.Violations))] {
 		fmt.Fprintf(w, "  VIOLATION %s\n", oneLine(v.Text))
 	}

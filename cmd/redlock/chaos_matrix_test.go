@@ -1,0 +1,31 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/chaos"
+	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+)
+
+// A script that does not come to its fault finds nothing, and the history is safe.
+func TestASafeVerdictOfAScenarioThatWasAbortedIsNotTheExpectedOne(t *testing.T) {
+	outcome := func(verdict chaoscheck.Verdict) *chaos.Outcome {
+		return &chaos.Outcome{Result: chaoscheck.Result{Verdict: verdict}}
+	}
+	require.True(t, asExpected("redlock", outcome(chaoscheck.Safe)))
+	require.False(t, asExpected("redlock", outcome(chaoscheck.Unsure)))
+	require.False(t, asExpected("single", outcome(chaoscheck.Safe)))
+	aborted, panicked := outcome(chaoscheck.Safe), outcome(chaoscheck.Safe)
+	aborted.Error, panicked.Panics = "the fault could not be injected", []string{"client 1: boom"}
+	for _, o := range []*chaos.Outcome{aborted, panicked} {
+		require.False(t, asExpected("redlock", o))
+	}
+	require.Contains(t, markdownRow(aborted), "| safe, aborted |")
+	require.Contains(t, markdownRow(panicked), "| safe, panicked |")
+	aborted.Verdict, panicked.Verdict = chaoscheck.Unsafe, chaoscheck.Unsafe
+	for _, o := range []*chaos.Outcome{aborted, panicked} {
+		require.True(t, asExpected("single", o), "it showed what it was to show")
+	}
+}
