@@ -1,13 +1,30 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/chaos"
 	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/report"
+	"github.com/quorumlock/redlock/chaos/scenario"
 )
+
+// The one scenario has run, and then the comparison failed or was interrupted.
+func TestJSONOfOneScenarioSaysWhyItsComparisonIsMissing(t *testing.T) {
+	o := chaosOptions{plays: []scenario.Scenario{{Name: "failover"}}}
+	text := func(r chaosResult) string {
+		r.Runs = []report.Run{{Result: chaoscheck.Result{Scenario: "failover", Verdict: chaoscheck.Safe}}}
+		var out strings.Builder
+		require.NoError(t, writeJSON(&out, o.document(&r)))
+		return out.String()
+	}
+	require.True(t, strings.HasPrefix(text(chaosResult{}), `{"scenario":"failover"`))
+	require.Contains(t, text(chaosResult{Interrupted: true}), `"interrupted":true`)
+	require.Contains(t, text(chaosResult{LeftOut: []leftOut{{"failover", "to compare with, single: no server"}}}), `"why":"to compare with, single: no server"`)
+}
 
 // A script that does not come to its fault finds nothing, and the history is safe.
 func TestASafeVerdictOfAScenarioThatWasAbortedIsNotTheExpectedOne(t *testing.T) {

@@ -16,9 +16,10 @@ import (
 	"github.com/quorumlock/redlock/chaos/report"
 )
 
-// document returns what --json prints and report.json contains: one run, or a list of runs.
+// document returns what --json prints and report.json contains: one run, or a list of runs. What goes wrong after the one
+// run, as in the run to compare with, has its place in the list only.
 func (o *chaosOptions) document(r *chaosResult) any {
-	if len(o.plays) == 1 && len(r.Runs) == 1 {
+	if len(o.plays) == 1 && len(r.Runs) == 1 && !r.Interrupted && len(r.LeftOut) == 0 {
 		return r.Runs[0]
 	}
 	return r
