@@ -4,8 +4,8 @@
 --
 -- Reply: the time in microseconds, and four values for each lock
 --   owner     the owner token, which has at most 1579 bytes; "": nobody has the key; "?": the key is no string.
---             If several share the lock (S1): "readers" or "permits", and behind a space each the first 32 bytes of their
---             tokens, at most 100
+--             If several share the lock (S1), it is a list, as no string of another program can be: "readers" or
+--             "permits", and the first 32 bytes of their tokens, at most 100
 --   left      milliseconds; negative: it does not expire
 --   waiters   how many clients are in the queue, at most 100
 --   since     when the first of them began to wait, microseconds; "0": there is none
@@ -17,7 +17,7 @@ local now = time[1] * 1000000 + time[2]
 local function sharers(key)
   local entries = redis.pcall('ZRANGE', key, 0, 99, 'WITHSCORES')
   if entries.err or #entries == 0 then return nil end
-  local kind, text, last = nil, '', 0
+  local kind, all, last = nil, {}, 0
   for i = 1, #entries, 2 do
     local ends = tonumber(entries[i + 1])
     local token = string.match(entries[i], '^reader (%x+)')
@@ -25,9 +25,9 @@ local function sharers(key)
       token = string.match(entries[i], '^permit %S+ (%x+)')
       if token then kind = 'permits' end
     end
-    if token and ends > now then text, last = text .. ' ' .. string.sub(token, 1, 32), math.max(last, ends) end
+    if token and ends > now then all[#all + 1], last = string.sub(token, 1, 32), math.max(last, ends) end
   end
-  return kind and kind .. text, (last - now) / 1000
+  return kind and {kind, unpack(all)}, (last - now) / 1000
 end
 
 local reply = {string.format('%.0f', now)}

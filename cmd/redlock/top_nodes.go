@@ -253,13 +253,18 @@ func readSightings(reply []any, count int) ([]sighting, error) {
 		var left int64
 		var since float64
 		s, one := &seen[i], reply[1+4*i:5+4*i]
-		if _, err := redis.Scan(one, &s.owner, &left, &s.waiters, &since); err != nil {
+		if list, ok := one[0].([]any); ok { // several share it
+			if s.sharers, err = redis.Strings(list, nil); err != nil || len(list) == 0 {
+				return nil, fmt.Errorf("top.lua replied %v for those that share a lock", list)
+			}
+			s.kind, s.sharers = s.sharers[0], s.sharers[1:]
+		} else if s.owner, err = redis.String(one[0], nil); err != nil {
+			return nil, err
+		}
+		if _, err := redis.Scan(one[1:], &left, &s.waiters, &since); err != nil {
 			return nil, err
 		}
 		s.left = time.Duration(left) * time.Millisecond
-		if fields := strings.Fields(s.owner); len(fields) > 0 && (fields[0] == "readers" || fields[0] == "permits") {
-			s.owner, s.kind, s.sharers = "", fields[0], fields[1:]
-		}
 		if s.waiters > 0 && since > 0 {
 			s.waits = max(0, time.Duration(now-int64(since))*time.Microsecond)
 		}

@@ -152,6 +152,12 @@ func TestTopCountsThoseThatShareALock(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, `"state":"held","sharers":2,`)
 	require.Greater(t, topLines(t, out)[0].Locks[0].Left, int64(3000))
+	everyNode(t, f, func(n *fleet.Node) error {
+		do(t, n, "SET", "data", "readers of the news", "PX", 60000)
+		return nil
+	})
+	_, out, _ = run(t, "top", "--json", "--count=1", nodes(f), "data")
+	require.Equal(t, "foreign", topLines(t, out)[0].Locks[0].State, "what another program wrote is shared by nobody")
 }
 
 func TestTopCountsWaitersAndHowLongTheyWait(t *testing.T) {
