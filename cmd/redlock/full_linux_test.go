@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
 )
 
 // Whoever redirects the output to a disk that is full learns that it is not there, once, also with --json.
@@ -22,4 +24,16 @@ func TestAnOutputThatCannotBeWrittenIsSaid(t *testing.T) {
 		require.Equal(t, want, code, "%s: %s", line, errs)
 		require.Equal(t, 1, strings.Count(errs, "no space left"), "%s: %s", line, errs)
 	}
+}
+
+// As in a pipe that ends after the first line, which gives redlock a SIGPIPE: the lock must be released all the same.
+func TestALockIsReleasedAlthoughNobodyReadsWhoHeldIt(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	hold(t, newClient(t, f), "k")
+	code, _, errs := startProgram(t, nil, nil, "sh", "-c", `exec "$0" "$@" >/dev/full`, binary, "release", "--force", nodes(f), "k").wait()
+	require.Equal(t, 1, code, errs)
+	require.Contains(t, errs, "no space left")
+	code, out, errs := run(t, "inspect", nodes(f), "k")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "k is free")
 }

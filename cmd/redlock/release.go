@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -75,13 +76,14 @@ func (o *releaser) release(ctx context.Context, out io.Writer, key string) error
 		return err
 	}
 	before := reportOn(state)
+	released := client.ForceRelease(ctx, key) // before anything is printed: a pipe that nobody reads must not prevent it
 	if !o.json {
 		if err := before.print(out); err != nil {
-			return err
+			return errors.Join(err, released)
 		}
 	}
-	if err := client.ForceRelease(ctx, key); err != nil {
-		return failure(err)
+	if released != nil {
+		return failure(released)
 	}
 	on := 0
 	for _, n := range state.Nodes {
