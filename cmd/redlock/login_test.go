@@ -118,6 +118,11 @@ func TestTheCommandDoesNotGetTheSecretsOfTheNodes(t *testing.T) {
 	code, out, errs = start(t, nil, env, "run", "--pass-nodes", "k", "--", "env").wait()
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "hunter2", "asked for")
+	code, _, errs = start(t, nil, env, "run", "k", "--", binary, "inspect", "k").wait()
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "this runs under redlock run, which takes REDLOCK_NODES out of the environment of its command")
+	code, _, errs = start(t, nil, env, "run", "--pass-nodes", "k", "--", binary, "inspect", "k").wait()
+	require.Equal(t, 0, code, errs)
 
 	p := start(t, nil, []string{"REDLOCK_NODES_FILE=" + file}, "run", "k", "--", "env")
 	code, out, errs = p.wait()

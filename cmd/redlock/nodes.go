@@ -16,6 +16,7 @@ import (
 const (
 	nodesEnv     = "REDLOCK_NODES"
 	nodesFileEnv = "REDLOCK_NODES_FILE"
+	tokenEnv     = "REDLOCK_TOKEN" // redlock run gives it to its command
 )
 
 // embeddedNodes, given instead of URLs, asks for nodes in this process.
@@ -86,6 +87,10 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 	}
 	switch list {
 	case "":
+		if os.Getenv(tokenEnv) != "" {
+			return nil, nil, usage("no nodes: this runs under redlock run, which takes %s out of the environment of its command; "+
+				"give that redlock run --pass-nodes, or this command --nodes-file FILE", nodesEnv)
+		}
 		return nil, nil, usage("no nodes: give --nodes url,url,url or --nodes-file FILE, or set %s", nodesEnv)
 	case embeddedNodes:
 		f.embedded = true

@@ -215,7 +215,7 @@ func environment(l *redlock.Lease) []string {
 	return []string{
 		"REDLOCK_KEY=" + strings.Join(l.Names(), "\n"),
 		fmt.Sprintf("REDLOCK_FENCE=%d", l.Fence()),
-		"REDLOCK_TOKEN=" + l.Token(),
+		tokenEnv + "=" + l.Token(),
 	}
 }
 
