@@ -91,13 +91,12 @@ func oneAtATime(client *redlock.Client, name func(*http.Request) string, next ht
 			log.Print(err)
 			return
 		}
-		ctx := lease.With(r.Context())
-		defer func() { // also if next panics
-			if err := lease.Release(ctx); err != nil {
+		defer func() { // also if next panics, and if the client has gone: that ends the request's context
+			if err := lease.Release(context.WithoutCancel(r.Context())); err != nil {
 				log.Printf("%s %s: %v", r.Method, r.URL.Path, err) // ErrLost: another request may have run meanwhile
 			}
 		}()
-		next(w, r.WithContext(ctx))
+		next(w, r.WithContext(lease.With(r.Context())))
 	})
 }
 

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +80,24 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	nodes.Kill(1)
 	require.Equal(t, http.StatusServiceUnavailable, ask("7").Code)
 	require.Equal(t, 1, paid)
+}
+
+// The client closes its connection. The lock is released, and there is nothing to log.
+func TestAClientThatGoesLeavesNoLockAndNoLineInTheLog(t *testing.T) {
+	_, client := connect(t)
+	var logged lines
+	log.SetOutput(&logged)
+	t.Cleanup(func() { log.SetOutput(os.Stderr) })
+	ctx, goes := context.WithCancel(t.Context())
+	handler := oneAtATime(client, func(*http.Request) string { return "x" }, func(_ http.ResponseWriter, r *http.Request) {
+		goes()
+		<-r.Context().Done()
+	})
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
+	lease, err := client.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+	require.Empty(t, logged.text.String())
 }
 
 // A handler that panics, or whose lease is lost, leaves no lock behind and hears of the loss.

@@ -58,13 +58,12 @@ func oneAtATime(client *redlock.Client, name func(*asynq.Task) string, patience 
 			if err != nil {
 				return err
 			}
-			ctx = lease.With(ctx)
-			defer func() { // also if next panics
-				if err := lease.Release(ctx); err != nil {
+			defer func() { // also if next panics, and if the queue has ended the task's context
+				if err := lease.Release(context.WithoutCancel(ctx)); err != nil {
 					log.Printf("%s: %v", name(task), err) // ErrLost: another worker may have run meanwhile
 				}
 			}()
-			return next.ProcessTask(ctx, task)
+			return next.ProcessTask(lease.With(ctx), task)
 		})
 	}
 }

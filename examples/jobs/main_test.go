@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"log"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -81,6 +83,26 @@ func TestAJobWhoseLockIsHeldIsPutOffAndHasNotFailed(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 	<-books.all
 	require.Equal(t, map[string]bool{"7/1": true}, books.booked)
+}
+
+// A deadline of the queue, or the end of the worker. The lock is released, and there is nothing to log.
+func TestATaskThatTheQueueEndsLeavesNoLockAndNoLineInTheLog(t *testing.T) {
+	client := newClient(t, redlocktest.Start(t, 3))
+	var logged bytes.Buffer
+	log.SetOutput(&logged)
+	t.Cleanup(func() { log.SetOutput(os.Stderr) })
+	ctx, end := context.WithCancel(t.Context())
+	handler := oneAtATime(client, func(*asynq.Task) string { return "x" }, time.Minute)(asynq.HandlerFunc(
+		func(ctx context.Context, _ *asynq.Task) error {
+			end()
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+	require.ErrorIs(t, handler.ProcessTask(ctx, asynq.NewTask(taskType, nil)), context.Canceled)
+	lease, err := client.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+	require.Empty(t, logged.String())
 }
 
 func newQueue(t *testing.T) asynq.RedisConnOpt {
