@@ -118,6 +118,11 @@ func TestFailuresAreReportedInJSON(t *testing.T) {
 			assert.Equal(t, kind, failure.Kind, name)
 		}
 	}
+	for flags, asJSON := range map[string]bool{"--json=1": true, "--json=T": true, "--json=false": false, "--json --json=0": false} {
+		code, out, errs := run(t, with([]string{"doctor"}, append(strings.Fields(flags), "--nodes=http://a")...)...)
+		assert.Equal(t, 64, code, flags)
+		assert.Equal(t, asJSON, errs == "" && json.Valid([]byte(out)), "%s: %s%s", flags, out, errs)
+	}
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	lease, err := newClient(t, f).Mutex("k").Acquire(t.Context())
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,16 +94,19 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // wantsJSON reports whether --json was given, even if other flags could not be parsed.
-func wantsJSON(args []string) bool {
+func wantsJSON(args []string) (wants bool) {
 	for _, arg := range args {
-		switch arg {
-		case "--":
-			return false
-		case "--json", "--json=true":
-			return true
+		value, given := strings.CutPrefix(arg, "--json=")
+		switch {
+		case arg == "--":
+			return wants
+		case arg == "--json":
+			wants = true
+		case given: // as cobra reads it: the last one counts
+			wants, _ = strconv.ParseBool(value)
 		}
 	}
-	return false
+	return wants
 }
 
 // A jsonFailure is what --json prints if a command failed.
