@@ -115,17 +115,18 @@ type lockReport struct {
 type sharerReport struct {
 	Token           string `json:"token"`
 	Owner           string `json:"owner,omitempty"`
+	Label           string `json:"label,omitempty"`
 	Slots           []int  `json:"slots,omitempty"`   // which permits it has; none: it is a reader
 	Permits         int    `json:"permits,omitempty"` // of how many
 	RemainingMillis int64  `json:"remaining_millis"`
 }
 
 func (s sharerReport) String() string {
-	left := time.Duration(s.RemainingMillis) * time.Millisecond
+	who, left := holding{Owner: s.Owner, Label: s.Label, Token: s.Token}.holder(), time.Duration(s.RemainingMillis)*time.Millisecond
 	if s.Permits == 0 {
-		return fmt.Sprintf("%s reads, for %v unless it is renewed", oneLine(s.Token), left)
+		return fmt.Sprintf("%s reads, for %v unless it is renewed", who, left)
 	}
-	return fmt.Sprintf("%s has %s (slot %s of %d), for %v unless it is renewed", oneLine(s.Token), plural(len(s.Slots), "permit"),
+	return fmt.Sprintf("%s has %s (slot %s of %d), for %v unless it is renewed", who, plural(len(s.Slots), "permit"),
 		strings.Trim(fmt.Sprint(s.Slots), "[]"), s.Permits, left)
 }
 
@@ -204,7 +205,8 @@ func reportOn(s *redlock.State) lockReport {
 		l.Nodes = append(l.Nodes, r)
 	}
 	for _, who := range s.Sharers {
-		l.Sharers = append(l.Sharers, sharerReport{who.Token, who.Holder().Owner, who.Slots, who.Permits, who.Remaining.Milliseconds()})
+		h := who.Holder()
+		l.Sharers = append(l.Sharers, sharerReport{who.Token, h.Owner, h.Label, who.Slots, who.Permits, who.Remaining.Milliseconds()})
 	}
 	switch {
 	case s.Votes < s.Quorum:

@@ -24,6 +24,7 @@ func TestRunSharesALockWithOthersThatReadOrWithSoMany(t *testing.T) {
 			Held    bool
 			Sharers []struct {
 				Token   string
+				Label   string
 				Slots   []int
 				Permits int
 			}
@@ -35,6 +36,9 @@ func TestRunSharesALockWithOthersThatReadOrWithSoMany(t *testing.T) {
 		require.True(t, state.Held)
 		_, out, _ := run(t, "inspect", nodes(f), key)
 		require.Contains(t, out, key+" is shared by 1")
+		require.Equal(t, "sleep", state.Sharers[0].Label)
+		require.Regexp(t, `(?m)^  [^ :]+/[0-9]+ \(sleep\) (reads|has 1 permit \(slot [01] of 2\)), for `, out)
+		require.NotContains(t, out, state.Sharers[0].Token, "whoever has a token can release the lock")
 		code, _, errs := run(t, append(append([]string{"run", nodes(f), "--wait=0"}, kind...), "--", "true")...)
 		require.Equal(t, 0, code, errs)
 		code, _, _ = run(t, "run", nodes(f), "--wait=0", key, "--", "true")
