@@ -8,8 +8,13 @@ import "time"
 // must not have every round ask all nodes.
 const hedgeMargin = 2 * time.Millisecond
 
-// noteDelay takes a sample. The reader calls it, and comeUp before there is a reader.
-func (n *node) noteDelay(sample time.Duration) { n.late.Store(int64(n.delay.add(sample))) }
+// noteDelay takes a sample. The reader calls it, and comeUp before there is a reader. A sample that is longer than votes
+// are waited for says that this process stood still, or the node did: only the first one on a connection counts.
+func (n *node) noteDelay(sample time.Duration) {
+	if n.delay.mean == 0 || sample <= n.cfg.NodeTimeout {
+		n.late.Store(int64(n.delay.add(sample)))
+	}
+}
 
 // noteAcquire takes a sample from an acquire.
 func (n *node) noteAcquire(q request) {
