@@ -19,9 +19,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/access"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
+
+// L2: What the reply to the last request asks for is still sent: the release that a server refused, because it had forgotten
+// the script; or that an election is over.
+func TestCloseSendsWhatTheLastReplyAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		nodes, answered := access.Of(all[0]), make(chan error, 1)
+		var closed sync.WaitGroup
+		nodes.Get(0, "x", func(string, error) {
+			closed.Go(func() { _ = all[0].Close() })
+			time.Sleep(nodeTimeout / 10) // Close finds nothing that is not answered
+			nodes.Get(0, "y", func(_ string, err error) { answered <- err })
+		})
+		require.ErrorIs(t, <-answered, redis.ErrNil, "the key is not there")
+		closed.Wait()
+	})
+}
 
 // L2: Close also ends leases that are being renewed at that moment. These leases renew all the time, so each Close
 // meets some.

@@ -21,7 +21,7 @@ type node struct {
 	endpoint endpoint
 	index    int
 	wake     chan struct{} // capacity 1: there is something to write, or to notice
-	quit     chan struct{} // closed by close
+	quit     chan struct{} // closed by close: run ends once nothing is left to write or to receive
 	ended    chan struct{} // closed when run has returned
 
 	// clock is how far the server's clock is ahead of ours, as last observed; see observe.
@@ -31,6 +31,9 @@ type node struct {
 	mark  atomic.Uint64 // the hash of its server's run id; see weight
 	slow  atomic.Bool   // its round trip is far above the others'; see probeFor
 	balks atomic.Int64  // Instant until which it is not asked first, because an acquire got an error; 0: none ever did
+
+	// answering: the reader is handling a reply, and may queue something more, as a release that the server refused.
+	answering atomic.Bool
 
 	mu          sync.Mutex // guards the rest; no I/O and no call-back under it
 	tried       bool       // the first attempt is over: to connect, and to learn whether it may grant
@@ -54,7 +57,6 @@ type node struct {
 	owed        []debt               // releases that no server has confirmed: the oldest first, but for refused ones
 	retried     Instant              // when releases were last taken from owed
 	reloading   bool                 // scripts are being loaded again, and no reply to that has come
-	closing     bool                 // quit is closed: run ends once nothing is left to write or to receive
 
 	lights     []lightVote // acquires in light form whose marker and time are still to come; the reader's, then run's
 	askedAgain bool        // vouch.lua was sent again, because the server had forgotten it; likewise
@@ -247,7 +249,7 @@ func (n *node) nextBatch(reuse []request) (batch []request, state readiness, don
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) == 0 {
-		return reuse[:0], n.readiness, n.closing && n.flight.len() == 0
+		return reuse[:0], n.readiness, n.isClosing() && n.flight.len() == 0 && !n.answering.Load()
 	}
 	batch, n.queue = mergeRenewals(n.queue), reuse[:0]
 	now := n.cfg.Clock.Now()

@@ -27,25 +27,30 @@ func (n *node) read(s *session) error {
 		}
 		q := n.flight.pop()
 		q.overdue = !q.vouched && heard.Sub(n.vouchedAt) > vouchReach
-		last := n.closing && n.flight.len() == 0 && len(n.queue) == 0
+		n.answering.Store(true)
 		n.mu.Unlock()
 		q.heard = heard
-		if q.light {
-			if err := n.answerLight(s.conn, q, reply, err); err != nil {
-				return err
-			}
-			continue
+		err = n.handle(s, q, reply, err)
+		n.answering.Store(false)
+		if err != nil {
+			return err
 		}
-		n.answer(q, reply, err)
-		if q.round == nil {
-			if err := n.impostorNoticed(); err != nil {
-				return err
-			}
-		}
-		if last {
+		if n.isClosing() { // run may wait for this
 			n.wakeUp()
 		}
 	}
+}
+
+// handle hands one reply to its request. An error ends the connection.
+func (n *node) handle(s *session, q request, reply any, err error) error {
+	if q.light {
+		return n.answerLight(s.conn, q, reply, err)
+	}
+	n.answer(q, reply, err)
+	if q.round == nil {
+		return n.impostorNoticed()
+	}
+	return nil
 }
 
 // isRefusal reports whether the error is the server's answer, and not the end of the connection.

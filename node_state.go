@@ -92,17 +92,17 @@ func (n *node) goDown(err error) {
 // close lets the node send what is queued and receive the answers, and then end. A node that is not connected ends at
 // once.
 func (n *node) close() {
-	n.mu.Lock()
-	n.closing = true
-	n.mu.Unlock()
 	close(n.quit)
 	n.wakeUp()
 }
 
 func (n *node) isClosing() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.closing
+	select {
+	case <-n.quit:
+		return true
+	default:
+		return false
+	}
 }
 
 // state says whether the first attempt is over (tried), whether the node is connected and has said if it may grant
