@@ -170,35 +170,15 @@ func TestAServerThatWantsNoConnectionIsQuoted(t *testing.T) {
 		require.ErrorContains(t, status[0].Err, "it refused the connection: ERR max number of clients reached")
 	})
 	t.Run("after", func(t *testing.T) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		var serving sync.WaitGroup
-		serving.Go(func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = conn.Write([]byte("-DENIED Redis is running in protected mode\r\n"))
-				_ = conn.(*net.TCPConn).CloseWrite()
-				serving.Go(func() {
-					defer conn.Close()
-					_, _ = io.Copy(io.Discard, conn) // until the client closes it
-				})
-			}
+		err := toldBy(t, "", func(conn *net.TCPConn) {
+			says(conn, "-DENIED Redis is running in protected mode\r\n", true)
 		})
-		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(listener.Addr().String())})
-		require.NoError(t, err)
-		status := c.Status(soon(t))
-		require.NoError(t, c.Close())
-		listener.Close()
-		serving.Wait()
-		require.ErrorContains(t, status[0].Err, "it refused the connection: DENIED Redis is running in protected mode")
+		require.ErrorContains(t, err, "it refused the connection: DENIED Redis is running in protected mode")
 	})
 }
 
-// What a server says to a login that it refuses may have the password in it, also if it then ends the connection.
-func TestAServerThatWantsNoConnectionDoesNotShowThePassword(t *testing.T) {
+// toldBy is what Status says of a server that serves its connections so.
+func toldBy(t *testing.T, login string, serve func(*net.TCPConn)) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var serving sync.WaitGroup
@@ -208,18 +188,37 @@ func TestAServerThatWantsNoConnectionDoesNotShowThePassword(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Write([]byte("-ERR go away with your hunter2\r\n"))
-			conn.Close()
+			serving.Go(func() {
+				defer conn.Close()
+				serve(conn.(*net.TCPConn))
+			})
 		}
 	})
-	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://u:hunter2@" + listener.Addr().String())})
+	c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://" + login + listener.Addr().String())})
 	require.NoError(t, err)
 	status := c.Status(soon(t))
 	require.NoError(t, c.Close())
 	listener.Close()
 	serving.Wait()
-	require.ErrorContains(t, status[0].Err, "ERR go away")
-	require.NotContains(t, status[0].Err.Error(), "hunter2")
+	return status[0].Err
+}
+
+// says writes the text, perhaps ends its side of the connection, and reads until the client closes it.
+func says(conn *net.TCPConn, text string, ends bool) {
+	_, _ = conn.Write([]byte(text))
+	if ends {
+		_ = conn.CloseWrite()
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+// What a server says to a login that it refuses may have the password in it, also if it then ends the connection.
+func TestAServerThatWantsNoConnectionDoesNotShowThePassword(t *testing.T) {
+	err := toldBy(t, "u:hunter2@", func(conn *net.TCPConn) {
+		_, _ = conn.Write([]byte("-ERR go away with your hunter2\r\n"))
+	})
+	require.ErrorContains(t, err, "ERR go away")
+	require.NotContains(t, err.Error(), "hunter2")
 }
 
 // Mostly such a server answers a login so, because that is what was sent first. The password is not wrong then.
@@ -233,36 +232,12 @@ func TestAServerThatWantsNoConnectionDoesNotRefuseTheLogin(t *testing.T) {
 		{"WRONGPASS invalid password", false, "it refused the login: WRONGPASS invalid password"},
 	} {
 		t.Run(said.text, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			var serving sync.WaitGroup
-			serving.Go(func() {
-				for {
-					conn, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					answer := "-" + said.text + "\r\n"
-					if !said.ends { // as to each command until the client has logged in
-						answer += strings.Repeat("-NOAUTH Authentication required.\r\n", 100)
-					}
-					_, _ = conn.Write([]byte(answer))
-					if said.ends {
-						_ = conn.(*net.TCPConn).CloseWrite()
-					}
-					serving.Go(func() {
-						defer conn.Close()
-						_, _ = io.Copy(io.Discard, conn) // until the client closes it
-					})
-				}
-			})
-			c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("redis://u:hunter2@" + listener.Addr().String())})
-			require.NoError(t, err)
-			status := c.Status(soon(t))
-			require.NoError(t, c.Close())
-			listener.Close()
-			serving.Wait()
-			require.ErrorContains(t, status[0].Err, said.want)
+			answer := "-" + said.text + "\r\n"
+			if !said.ends { // as to each command until the client has logged in
+				answer += strings.Repeat("-NOAUTH Authentication required.\r\n", 100)
+			}
+			err := toldBy(t, "u:hunter2@", func(conn *net.TCPConn) { says(conn, answer, said.ends) })
+			require.ErrorContains(t, err, said.want)
 		})
 	}
 }
