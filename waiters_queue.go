@@ -31,22 +31,22 @@ func (w *waiters) leaveLocked(keys []any, nodes, told nodeSet, except *inbox, sh
 			unwanted = append(unwanted, key)
 			continue
 		}
-		told := told & nodes &^ w.hopesBeside(key, except, shared)
-		for _, box := range w.keys[key.(string)].inboxes {
-			if told != 0 && box != except && box.shared == shared {
-				box.hints.resubscribed |= told
-				box.wakeUp()
+		if told := told & nodes &^ w.hopesBeside(key, except, shared); told != 0 {
+			for _, box := range w.keys[key.(string)].inboxes {
+				if box != except && box.shared == shared {
+					box.hints.resubscribed |= told
+					box.wakeUp()
+				}
 			}
+			w.sendLeave([]any{key}, told, shared)
 		}
-		w.sendLeave([]any{key}, told, shared)
 	}
-	w.sendLeave(unwanted, nodes, shared)
+	if len(unwanted) > 0 {
+		w.sendLeave(unwanted, nodes, shared)
+	}
 }
 
 func (w *waiters) sendLeave(keys []any, nodes nodeSet, shared bool) {
-	if len(keys) == 0 || nodes == 0 {
-		return
-	}
 	c := w.client
 	r := c.newRound(plan{call: c.protocol.leaveCall(keys, w.idFor(shared), c.reservation())})
 	c.send(r, nodes, 0)
