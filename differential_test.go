@@ -175,7 +175,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		res := newResource("", names[0], names[1:])
 		return eval(standard.fair, fairKeys(res), args...)
 	case 25:
-		c := standard.leavePlaceCall(newResource("", names[0], names[1:]), pick("fair:1", "fair:2", "fair:3"), 60000)
+		c := standard.leavePlaceCall(newResource("", names[0], names[1:]).keys, pick("fair:1", "fair:2", "fair:3"), 60000)
 		return eval(standard.leave, c.keys, c.args...)
 	case 0, 1, 2, 3:
 		args := append([]any{pick("run1 digest", "run1 digest", "run1 other", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002"),

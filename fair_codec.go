@@ -34,13 +34,13 @@ func (p *protocol) fairCall(res *resource, at *place, token, ttlMillis any, ball
 	return call{p.fair, at.keys, withFence(res, ballot, at.waiter, token, ttlMillis, at.life)}
 }
 
-// leavePlaceCall takes the waiter out of the queues of a fair lock. A key that is free goes to the next waiter, with a
-// reservation of that length if that one's lock is not fair.
-func (p *protocol) leavePlaceCall(res *resource, waiter any, reserveMillis int64) call {
-	keys := make([]any, 0, 6*len(res.keys))
-	keys = append(keys, res.keys...)
+// leavePlaceCall takes the waiter out of the queues of these keys of a fair lock. A key that is free goes to the next
+// waiter, with a reservation of that length if that one's lock is not fair.
+func (p *protocol) leavePlaceCall(locks []any, waiter string, reserveMillis int64) call {
+	keys := make([]any, 0, 6*len(locks))
+	keys = append(keys, locks...)
 	for _, prefix := range []string{waitPrefix, sharedPrefix, intentPrefix, fairTicketPrefix, fairUntilPrefix} {
-		for _, key := range res.keys {
+		for _, key := range locks {
 			keys = append(keys, prefix+key.(string))
 		}
 	}

@@ -73,6 +73,39 @@ func TestADeadWaiterAtTheHeadCostsTheOthersItsPlaceOnce(t *testing.T) {
 	})
 }
 
+// O3: A waiter that has gone and could not leave its queues hears of releases in the name of its client. Those behind it
+// hear of them all the same, a round trip later.
+func TestAWaiterThatHasGoneDoesNotSwallowTheReleasesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3)
+		holds := func(c *redlock.Client, name string) *redlock.Lease {
+			l, err := c.Mutex(name).Acquire(t.Context())
+			require.NoError(t, err)
+			return l
+		}
+		x, y := holds(c[0], "x"), holds(c[0], "y")
+		r := &roll{t: t}
+		listens := arrives(r, 0, c[1].Mutex("y").Fair())
+		gone := w.servers[0].placesOf("y")[0] + "0" // another waiter of the same client
+		for _, s := range w.servers {               // has this if its connection ended before that waiter could leave
+			s.mu.Lock()
+			_, err := s.redis.ZAdd("redlock:wait:x", 1, gone)
+			s.mu.Unlock()
+			require.NoError(t, err)
+		}
+		for i := range 3 {
+			waiter := arrives(r, i+1, c[2].Mutex("x"))
+			began := time.Now()
+			require.NoError(t, x.Release(t.Context()))
+			require.NoError(t, <-waiter.ended)
+			require.Less(t, time.Since(began), 20*time.Millisecond)
+			x = holds(c[0], "x")
+		}
+		require.NoError(t, y.Release(t.Context()))
+		require.NoError(t, <-listens.ended)
+	})
+}
+
 // O3: A thousand dead waiters lose their places together.
 func TestAThousandDeadWaitersLoseTheirPlacesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

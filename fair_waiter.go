@@ -212,22 +212,23 @@ func (w *fairWaiter) rest(ctx context.Context, d time.Duration) error {
 }
 
 // end leaves the queues when Acquire returns, whether it has the lock or not: a grant takes nobody out of a queue.
-// Nothing is owed to a node that cannot be reached: the place there ends by itself.
+// Nothing is owed to a node that cannot be reached: the place there ends by itself, or when it is told (placeTold).
 func (w *fairWaiter) end() {
 	if w.inbox == nil {
 		return
 	}
-	w.client.waiters.leavePlace(w.place.waiter)
+	w.client.waiters.removePlace(w.place.waiter)
 	w.leave()
 }
 
-func (w *fairWaiter) leave() {
-	c := w.client
+func (w *fairWaiter) leave() { w.client.leavePlace(w.res.keys, w.place.waiter, w.client.allNodes()) }
+
+func (c *Client) leavePlace(keys []any, waiter string, nodes nodeSet) {
 	if c.protocol.omits(placesLeft) {
 		return
 	}
-	leave := c.protocol.leavePlaceCall(w.res, w.place.waiter, millis(c.reservation()))
-	c.send(c.newRound(plan{call: leave}), c.allNodes(), 0)
+	leave := c.protocol.leavePlaceCall(keys, waiter, millis(c.reservation()))
+	c.send(c.newRound(plan{call: leave}), nodes, 0)
 }
 
 // newWaiter names a waiter of a fair lock. Names of one client are in the order in which they were made.
@@ -239,7 +240,7 @@ func (w *waiters) newWaiter() string {
 }
 
 // listenAt makes an inbox for the waiter of a fair lock, and starts the subscribers. The inbox gets hints until
-// leavePlace.
+// removePlace.
 func (w *waiters) listenAt(at *place, res *resource) *inbox {
 	box := &inbox{signal: make(chan struct{}, 1)}
 	w.listening.Add(1)
@@ -255,7 +256,7 @@ func (w *waiters) listenAt(at *place, res *resource) *inbox {
 	return box
 }
 
-func (w *waiters) leavePlace(waiter string) {
+func (w *waiters) removePlace(waiter string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.places, waiter)
@@ -264,16 +265,21 @@ func (w *waiters) leavePlace(waiter string) {
 	}
 }
 
-// isPlace reports whether the message names a waiter of this client for a fair lock. No lock key looks like that by
-// chance.
-func (w *waiters) isPlace(message string) bool {
-	return strings.HasPrefix(message, fairPrefix+w.me[len(reservationPrefix):]+":")
+// place reads the message "fair:<id>:<number> <key>", which names a waiter of this client for a fair lock; see
+// release.lua. No lock key looks like that by chance.
+func (w *waiters) place(message string) (waiter, key string, ok bool) {
+	waiter, key, ok = strings.Cut(message, " ")
+	return waiter, key, ok && strings.HasPrefix(waiter, fairPrefix+w.me[len(reservationPrefix):]+":")
 }
 
-// placeTold handles a message: on that node, a key has become free for this waiter. w.mu is held.
-func (w *waiters) placeTold(waiter string, node int) {
+// placeTold handles a message: on that node, this key has become free for this waiter. A waiter that has gone may still
+// have a place there: the node was away when it left. As this client hears of each release in its stead, those behind it
+// would not. So it leaves again. w.mu is held.
+func (w *waiters) placeTold(waiter, key string, node int) {
 	if box := w.places[waiter]; box != nil {
 		box.hints.reserved.add(node)
 		box.wakeUp()
+		return
 	}
+	w.client.leavePlace([]any{key}, waiter, 1<<node)
 }

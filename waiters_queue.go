@@ -93,8 +93,8 @@ func (w *waiters) received(message string, node int, shared bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.isPlace(message) {
-		w.placeTold(message, node)
+	if waiter, key, ok := w.place(message); ok {
+		w.placeTold(waiter, key, node)
 		return
 	}
 	permit := 0

@@ -111,12 +111,12 @@ local function write(key, entry, ends)
   return alone
 end
 
--- tell sends a message to a waiter. That of a fair lock (O3) gets its own name, on its client's channel.
-local function tell(member, message)
+-- tell sends a message about the key to a waiter. That of a fair lock (O3) gets its own name too, on its client's channel.
+local function tell(member, key, permit)
   if string.sub(member, 1, 5) == 'fair:' then
-    return redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(member, 6, 37), member)
+    return redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(member, 6, 37), member .. ' ' .. key)
   end
-  return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), message)
+  return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), permit or key)
 end
 
 -- sayWanted tells the clients of the holders that there is a new waiter (Lease.Wanted). An owner token names its client.
@@ -152,12 +152,12 @@ end
 
 -- pop takes the first waiter that listens from the queue, and tells it. It returns nothing if there is none, or if this
 -- client may not publish; and twice the time for a waiter that polls.
-local function pop(key, queue, keep, message)
+local function pop(key, queue, keep, permit)
   while true do
     local first = redis.pcall('ZPOPMIN', queue .. key)
     local member = first[1]
     if not member then return end
-    local listeners, polls = tell(member, message), string.sub(member, -5) == ':poll'
+    local listeners, polls = tell(member, key, permit), string.sub(member, -5) == ':poll'
     local fair = string.sub(member, 1, 5) == 'fair:'
     if type(listeners) ~= 'number' and not polls or fair and listeners > 0 then -- nothing is reserved for a fair lock
       redis.pcall('ZADD', queue .. key, first[2], member)
@@ -178,7 +178,7 @@ local function reserve(key, entry, keep, now)
   local left, next, shares = redis.call('EXISTS', key) == 1
   if kindOf(entry) == 'reader' then
     if left then return false end
-    next, keep = pop(key, 'redlock:wait:', keep, key)
+    next, keep = pop(key, 'redlock:wait:', keep)
     if next then redis.call('SET', key, next, 'PX', keep) end
     return next ~= nil
   end

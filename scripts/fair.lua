@@ -108,7 +108,7 @@ for i = 3, #KEYS, 5 do
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.
   local first = ended[i] and redis.call('ZRANGE', KEYS[i + 1], 0, 0)[1]
-  if first and first ~= me then tell(first, first) end
+  if first and first ~= me then tell(first, KEYS[i]) end
 end
 if ahead > 0 then return {'behind', now, left, '', highest, whole(largest), ahead} end
 if ballot ~= '0' and tonumber(ballot) <= highest then return {'ballot', now, highest} end

@@ -20,8 +20,9 @@
 --   A client that may not publish has owner tokens whose 32 digits are in capital letters. A waiter that meets one polls.
 --
 -- Fair locks
---   A waiter of a fair lock is queued as "fair:<client id>:<number>". It gets a message with that text, on its client's
---   channel, and nothing is reserved: its place in fair.lua's queue is enough. It stays in the queue here too.
+--   A waiter of a fair lock is queued as "fair:<client id>:<number>". It gets a message with that text and the key, on its
+--   client's channel, and nothing is reserved: its place in fair.lua's queue is enough. It stays in the queue here too. If
+--   it has gone and could not leave, its client takes it out (leave.lua), so the next waiter is told.
 
 local released, kept, rest = 0, false, ARGV[3] or '0'
 for i = 1, #KEYS do
@@ -33,7 +34,7 @@ for i = 1, #KEYS do
     if left < 0 or left > tonumber(rest) then redis.call('PEXPIRE', key, rest) end
     local first = redis.pcall('ZRANGE', 'redlock:wait:' .. key, 0, 0)[1]
     if first and string.sub(first, 1, 5) == 'fair:' then
-      redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(first, 6, 37), first)
+      redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(first, 6, 37), first .. ' ' .. key)
     elseif first then
       redis.pcall('PUBLISH', 'redlock:released:' .. first, key)
     end
@@ -45,7 +46,7 @@ for i = 1, #KEYS do
       next = first[1]
       if not next then break end
       if string.sub(next, 1, 5) == 'fair:' then
-        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next)
+        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next .. ' ' .. key)
         if told ~= 0 then
           redis.pcall('ZADD', waiting, first[2], next)
           redis.pcall('PEXPIRE', waiting, 10000) -- it may have been the only one: then the key is a new one
