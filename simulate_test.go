@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	simulateSeeds = flag.Int("seeds", 30, "how many seeds TestSimulation runs")
+	simulateSeeds = flag.Int("seeds", 10, "how many seeds TestSimulation runs")
 	simulateFrom  = flag.Uint64("from", 1, "the first of these seeds")
 	simulateFirst = flag.Uint64("seed", 0, "the seed that TestSimulation runs alone, and shows; 0: many")
 	simulateTries = flag.Int("tries", 50, "how often -seed=N runs the seed at the most, until something breaks")
