@@ -156,7 +156,7 @@ func parseRenewal(serverTime, reply any) answer {
 		left, errLeft := redis.Int64(at(reply, 0))
 		owner, errOwner := redis.String(at(reply, 1))
 		if ok && errLeft == nil && errOwner == nil {
-			return answer{vote: denied, micros: micros, denial: &denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner}}
+			return answer{vote: denied, micros: micros, denial: &denial{reason: held, left: timeLeft(left), owner: owner}}
 		}
 	}
 	return answer{vote: unknown, err: notAReply("extend", reply)}
@@ -270,7 +270,7 @@ func parseArray(reply []any) (answer, bool) {
 		if errLeft != nil || errOwner != nil || errHighest != nil {
 			return answer{}, false
 		}
-		*a.denial = denial{reason: held, left: time.Duration(left) * time.Millisecond, owner: owner, highest: highest}
+		*a.denial = denial{reason: held, left: timeLeft(left), owner: owner, highest: highest}
 		switch {
 		case kind == "key": // inspect.lua only looked: its answer is no denial
 			sharers, ok := parseSharers(reply[len(reply)-1], micros)
@@ -308,7 +308,7 @@ func parseArray(reply []any) (answer, bool) {
 		if err != nil {
 			return answer{}, false
 		}
-		*a.denial = denial{reason: inQuarantine, left: time.Duration(left) * time.Millisecond}
+		*a.denial = denial{reason: inQuarantine, left: timeLeft(left)}
 	case "unready": // the node's readiness has the reason, which then replaces errUnready
 		return answer{vote: unknown, micros: micros, err: errUnready}, true
 	default:
@@ -339,4 +339,9 @@ func (s *settings) readyCall(ready *script, word string, fleetMicros int64) call
 	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a round is the precision to which the other clocks are known
 	return call{ready, readyKeys, []any{s.agreement.digest, s.agreement.text, millis(cfg.MaxTTL),
 		millis(apart), word, fleetMicros, apart.Microseconds(), flag(!cfg.NoFence)}}
+}
+
+// timeLeft is what a script's PTTL says: negative for ever, and no more than a Duration can be.
+func timeLeft(millis int64) time.Duration {
+	return time.Duration(min(millis, int64(never/time.Millisecond))) * time.Millisecond
 }

@@ -149,6 +149,14 @@ func TestAForeignKeyHasNoOwner(t *testing.T) {
 	require.False(t, errors.Is(err, redlock.ErrNoQuorum))
 }
 
+// More milliseconds than a Duration has room for are as many as it has.
+func TestAForeignKeyMayLastForAThousandYears(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	tell(t, f.Nodes()[0], "SET", "x", "another library's", "PX", int64(1000*365*24)*3_600_000)
+	_, err := open(t, f).Mutex("x").TryAcquire(soon(t))
+	require.Greater(t, holderOf(t, err).Remaining, 200*365*24*time.Hour)
+}
+
 func TestTheHolderIsTheOneThatMostNodesName(t *testing.T) {
 	said := func(denials ...*redlock.Denial) *redlock.RoundError {
 		e := &redlock.RoundError{Err: &multierror.Error{}}
