@@ -251,6 +251,24 @@ func TestAgreedConfigEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// A minority of nodes that hang costs a tool no time.
+func TestAgreedConfigDoesNotWaitForAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 5)
+		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), MaxTTL: 5 * time.Minute})
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Enroll(t.Context()))
+		nodes.Pause(0)
+		nodes.Pause(3)
+		began := time.Now()
+		got, err := redlock.AgreedConfig(t.Context(), redlock.Config{Nodes: nodes.Nodes()})
+		require.NoError(t, err)
+		require.Equal(t, 5*time.Minute, got.MaxTTL)
+		require.Less(t, time.Since(began), 100*time.Millisecond)
+	})
+}
+
 func stringOf(v any) string {
 	s, _ := redis.String(v, nil)
 	return s

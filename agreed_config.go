@@ -18,9 +18,9 @@ import (
 // use. It connects, asks and disconnects.
 //
 // It uses the configuration that the largest number of the answering nodes hold, however many hold none: new nodes, and
-// nodes that have forgotten it. If none holds any, it returns cfg unchanged, and MaxTTL stays 0 if it was. Then do not
-// guess: the first client that asks decides it for all. Quorum is filled in only if the configuration is for as many nodes
-// as cfg has.
+// nodes that have forgotten it. Nodes that cannot change that are not waited for. If none holds any, it returns cfg
+// unchanged, and MaxTTL stays 0 if it was. Then do not guess: the first client that asks decides it for all. Quorum is
+// filled in only if the configuration is for as many nodes as cfg has.
 //
 // If fewer than a quorum answer, it returns what these hold, and a [*RoundError] that is [ErrNoQuorum]: the others may
 // hold another configuration. To look at the nodes, that is enough. To acquire locks, ask again later. Other errors are
@@ -42,6 +42,12 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 		c.cancel() // it only looks, so Close need not wait for nodes that do not answer
 		c.Close()
 	}()
+	if err := c.awaitOpen(ctx); err != nil {
+		return cfg, err
+	}
+	if text := c.heldByMost(); text != "" {
+		return cfg.adopt(readAgreement(text))
+	}
 	if err := c.awaitAll(ctx); err != nil {
 		return cfg, err
 	}
@@ -73,6 +79,22 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 		return cfg, ctx.Err()
 	}
 	return cfg, silent
+}
+
+// heldByMost is the configuration that more than half of the nodes, and a quorum, are known to hold. So the others need
+// not be waited for: a node that is away costs a tool no time. It is "" if there is none.
+func (c *Client) heldByMost() string {
+	texts := map[string]int{}
+	for _, n := range c.nodes {
+		held, known := n.agreed()
+		if !known {
+			continue
+		}
+		if texts[held.text]++; texts[held.text] >= c.need && 2*texts[held.text] > len(c.nodes) {
+			return held.text
+		}
+	}
+	return ""
 }
 
 // A heldConfig is the text of the configuration that a node holds, "" if it holds none; or why that is not known.
