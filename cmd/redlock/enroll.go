@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/sleep"
 )
 
 const enrollHelp = `A node is in quarantine if it is new, or if it may have forgotten leases because it restarted, was flushed or was
@@ -72,7 +76,7 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer done()
-	before := client.Status(ctx)
+	before := statusOnceStarted(ctx, client)
 	if err := o.declare(ctx, client, before); err != nil {
 		if exit := (*exitError)(nil); errors.As(err, &exit) {
 			return exit
@@ -93,6 +97,21 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	}
 	_, err = fmt.Fprintf(out, "%s enrolled; leases of up to %v are granted from now on\n", plural(len(status), "node"), longest)
 	return err
+}
+
+// startPatience is how long a server may take until it listens. A command that starts it may return before that, as
+// redis-server --daemonize yes does.
+const startPatience = 2 * time.Second
+
+// statusOnceStarted is the status of the nodes once none refuses connections any more, or startPatience is over.
+func statusOnceStarted(ctx context.Context, client *redlock.Client) []redlock.NodeStatus {
+	refuses := func(s redlock.NodeStatus) bool { return !s.Connected && errors.Is(s.Err, syscall.ECONNREFUSED) }
+	for end := time.Now().Add(startPatience); ; {
+		status := client.Status(ctx)
+		if !slices.ContainsFunc(status, refuses) || !time.Now().Before(end) || sleep.For(ctx, 20*time.Millisecond) != nil {
+			return status
+		}
+	}
 }
 
 // declare enrolls the nodes as the flags say. It asks first, if the nodes are in use.

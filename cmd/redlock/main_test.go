@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +24,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 )
 
 var binary string
@@ -144,15 +144,15 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func nodes(f *fleet.Fleet) string { return "--nodes=" + strings.Join(f.URLs(), ",") }
 
-// freePort is a port that nothing listens on.
+// freePort is a port that nothing listens on, and that nothing takes but a server that is told to, until the test ends.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, release, err := server.Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	t.Cleanup(release)
+	return strconv.Itoa(port)
 }
 
 // eventually waits until a condition is true.
