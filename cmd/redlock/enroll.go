@@ -21,7 +21,8 @@ import (
 
 const enrollHelp = `A node is in quarantine if it is new, or if it may have forgotten leases because it restarted, was flushed or was
 replaced. It does not grant anything until the quarantine is over, about 31 s with the defaults. enroll ends the
-quarantine at once, on every node that it can reach.
+quarantine at once, on every node that it can reach. It waits up to two seconds for a server that refuses connections,
+because it may just be starting.
 
 Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
 forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes
