@@ -291,6 +291,9 @@ func (r *results) report(took time.Duration) (failed bool) {
 			failed = true
 			fmt.Printf("FAIL %d of %d: %s\n", t.failures, t.runs, name)
 		}
+		if t := r.tests[name]; t.skips > 0 {
+			fmt.Printf("SKIP %d of %d: %s\n", t.skips, t.runs, name)
+		}
 	}
 	if r.broken > 0 {
 		failed = true
