@@ -45,29 +45,23 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	if err := c.awaitOpen(ctx); err != nil {
 		return cfg, err
 	}
-	if text := c.heldByMost(); text != "" {
-		return cfg.adopt(readAgreement(text))
+	if text, count := mostHeld(c.knownConfigs()); count >= c.need && 2*count > len(c.nodes) {
+		return cfg.adopt(readAgreement(text)) // whatever the others hold: a node that is away costs a tool no time
 	}
 	if err := c.awaitAll(ctx); err != nil {
 		return cfg, err
 	}
-	texts, most := map[string]int{}, ""
+	held := c.heldConfigs(ctx)
 	silent := &RoundError{Op: "read the configuration", Need: c.need, kind: ErrNoQuorum}
-	for i, held := range c.heldConfigs(ctx) {
-		if held.err != nil {
+	for i, h := range held {
+		if h.err != nil {
 			silent.Unknown++
-			silent.Err = multierror.Append(silent.Err, &NodeError{Node: c.nodes[i].endpoint.name, Err: held.err})
+			silent.Err = multierror.Append(silent.Err, &NodeError{Node: c.nodes[i].endpoint.name, Err: h.err})
 			continue
 		}
 		silent.Granted++
-		if held.text == "" {
-			continue
-		}
-		if texts[held.text]++; texts[held.text] > texts[most] {
-			most = held.text
-		}
 	}
-	if most != "" {
+	if most, _ := mostHeld(held); most != "" {
 		if cfg, err = cfg.adopt(readAgreement(most)); err != nil {
 			return cfg, err
 		}
@@ -81,26 +75,33 @@ func AgreedConfig(ctx context.Context, cfg Config) (Config, error) {
 	return cfg, silent
 }
 
-// heldByMost is the configuration that more than half of the nodes, and a quorum, are known to hold. So the others need
-// not be waited for: a node that is away costs a tool no time. It is "" if there is none.
-func (c *Client) heldByMost() string {
-	texts := map[string]int{}
-	for _, n := range c.nodes {
-		held, known := n.agreed()
-		if !known {
-			continue
-		}
-		if texts[held.text]++; texts[held.text] >= c.need && 2*texts[held.text] > len(c.nodes) {
-			return held.text
-		}
-	}
-	return ""
-}
-
 // A heldConfig is the text of the configuration that a node holds, "" if it holds none; or why that is not known.
 type heldConfig struct {
-	text string
+	text string // "" if there is an err
 	err  error
+}
+
+// mostHeld is the configuration that the largest number of nodes hold, and how many do; "" if none holds any.
+func mostHeld(held []heldConfig) (most string, count int) {
+	texts := map[string]int{}
+	for _, h := range held {
+		if h.text == "" {
+			continue
+		}
+		if texts[h.text]++; texts[h.text] > count {
+			most, count = h.text, texts[h.text]
+		}
+	}
+	return most, count
+}
+
+// knownConfigs is which configuration each node is known to hold.
+func (c *Client) knownConfigs() []heldConfig {
+	held := make([]heldConfig, len(c.nodes))
+	for i, n := range c.nodes {
+		held[i], _ = n.agreed()
+	}
+	return held
 }
 
 // heldConfigs asks all nodes which configuration they hold, also those on which it does not bind now.

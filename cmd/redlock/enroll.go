@@ -107,9 +107,11 @@ const startPatience = 2 * time.Second
 // statusOnceStarted is the status of the nodes once none refuses connections any more, or startPatience is over.
 func statusOnceStarted(ctx context.Context, client *redlock.Client) []redlock.NodeStatus {
 	refuses := func(s redlock.NodeStatus) bool { return !s.Connected && errors.Is(s.Err, syscall.ECONNREFUSED) }
-	for end := time.Now().Add(startPatience); ; {
+	patience, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for {
 		status := client.Status(ctx)
-		if !slices.ContainsFunc(status, refuses) || !time.Now().Before(end) || sleep.For(ctx, 20*time.Millisecond) != nil {
+		if !slices.ContainsFunc(status, refuses) || sleep.For(patience, 20*time.Millisecond) != nil {
 			return status
 		}
 	}
