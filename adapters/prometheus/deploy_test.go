@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	redlockprom "github.com/quorumlock/redlock/adapters/prometheus"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 	"github.com/quorumlock/redlock/internal/required"
 	"github.com/quorumlock/redlock/internal/sleep"
 	"github.com/quorumlock/redlock/redlocktest"
@@ -345,10 +345,10 @@ func startPrometheus(t *testing.T, target string) (ask func(path string, reply a
 	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\nrule_files: [%q]\n"+
 		"scrape_configs: [{job_name: app, scrape_timeout: 200ms, static_configs: [{targets: [%q]}]}]\n", rules, target)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, release, err := server.Reserve()
 	require.NoError(t, err)
-	at := l.Addr().String()
-	require.NoError(t, l.Close())
+	t.Cleanup(release)
+	at := fmt.Sprint("127.0.0.1:", port)
 	var out bytes.Buffer
 	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+at, "--web.console.templates="+dir, "--web.console.libraries="+dir)

@@ -23,6 +23,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/server"
 	"github.com/quorumlock/redlock/internal/required"
 )
 
@@ -128,17 +129,14 @@ func (a *Authority) Secure(t testing.TB, nodes []*fleet.Node, clients string) (a
 func (a *Authority) secure(n *fleet.Node, clients string) (address string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	server, err := n.DialDirect(ctx, 5*time.Second)
+	conn, err := n.DialDirect(ctx, 5*time.Second)
 	if err != nil {
 		return "", err
 	}
-	defer server.Close()
-	for range 5 { // another process may take the port
+	defer conn.Close()
+	for range 5 { // where a port cannot be reserved, another process may take it
 		var port string
-		if port, err = freePort(); err != nil {
-			return "", err
-		}
-		if err = a.listen(server, port, clients); err == nil {
+		if port, err = a.listen(conn, clients); err == nil {
 			return net.JoinHostPort("127.0.0.1", port), nil
 		}
 	}
@@ -147,21 +145,18 @@ func (a *Authority) secure(n *fleet.Node, clients string) (address string, err e
 
 // listen sets the port last. Before Redis 7.0, CONFIG SET takes one setting at a time, and tries those of TLS as soon as
 // there is a port.
-func (a *Authority) listen(server redis.Conn, port, clients string) error {
-	for _, setting := range [][2]string{{"tls-port", "0"}, {"tls-auth-clients", clients}, {"tls-cert-file", a.ServerCert},
-		{"tls-key-file", a.ServerKey}, {"tls-ca-cert-file", a.CA}, {"tls-port", port}} {
-		if _, err := server.Do("CONFIG", "SET", setting[0], setting[1]); err != nil {
-			return fmt.Errorf("CONFIG SET %s: %w", setting[0], err)
-		}
-	}
-	return nil
-}
-
-func freePort() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func (a *Authority) listen(conn redis.Conn, clients string) (port string, err error) {
+	number, release, err := server.Reserve()
 	if err != nil {
 		return "", err
 	}
-	defer listener.Close()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
+	defer release()
+	port = strconv.Itoa(number)
+	for _, setting := range [][2]string{{"tls-port", "0"}, {"tls-auth-clients", clients}, {"tls-cert-file", a.ServerCert},
+		{"tls-key-file", a.ServerKey}, {"tls-ca-cert-file", a.CA}, {"tls-port", port}} {
+		if _, err := conn.Do("CONFIG", "SET", setting[0], setting[1]); err != nil {
+			return "", fmt.Errorf("CONFIG SET %s: %w", setting[0], err)
+		}
+	}
+	return port, nil
 }
