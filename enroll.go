@@ -38,7 +38,8 @@ func ChangeConfig() EnrollOption { return func(e *enrolment) { e.say(wordChange)
 // A node that already grants stays as it is. A node that grants under another configuration is not enrolled, unless
 // [ChangeConfig] is given; [errors.As] finds its [*ConfigError].
 //
-// The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
+// A node that cannot be reached at first is tried again for a second or so: until then, a server that was just started
+// may listen. The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
 // others are enrolled. Other errors are [ErrInvalid] for both options at once, [ErrClosed] and ctx.Err().
 func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	e := enrolment{word: wordEnroll}
@@ -51,7 +52,7 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	case c.isClosed():
 		return ErrClosed
 	}
-	if err := c.awaitAll(ctx); err != nil {
+	if err := c.awaitUp(ctx); err != nil {
 		return err
 	}
 	if e.word == wordNew {

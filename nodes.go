@@ -116,6 +116,25 @@ func (c *Client) awaitAll(ctx context.Context) error {
 	return c.awaitEvent(ctx, c.tried, c.stallTimeout()+c.cfg.NodeTimeout)
 }
 
+// awaitUp waits until every node has been reached. Those that have not get about one more attempt: a server that was just
+// started does not listen yet, and one on a busy machine may need longer than an attempt takes.
+func (c *Client) awaitUp(ctx context.Context) error {
+	if err := c.awaitAll(ctx); err != nil {
+		return err
+	}
+	patience, cancel := context.WithTimeout(ctx, c.stallTimeout()+c.cfg.NodeTimeout)
+	defer cancel()
+	for c.countUp() < len(c.nodes) && patience.Err() == nil && !c.isClosed() {
+		c.pause(patience, openGrace)
+	}
+	switch {
+	case c.isClosed():
+		return ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
 // awaitEvent waits for the event, no longer than patience. It is no error if the event does not come.
 func (c *Client) awaitEvent(ctx context.Context, event <-chan struct{}, patience time.Duration) error {
 	timer := c.timers.start(patience)

@@ -258,6 +258,21 @@ func TestTheKeysOfAllOwnersAreFollowed(t *testing.T) {
 		owners(310, "n2").owners(310, "n3").requireFound(t, LateLoss, 1, 3)
 }
 
+// An observer that gets no processor time notices late that a key is gone.
+func TestAKeyCountsUntilItWasSeenForTheLastTime(t *testing.T) {
+	const second = 1_000_000
+	seenUntil := func(at, since int64, tokens ...string) *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).owners(20, "n1", "t1").left(300, 1).
+			add(at, history.Event{Kind: history.Owner, Resource: "r", Node: "n1", Owners: tokens, Since: since * 1000})
+	}
+	seenUntil(3*second, 500).requireSafe(t)
+	seenUntil(3*second, 0).requireFound(t, Orphan, 1) // it does not say when it last looked
+	seenUntil(3*second, 3*second-1).requireFound(t, Orphan, 1)
+	// The run ends while the key is there, and the observer says when it last looked.
+	seenUntil(3*second, 500, "t1").requireSafe(t)
+	seenUntil(3*second, 3*second-1, "t1").requireFound(t, Orphan, 1)
+}
+
 // While a container restarts, nobody sees its keys.
 func TestWhatIsNotSeenDuringASlowRestartIsNoOrphan(t *testing.T) {
 	const second = 1_000_000

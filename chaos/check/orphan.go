@@ -80,7 +80,8 @@ func (j *judge) violateOrphan(l *lock, node string, s stretch) {
 }
 
 // orphaned returns the parts of a span in which no op with its token was active. There may be several parts, because a
-// client may reuse a token.
+// client may reuse a token. What the observer noticed late, because the machine was busy, is not held against the lock:
+// a span counts until the token was seen for the last time.
 func (j *judge) orphaned(l *lock, s span, strangers []overUntil) (parts []stretch) {
 	ops := l.tokens[s.token]
 	if len(ops) == 0 {
@@ -90,13 +91,13 @@ func (j *judge) orphaned(l *lock, s span, strangers []overUntil) (parts []stretc
 		if n > 0 {
 			from = max(from, strangers[n-1].over)
 		}
-		return append(parts, stretch{from, s.to, -1})
+		return append(parts, stretch{from, s.seen, -1})
 	}
 	later := sort.Search(len(ops), func(i int) bool { return j.ops[ops[i]].asked > s.from })
 	from, after := s.from, int32(-1)
 	for _, i := range ops[max(later-1, 0):] {
 		o := &j.ops[i]
-		if o.asked >= s.to {
+		if o.asked >= s.seen {
 			break
 		}
 		if o.asked > from {
@@ -104,7 +105,7 @@ func (j *judge) orphaned(l *lock, s span, strangers []overUntil) (parts []stretc
 		}
 		from, after = max(from, o.over), i
 	}
-	return append(parts, stretch{from, s.to, after})
+	return append(parts, stretch{from, s.seen, after})
 }
 
 // An overUntil is when the last op was over, of all ops that were requested no later than asked.

@@ -15,6 +15,7 @@ import (
 type span struct {
 	token    string
 	from, to int64
+	seen     int64 // when it was certainly there for the last time; 0: it is not known yet
 }
 
 // A keyOnNode is what was seen in a lock's key on one node.
@@ -42,7 +43,7 @@ func (j *judge) owner(e *history.Event) {
 	l := j.lock(e.Resource)
 	k := l.nodes.get(e.Node, func() *keyOnNode { return &keyOnNode{node: e.Node} })
 	tokens := e.Tokens()
-	for _, gone := range k.end(e.At, tokens) {
+	for _, gone := range k.end(e.At, e.Since, tokens) {
 		if l.count[gone]--; l.count[gone] == 0 {
 			delete(l.count, gone)
 		}
@@ -58,23 +59,33 @@ func (j *judge) owner(e *history.Event) {
 	}
 }
 
-// end ends the spans of all tokens but these, and returns which it ended.
-func (k *keyOnNode) end(at int64, but []string) (gone []string) {
-	k.open = slices.DeleteFunc(k.open, func(s span) bool {
+// end ends the spans of all tokens but these, and returns which it ended. All of them were certainly there at seen; 0:
+// the observer does not say when it last saw them.
+func (k *keyOnNode) end(at, seen int64, but []string) (gone []string) {
+	kept := k.open[:0]
+	for _, s := range k.open {
+		if seen > 0 {
+			s.seen = max(seen, s.from)
+		}
 		if slices.Contains(but, s.token) {
-			return false
+			kept = append(kept, s)
+			continue
 		}
 		s.to = at
+		if s.seen == 0 {
+			s.seen = at
+		}
 		k.spans, gone = append(k.spans, s), append(gone, s.token)
-		return true
-	})
+	}
+	clear(k.open[len(kept):])
+	k.open = kept
 	return gone
 }
 
 // endSpans ends the spans that last until the end of the run.
 func (l *lock) endSpans(at int64) {
 	for _, k := range l.nodes.all {
-		k.end(at, nil)
+		k.end(at, 0, nil)
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 	Read    Kind = "read"    // the holder of Op read Value from the guarded Resource
 	Write   Kind = "write"   // the holder of Op sends Value, computed from the value it read, to the Resource
 	Written Kind = "written" // the answer of the Resource to that write: OK or refused; with Error: unknown
-	Owner   Kind = "owner"   // an observer saw that the lock's key on Node changed to Token ("": free) or Owners
+	Owner   Kind = "owner"   // an observer saw that the lock's key on Node changed to Token ("": free) or Owners; the former ones were seen until Since
 	Fault   Kind = "fault"   // a fault of Node or Client begins (Begin) or heals. An instant fault, such as a flush, is one line without Begin
 	Note    Kind = "note"    // a Text for people
 	End     Kind = "end"     // the last line
@@ -60,7 +60,7 @@ type Event struct {
 	Permits  int      `json:"permits,omitempty"`  // acquire: how many permits of a semaphore it wants; 0: one
 	From     uint64   `json:"from,omitempty"`     // acquire: the op that handed the lock over, or that was its writer
 	Handed   bool     `json:"handed,omitempty"`   // release: the lock does not become free, but goes to an op From this one
-	Since    int64    `json:"since,omitempty"`    // queued, an instant fault: like At
+	Since    int64    `json:"since,omitempty"`    // queued, owner, an instant fault: like At
 	Owners   []string `json:"owners,omitempty"`   // owner: the tokens, if there are several
 	Value    int64    `json:"value,omitempty"`    // of the guarded counter
 	Fenced   bool     `json:"fenced,omitempty"`   // read, write, written: the resource compares fencing tokens

@@ -123,6 +123,7 @@ var malformed = []struct {
 	{"a place from later on", lines(begin, asked, at(1, `"queued","op":1,"since":2`)), 3, "queued of op 1"},
 	{"a second place", lines(begin, asked, at(1, `"queued","op":1,"since":1`), at(1, `"queued","op":1,"since":1`)), 4, "queued of op 1 a second time"},
 	{"an owner on an unknown node", lines(begin, at(1, `"owner","resource":"r","node":"n9"`)), 2, `node "n9" is not a node of the run`},
+	{"an owner seen later", lines(begin, at(1, `"owner","resource":"r","node":"n1","since":99`)), 2, "owner since 99, which is later"},
 	{"an owner of nothing", lines(begin, at(1, `"owner","node":"n1"`)), 2, "owner without a node or a resource"},
 	{"a fault without a name", lines(begin, at(1, `"fault","node":"n1","begin":true`)), 2, "fault without its name"},
 	{"a fault of an unknown node", lines(begin, at(1, `"fault","fault":"kill","node":"n9"`)), 2, `node "n9" is not a node of the run`},

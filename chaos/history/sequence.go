@@ -69,6 +69,9 @@ func (s *sequence) add(e *Event) error {
 		if e.Node == "" || e.Resource == "" {
 			return errors.New("owner without a node or a resource")
 		}
+		if e.Since > e.At {
+			return fmt.Errorf("owner since %d, which is later", e.Since)
+		}
 		return s.knows(e.Node)
 	case Fault:
 		if e.Fault == "" {

@@ -24,7 +24,7 @@ func Observe(ctx context.Context, l *Log, nodes, names []string, dial func(ctx c
 	var wg sync.WaitGroup
 	for _, node := range nodes {
 		wg.Go(func() {
-			o := &observer{log: l, node: node, names: names, owners: make([][]string, len(names))}
+			o := &observer{log: l, node: node, names: names, owners: make([][]string, len(names)), asked: make([]int64, len(names))}
 			for ctx.Err() == nil {
 				if conn, err := dial(ctx, node); err == nil {
 					o.watch(ctx, conn)
@@ -32,6 +32,7 @@ func Observe(ctx context.Context, l *Log, nodes, names []string, dial func(ctx c
 				}
 				_ = sleep.For(ctx, lookEvery)
 			}
+			o.end()
 		})
 	}
 	wg.Wait()
@@ -42,12 +43,14 @@ type observer struct {
 	node   string
 	names  []string
 	owners [][]string // as last seen, sorted
+	asked  []int64    // when it was asked what the node said last
 }
 
 // watch polls until the connection fails, because the server is down, paused or replaced.
 func (o *observer) watch(ctx context.Context, conn redis.Conn) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })() // a paused node must not delay the end
 	for ctx.Err() == nil {
+		asked := o.log.at()
 		for _, name := range o.names {
 			if conn.Send("EVAL", ownerScript, 1, name) != nil {
 				return
@@ -56,7 +59,7 @@ func (o *observer) watch(ctx context.Context, conn redis.Conn) {
 		if conn.Flush() != nil {
 			return
 		}
-		for i, name := range o.names {
+		for i := range o.names {
 			owners, err := redis.Strings(conn.Receive())
 			if err != nil {
 				return
@@ -64,17 +67,18 @@ func (o *observer) watch(ctx context.Context, conn redis.Conn) {
 			slices.Sort(owners)
 			owners = slices.Compact(owners)
 			if !slices.Equal(owners, o.owners[i]) {
-				o.owners[i] = owners
-				o.log.Add(seen(o.node, name, owners))
+				o.changed(i, owners)
 			}
+			o.asked[i] = asked
 		}
 		_ = sleep.For(ctx, lookEvery)
 	}
 }
 
-// seen is the event of a change.
-func seen(node, name string, owners []string) history.Event {
-	e := history.Event{Kind: history.Owner, Node: node, Resource: name}
+// changed records that these are the owners of a lock now. The former ones were seen until the observer last asked: it
+// may notice a change late, because it gets no processor time, or because the node does not answer.
+func (o *observer) changed(lock int, owners []string) {
+	e := history.Event{Kind: history.Owner, Node: o.node, Resource: o.names[lock], Since: o.asked[lock]}
 	switch len(owners) {
 	case 0:
 	case 1:
@@ -82,7 +86,17 @@ func seen(node, name string, owners []string) history.Event {
 	default:
 		e.Owners = owners
 	}
-	return e
+	o.owners[lock] = owners
+	o.log.Add(e)
+}
+
+// end records until when the last owners were seen.
+func (o *observer) end() {
+	for i, owners := range o.owners {
+		if len(owners) > 0 {
+			o.changed(i, owners)
+		}
+	}
 }
 
 // ownerScript returns the tokens of the owners: the value of a string, the only field of a hash, which reentrant locks

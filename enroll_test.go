@@ -1,0 +1,47 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+// A server that was started a moment ago may not listen yet, and one on a busy machine may take longer than an attempt
+// to connect does. One that is away costs about two seconds.
+func TestEnrollTriesANodeAgainThatItDidNotReachAtFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		away   func(*redlocktest.Nodes, int)
+		back   func(*redlocktest.Nodes, int)
+		after  time.Duration
+		within bool
+	}{
+		"it starts":    {(*redlocktest.Nodes).Kill, (*redlocktest.Nodes).Restart, 300 * time.Millisecond, true},
+		"it is slow":   {(*redlocktest.Nodes).Pause, (*redlocktest.Nodes).Resume, 1100 * time.Millisecond, true},
+		"it is away":   {(*redlocktest.Nodes).Kill, (*redlocktest.Nodes).Restart, time.Minute, false},
+		"it is silent": {(*redlocktest.Nodes).Pause, (*redlocktest.Nodes).Resume, time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := redlocktest.Start(t, 3)
+				test.away(nodes, 2)
+				client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
+				require.NoError(t, err)
+				defer client.Close()
+				defer time.AfterFunc(test.after, func() { test.back(nodes, 2) }).Stop()
+				began := time.Now()
+				err = client.Enroll(t.Context())
+				if test.within {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				}
+				require.Less(t, time.Since(began), 3*time.Second)
+			})
+		})
+	}
+}
