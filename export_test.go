@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -45,6 +46,9 @@ func InLine(c *Client, name string, more ...string) int {
 		return 1 + behind.Len()
 	}
 }
+
+// KnownToHave is of how many nodes the client knows that they had the keys of the lease once.
+func KnownToHave(l *Lease) int { return bits.OnesCount64(uint64(l.ownership.hadKeys())) }
 
 // Owed is how many releases the client still owes to this node (L3).
 func Owed(c *Client, node int) int {

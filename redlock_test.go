@@ -90,10 +90,12 @@ func holds(t testing.TB, f *fleet.Fleet, key, owner string) {
 	}, 5*time.Second, 5*time.Millisecond)
 }
 
-// spread has the lease renewed, and waits until every node has the key. An Acquire asks a bare quorum.
+// spread has the lease renewed, and waits until every node has the key, and the client knows it: elsewhere a renewal
+// takes the key. An Acquire asks a bare quorum.
 func spread(t testing.TB, f *fleet.Fleet, key string, l *redlock.Lease) {
 	t.Helper()
 	require.NoError(t, l.Extend(soon(t)))
+	require.Eventually(t, func() bool { return redlock.KnownToHave(l) == len(f.Nodes()) }, 5*time.Second, time.Millisecond)
 	holds(t, f, key, l.Token())
 }
 
