@@ -28,10 +28,11 @@ func (PlainRedlock) About() string {
 	return "the quorum algorithm of the Redis documentation, nothing added: two owners after a restart, a flush or a clock step"
 }
 
-const (
-	plainPatience = 50 * time.Millisecond // the page: "in the 5-50 milliseconds range" for a lock of 10 s
-	plainPause    = 20 * time.Millisecond
-)
+const plainPause = 20 * time.Millisecond
+
+// plainPatience is how long to wait for a node. The page says "in the 5-50 milliseconds range" for a lock of 10 s. Here
+// locks are short, and the servers share a machine that may be busy: 50 ms for a lock of 500 ms.
+func plainPatience(ttl time.Duration) time.Duration { return ttl / 10 }
 
 // Open connects to all nodes.
 func (PlainRedlock) Open(_ context.Context, o Options) (Client, error) {
@@ -57,7 +58,7 @@ func openPlain(o Options, node plainNode) (Client, error) {
 	}
 	c := plainClient{ttl: o.TTL, plainNode: node}
 	for _, url := range o.URLs {
-		c.pools = append(c.pools, newPool(url, min(plainPatience, o.TTL/4)))
+		c.pools = append(c.pools, newPool(url, plainPatience(o.TTL)))
 	}
 	return c, nil
 }
