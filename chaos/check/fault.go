@@ -121,6 +121,9 @@ func (f *fault) ofNetwork() bool {
 	return f.client != 0 || strings.HasPrefix(f.name, "cut") || strings.HasPrefix(f.name, "delay")
 }
 
+// ofClock reports whether the fault sets a node's clock.
+func (f *fault) ofClock() bool { return strings.HasPrefix(f.name, "clock") }
+
 // A window is a time in which a node was under a fault.
 type window struct{ from, to int64 }
 

@@ -273,6 +273,20 @@ func TestAKeyCountsUntilItWasSeenForTheLastTime(t *testing.T) {
 	seenUntil(3*second, 3*second-1, "t1").requireFound(t, Orphan, 1)
 }
 
+// The key of a ticket that nobody takes over ends by the node's clock, when that has been set back.
+func TestAKeyMayStayIfItsNodesClockWasSetMeanwhile(t *testing.T) {
+	const second = 1_000_000
+	set := func(node string, back int64) *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).owners(20, "n1", "t1").left(300, 1).
+			add(15, history.Event{Kind: history.Fault, Fault: "clock+1m0s", Node: node, Begin: true}).
+			add(back, history.Event{Kind: history.Fault, Fault: "clock+1m0s", Node: node}).
+			owners(back+4*second, "n1")
+	}
+	set("n1", 400).requireSafe(t)
+	set("n2", 400).requireFound(t, Orphan, 1)
+	set("n1", 19).requireFound(t, Orphan, 1) // it was set before the key was there
+}
+
 // While a container restarts, nobody sees its keys.
 func TestWhatIsNotSeenDuringASlowRestartIsNoOrphan(t *testing.T) {
 	const second = 1_000_000

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 type span struct {
 	token    string
 	from, to int64
+	before   int64 // when it was certainly not there yet
 	seen     int64 // when it was certainly there for the last time; 0: it is not known yet
 }
 
@@ -52,7 +54,7 @@ func (j *judge) owner(e *history.Event) {
 		if slices.ContainsFunc(k.open, func(s span) bool { return s.token == token }) {
 			continue
 		}
-		k.open = append(k.open, span{token: token, from: e.At})
+		k.open = append(k.open, span{token: token, from: e.At, before: cmp.Or(e.Since, e.At)})
 		if l.count[token]++; l.count[token] == j.quorum() {
 			l.took = append(l.took, taking{e.At, token})
 		}
