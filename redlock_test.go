@@ -157,7 +157,7 @@ func TestAWaiterIsWokenByTheRelease(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, held.Release(ctx))
 		l := <-got
-		require.Less(t, time.Since(begun), 2*time.Second, "it did not sleep until the expiry, 10s off")
+		require.Less(t, time.Since(begun), 5*time.Second, "it did not sleep until the expiry, 10s off")
 		require.NoError(t, l.Release(ctx))
 	})
 }
@@ -213,12 +213,12 @@ func TestLeaseEndsByItselfWithoutRenewalOrPastItsLongestHold(t *testing.T) {
 			c.Mutex("once").WithoutRenewal(),
 			c.Mutex("most").WithMaxHold(150 * time.Millisecond),
 		} {
-			begun := time.Now()
 			l, err := lock.Acquire(ctx)
 			require.NoError(t, err)
+			begun := time.Now()
 			<-l.Context().Done()
 			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
-			require.Less(t, time.Since(begun), time.Second)
+			require.Less(t, time.Since(begun), 5*time.Second)
 			require.False(t, l.Valid())
 			require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
 		}
