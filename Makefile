@@ -73,8 +73,8 @@ api: ## the exported API beside that of the last release (CI)
 fuzz: ## each fuzz target for FUZZ=20000x inputs
 	@.ci/fuzz.sh $(FUZZ)
 
-stress: fleets ## every test RUNS=50 times under the race detector while other load keeps all processors busy
-	go run ./internal/stress -runs $(RUNS)
+stress: fleets ## every test RUNS=50 times under the race detector while other load keeps all processors busy; RECORD=file goes on from call to call
+	go run ./internal/stress -runs $(RUNS) $(if $(RECORD),-record $(RECORD))
 
 stress-close: ## ten minutes of everything at once, with the race detector: clients closed, connections cut, names contended
 	go test -race -count=1 -timeout 20m -v -run '^TestStress$$' -stress=10m .

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -48,7 +47,7 @@ func InLine(c *Client, name string, more ...string) int {
 }
 
 // KnownToHave is of how many nodes the client knows that they had the keys of the lease once.
-func KnownToHave(l *Lease) int { return bits.OnesCount64(uint64(l.ownership.hadKeys())) }
+func KnownToHave(l *Lease) int { return l.ownership.hadKeys().len() }
 
 // Owed is how many releases the client still owes to this node (L3).
 func Owed(c *Client, node int) int {

@@ -115,26 +115,32 @@ func (c *Client) tryCommands(ctx context.Context, l *spec, nodes []error) error 
 		refused []refusedCommand
 	}
 	answers := make(chan answer, len(c.nodes))
-	asked := 0
+	var asked nodeSet
 	for i, n := range c.nodes {
 		commands := trialCommands(l.res.keys[0].(string), c.waiters.me)
 		why := n.tryCommands(commands, func(refused []refusedCommand) { answers <- answer{i, refused} })
 		switch {
 		case why == nil:
-			asked++
+			asked.add(i)
 		case nodes[i] == nil:
 			nodes[i] = why
 		}
 	}
-	timer := c.timers.start(c.cfg.NodeTimeout)
+	timer := c.timers.start(c.stallTimeout())
 	defer c.timers.stop(timer)
-	for range asked {
+	for asked != 0 {
 		select {
 		case a := <-answers:
+			asked &^= 1 << a.node
 			if nodes[a.node] == nil {
 				nodes[a.node] = refusals(a.refused)
 			}
-		case <-timer.C: // for a silent node, an earlier round has reported that
+		case <-timer.C:
+			for i := range nodes {
+				if asked.has(i) && nodes[i] == nil {
+					nodes[i] = errSilent
+				}
+			}
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

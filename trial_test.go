@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -19,6 +20,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
@@ -232,4 +234,26 @@ func rightsIn(t *testing.T, scripts ...string) map[string]bool {
 func TestATrialTellsAnOutageFromALackOfRights(t *testing.T) {
 	require.NotErrorAs(t, redlock.TrialFailure("ZRANK", io.ErrUnexpectedEOF), new(*redlock.KindsError))
 	require.ErrorAs(t, redlock.TrialFailure("ZRANK", redis.Error("NOPERM no")), new(*redlock.KindsError))
+}
+
+// A busy machine is slow. That is no lack of rights.
+func TestATrialAsksWhatANodeAnswersAndNotHowFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		client, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), NodeTimeout: 50 * time.Millisecond})
+		require.NoError(t, err)
+		defer client.Close()
+		require.NoError(t, client.Enroll(t.Context()))
+		for i := range 3 {
+			nodes.Delay(i, 200*time.Millisecond)
+		}
+		problems, err := client.Trial(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, make([]error, 3), problems)
+		nodes.Pause(1)
+		problems, err = client.Trial(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, problems[0])
+		require.Error(t, problems[1], "it does not answer at all")
+	})
 }

@@ -7,7 +7,7 @@
 --             If several share the lock (S1), it is a list, as no string of another program can be: "readers" or
 --             "permits", and the first 32 bytes of their tokens, at most 100
 --   left      milliseconds; negative: it does not expire
---   waiters   how many clients are in the queue, at most 100
+--   waiters   the names of the clients in the queue, at most 100
 --   since     when the first of them began to wait, microseconds; "0": there is none
 
 local time = redis.call('TIME')
@@ -44,8 +44,10 @@ for i = 1, #KEYS, 2 do
   end
   if left then left = math.floor(math.max(0, left)) else left = owner ~= '' and redis.call('PTTL', KEYS[i]) or 0 end
   local waiters = redis.pcall('ZRANGE', KEYS[i + 1], 0, 99)
+  if waiters.err then waiters = {} end
   local first, since = waiters[1], '0'
   if first then since = redis.call('ZSCORE', KEYS[i + 1], first) or '0' end
-  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = owner, left, #waiters, since
+  for j, name in ipairs(waiters) do waiters[j] = string.sub(name, 1, 64) end
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = owner, left, waiters, since
 end
 return reply

@@ -109,9 +109,13 @@ func (b *board) update(now time.Time, names []string, seen map[int][]sighting) {
 func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) {
 	owner, shared, left := "", "", []time.Duration{}
 	on := map[string][]time.Duration{}
-	t.partial, t.foreign, t.waiters, t.waits, t.sharers = false, false, 0, 0, 0
+	waiters := map[string]struct{}{} // each is in the queue of the node that it asks first, or in several
+	t.partial, t.foreign, t.waits, t.sharers = false, false, 0, 0
 	for _, n := range nodes {
-		t.waiters, t.waits = max(t.waiters, n.waiters), max(t.waits, n.waits)
+		for _, waiter := range n.waiters {
+			waiters[waiter] = struct{}{}
+		}
+		t.waits = max(t.waits, n.waits)
 		for _, sharer := range n.sharers {
 			shared, t.partial = n.kind, true
 			on[sharer] = append(on[sharer], n.left)
@@ -125,6 +129,7 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 			on[n.owner] = append(on[n.owner], n.left)
 		}
 	}
+	t.waiters = len(waiters)
 	for o, l := range on {
 		if len(l) < quorum {
 			continue

@@ -30,7 +30,7 @@ func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
 	b := newBoard(2, 10, []string{"x"})
 	x := b.locks["x"]
 	a, other := sighting{owner: tokenA, left: 9 * time.Second}, sighting{owner: tokenB, left: 3 * time.Second}
-	waited := sighting{owner: tokenA, left: 4 * time.Second, waiters: 2, waits: time.Second}
+	waited := sighting{owner: tokenA, left: 4 * time.Second, waiters: []string{"p", "q"}, waits: time.Second}
 
 	b.after(0, a, a, sighting{})
 	require.Equal(t, tokenA, x.owner)
@@ -61,6 +61,14 @@ func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
 	require.Contains(t, b.locks, "x", "a name that was given stays")
 }
 
+// A waiter is in the queue of the node that it asks first, which is another one where a node is slow for it.
+func TestTheBoardCountsTheWaitersOfAllNodes(t *testing.T) {
+	b := newBoard(2, 10, []string{"x"})
+	waited := func(by ...string) sighting { return sighting{owner: tokenA, left: time.Second, waiters: by} }
+	b.after(0, waited("p"), waited("q", "p"), waited("r"))
+	require.Equal(t, 3, b.locks["x"].waiters)
+}
+
 func TestTheBoardForgetsWhatNobodyWantsAndIsBounded(t *testing.T) {
 	b := newBoard(1, 3, nil)
 	b.found([]string{"a", "b", "cache", "d"})
@@ -72,7 +80,7 @@ func TestTheBoardForgetsWhatNobodyWantsAndIsBounded(t *testing.T) {
 	b.found([]string{"cache", "d"})
 	require.Equal(t, []string{"a", "b", "d"}, b.names())
 	require.False(t, b.more)
-	b.update(topBegan.Add(keepFor), b.names(), map[int][]sighting{0: {held, {}, {waiters: 1}}})
+	b.update(topBegan.Add(keepFor), b.names(), map[int][]sighting{0: {held, {}, {waiters: []string{"p"}}}})
 	require.Equal(t, []string{"a", "d"}, b.names())
 }
 

@@ -38,7 +38,7 @@ type sighting struct {
 	kind    string // of those that share it: readers or permits
 	sharers []string
 	left    time.Duration
-	waiters int
+	waiters []string
 	waits   time.Duration // of the waiter that has waited for longest
 }
 
@@ -265,7 +265,7 @@ func readSightings(reply []any, count int) ([]sighting, error) {
 			return nil, err
 		}
 		s.left = time.Duration(left) * time.Millisecond
-		if s.waiters > 0 && since > 0 {
+		if len(s.waiters) > 0 && since > 0 {
 			s.waits = max(0, time.Duration(now-int64(since))*time.Microsecond)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -35,10 +36,11 @@ func main() {
 	match := flag.String("run", "", "run only tests that match, like go test -run")
 	timeout := flag.Duration("timeout", 20*time.Minute, "time limit for one run of one package")
 	logFile := flag.String("log", "stress.log", "file for the output of failed runs")
+	recordFile := flag.String("record", "", "file that keeps how often each program has run, so that a later call goes on: a program that is still the same is run only as often as is left")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, flag.Args()})
+	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, *recordFile, flag.Args()})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stress:", err)
 		os.Exit(2)
@@ -52,12 +54,12 @@ type options struct {
 	runs, jobs, burners int
 	match               string
 	timeout             time.Duration
-	logFile             string
+	logFile, recordFile string
 	packages            []string // none: all of all modules
 }
 
 // A program is the compiled tests of one package.
-type program struct{ name, dir, file string }
+type program struct{ name, dir, file, sum string }
 
 // A tally counts the runs of one test.
 type tally struct {
@@ -78,6 +80,7 @@ type results struct {
 	broken int                      // runs that failed outside any test
 	done   int
 	log    io.Writer
+	record *record
 }
 
 func stress(ctx context.Context, o options) (failed bool, err error) {
@@ -95,7 +98,11 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	r := &results{tests: map[string]*tally{}, cpu: map[string]time.Duration{}, log: log}
+	record, err := openRecord(o.recordFile, programs)
+	if err != nil {
+		return false, err
+	}
+	r := &results{tests: map[string]*tally{}, cpu: map[string]time.Duration{}, log: log, record: record}
 
 	burn, cool := context.WithCancel(ctx)
 	defer cool()
@@ -120,6 +127,9 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 	}
 	for i := range o.runs {
 		for _, p := range programs {
+			if i < record.before[p.name] {
+				continue
+			}
 			select {
 			case queue <- p:
 			case <-ctx.Done():
@@ -165,12 +175,18 @@ func compile(ctx context.Context, dir, module string, patterns []string) (progra
 			continue
 		}
 		p := program{name: name, dir: at, file: filepath.Join(dir, strings.ReplaceAll(name, "/", "_")+".test")}
-		build := exec.CommandContext(ctx, "go", "test", "-race", "-c", "-o", p.file, name)
+		// Without the paths and the revision, the same code makes the same program.
+		build := exec.CommandContext(ctx, "go", "test", "-race", "-trimpath", "-buildvcs=false", "-c", "-o", p.file, name)
 		build.Dir = module
 		build.Stderr = os.Stderr
 		if err := build.Run(); err != nil {
 			return nil, fmt.Errorf("go test -c %s: %w", name, err)
 		}
+		binary, err := os.ReadFile(p.file)
+		if err != nil {
+			return nil, err
+		}
+		p.sum = fmt.Sprintf("%x", sha256.Sum256(binary))[:16]
 		programs = append(programs, p)
 	}
 	return programs, nil
@@ -222,6 +238,9 @@ func (r *results) run(ctx context.Context, p program, o options) {
 		}
 	}
 	err = errors.Join(translate.Wait(), tests.Wait())
+	if ctx.Err() != nil { // it was cut short, which says nothing
+		return
+	}
 	r.finish(p, outcomes, text, tests.ProcessState.UserTime()+tests.ProcessState.SystemTime(), err)
 }
 
@@ -254,6 +273,9 @@ func (r *results) finish(p program, outcomes map[string]outcome, text []string, 
 	if !bad && (err != nil || outcomes[""].action == "fail") {
 		r.broken++
 		bad = true
+	}
+	if err := r.record.add(p, bad); err != nil {
+		fmt.Fprintln(os.Stderr, "stress:", err)
 	}
 	if bad {
 		fmt.Fprintf(os.Stderr, "stress: %s failed\n", p.name)
@@ -299,6 +321,7 @@ func (r *results) report(took time.Duration) (failed bool) {
 		failed = true
 		fmt.Printf("FAIL %d programs failed outside any test\n", r.broken)
 	}
+	failed = r.record.report() || failed
 	r.reportTimes()
 	fmt.Printf("stress: %d tests (%d of them skipped somewhere), each at least %d times, %d programs run in %v\n",
 		len(r.tests), skipped, least, r.done, took.Round(time.Second))
