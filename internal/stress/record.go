@@ -20,7 +20,7 @@ type record struct {
 	runs map[string]*ran // by package
 }
 
-// ran is what is kept of one program.
+// ran is what the file has of one program.
 type ran struct {
 	sum            string
 	runs, failures int
