@@ -56,12 +56,12 @@ func TestTheLoopLocksAndUnlocksOnEveryServer(t *testing.T) {
 			require.Eventually(t, func() bool {
 				count := 0
 				for i := range done {
-					if done[i].Load() > 200 {
+					if done[i].Load() > 100 {
 						count++
 					}
 				}
 				return count == busy
-			}, 10*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 			require.NoError(t, loop.Stop()) // it would fail if any reply was a refusal
 			for _, n := range f.Nodes() {
 				conn, err := n.DialDirect(t.Context(), time.Second)
@@ -93,7 +93,7 @@ func TestTheLoopStopsHoweverItsCommandsAreSplit(t *testing.T) {
 			Done: func(int, time.Duration) { done.Add(1) },
 		})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return done.Load() > 1000 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return done.Load() > 1000 }, time.Minute, time.Millisecond)
 		require.NoError(t, loop.Stop())
 	}
 }
