@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -38,14 +39,45 @@ func (t taped) Write(p []byte) (int, error) {
 }
 
 // record lets the library lock and unlock each name once, and returns what it wrote to each server. So the loop always
-// sends exactly the bytes of the current library, except the ballots, which must grow.
+// sends exactly the bytes of the current library, except the ballots, which must grow. On a busy machine a server may be
+// late, and then the library also asks others, or leaves that one out for a while. That is not what acquires cost, so
+// these names are recorded again.
 func record(ctx context.Context, c Config) (lanes [][]slot, highest uint64, err error) {
+	var names []int
+	for range maxTries {
+		if len(names) == 0 {
+			lanes = make([][]slot, len(c.URLs))
+			for i := range c.Window {
+				names = append(names, i)
+			}
+		}
+		leases, again, err := recordOnce(ctx, c, names, lanes)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, lease := range leases {
+			highest = max(highest, lease.Fence())
+		}
+		names = again
+		leftOut := slices.ContainsFunc(lanes, func(slots []slot) bool { return len(slots) == 0 })
+		if len(names) == 0 && !(leftOut && c.Window >= 4*len(c.URLs)) {
+			return lanes, highest, nil
+		}
+	}
+	return nil, 0, errors.New("the names were never sent to a bare quorum of all the servers: they are too busy")
+}
+
+// maxTries is how often names are recorded. On an idle machine once is nearly always enough.
+const maxTries = 30
+
+// recordOnce adds to the lanes the slots of those of the names that were sent to a bare quorum. It returns the others.
+func recordOnce(ctx context.Context, c Config, names []int, lanes [][]slot) (leases []*redlock.Lease, again []int, err error) {
 	tapes := make([]*tape, len(c.URLs))
 	cfg := redlock.Config{NoFence: !c.Fence}
 	for i, server := range c.URLs {
 		network, address, err := split(server)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		t := &tape{}
 		tapes[i] = t
@@ -58,31 +90,35 @@ func record(ctx context.Context, c Config) (lanes [][]slot, highest uint64, err 
 			return redis.NewConn(taped{conn, t}, 0, time.Second), nil
 		}})
 	}
-	leases, err := lockEach(ctx, cfg, c)
-	if err != nil {
-		return nil, 0, err
+	if leases, err = lockEach(ctx, cfg, c, names); err != nil {
+		return nil, nil, err
 	}
-	sent := make([]int, len(leases)) // to how many servers a lease's slot was given
+	found := make([]map[int]slot, len(tapes)) // by server, and by the index of the lease
+	sent := make([]int, len(leases))
 	for i, t := range tapes {
-		slots, err := t.slots(leases, sent, c.Quorum())
-		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", c.URLs[i], err)
+		if found[i], err = t.slots(leases); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", c.URLs[i], err)
 		}
-		lanes = append(lanes, slots)
-	}
-	for i, count := range sent {
-		if count != c.Quorum() {
-			return nil, 0, fmt.Errorf("%q was sent to %d servers, and a quorum is %d", c.Name(i), count, c.Quorum())
+		for lease := range found[i] {
+			sent[lease]++
 		}
 	}
-	for _, lease := range leases {
-		highest = max(highest, lease.Fence())
+	for i, name := range names {
+		if sent[i] != c.Quorum() {
+			again = append(again, name)
+			continue
+		}
+		for server := range lanes {
+			if s, ok := found[server][i]; ok {
+				lanes[server] = append(lanes[server], s)
+			}
+		}
 	}
-	return lanes, highest, nil
+	return leases, again, nil
 }
 
 // lockEach returns the leases. All have been released on every server, because Close waits for that.
-func lockEach(ctx context.Context, cfg redlock.Config, c Config) ([]*redlock.Lease, error) {
+func lockEach(ctx context.Context, cfg redlock.Config, c Config, names []int) ([]*redlock.Lease, error) {
 	client, err := redlock.New(cfg)
 	if err != nil {
 		return nil, err
@@ -90,15 +126,15 @@ func lockEach(ctx context.Context, cfg redlock.Config, c Config) ([]*redlock.Lea
 	if err := errors.Join(client.Enroll(ctx, redlock.ChangeConfig()), awaitVoters(ctx, client)); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	leases := make([]*redlock.Lease, c.Window)
+	leases := make([]*redlock.Lease, len(names))
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards errs
 	var errs []error
 	const atOnce = 16
 	for g := range atOnce {
 		wg.Go(func() {
-			for i := g; i < c.Window; i += atOnce {
-				lease, err := client.Mutex(c.Name(i)).Acquire(ctx)
+			for i := g; i < len(names); i += atOnce {
+				lease, err := client.Mutex(c.Name(names[i])).Acquire(ctx)
 				if err == nil {
 					leases[i] = lease
 					err = lease.Release(ctx)
@@ -140,7 +176,8 @@ func awaitVoters(ctx context.Context, client *redlock.Client) error {
 
 // slots finds the acquire and release of the leases that were sent to this server: the first and the last command with
 // its token. The acquire takes its light form, as the library sends it under load to servers that are near.
-func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int) (slots []slot, err error) {
+func (t *tape) slots(leases []*redlock.Lease) (slots map[int]slot, err error) {
+	slots = map[int]slot{}
 	commands, err := parse(t.wrote.Bytes())
 	if err != nil {
 		return nil, err
@@ -158,13 +195,12 @@ func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int) (slots []s
 	}
 	for i, lease := range leases {
 		calls := byToken[lease.Token()]
-		if len(calls) == 0 || sent[i] == quorum {
+		if len(calls) == 0 {
 			continue
 		}
 		if len(calls) < 2 {
 			return nil, errors.New("a lease was acquired, but not released")
 		}
-		sent[i]++
 		s, err := newSlot(commands[calls[0]:])
 		if err != nil {
 			return nil, err
@@ -173,7 +209,7 @@ func (t *tape) slots(leases []*redlock.Lease, sent []int, quorum int) (slots []s
 		if s.ballotAt, err = ballotAt(s.acquire, lease.Fence()); err != nil {
 			return nil, err
 		}
-		slots = append(slots, s)
+		slots[i] = s
 	}
 	return slots, nil
 }
