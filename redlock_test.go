@@ -157,7 +157,7 @@ func TestAWaiterIsWokenByTheRelease(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, held.Release(ctx))
 		l := <-got
-		require.Less(t, time.Since(begun), 5*time.Second, "it did not sleep until the expiry, 10s off")
+		require.Less(t, time.Since(begun), 2*time.Second, "it did not sleep until the expiry, 10s off")
 		require.NoError(t, l.Release(ctx))
 	})
 }
@@ -218,7 +218,7 @@ func TestLeaseEndsByItselfWithoutRenewalOrPastItsLongestHold(t *testing.T) {
 			begun := time.Now()
 			<-l.Context().Done()
 			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
-			require.Less(t, time.Since(begun), 5*time.Second)
+			require.Less(t, time.Since(begun), time.Second)
 			require.False(t, l.Valid())
 			require.ErrorIs(t, l.Release(ctx), redlock.ErrLost)
 		}

@@ -541,14 +541,11 @@ func TestOneLieIsFoundInALongHistoryOfEveryKind(t *testing.T) {
 			case history.ReadWrite:
 				e.Role = history.Reader
 			}
-			turns := 3000
-			if raceEnabled { // ten times slower
-				turns = 600
-			}
+			const turns = 3000
 			for i := range int64(turns) { // two ops a turn: one of the kind, one alone
 				at, op := 1+400*i, uint64(3*i+1)
 				until := at + 100
-				if lies && i == int64(turns/2) {
+				if lies && i == turns/2 {
 					until += 50
 				}
 				h.took(at, at+10, op, e)

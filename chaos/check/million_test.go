@@ -148,7 +148,7 @@ func (p *peak) end() uint64 {
 // long is the number of events of a long history.
 func long() int {
 	if testing.Short() || raceEnabled { // the race detector makes it ten times slower
-		return 20_000
+		return 50_000
 	}
 	return 1_000_000
 }
