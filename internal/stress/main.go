@@ -38,6 +38,10 @@ func main() {
 	logFile := flag.String("log", "stress.log", "file for the output of failed runs")
 	recordFile := flag.String("record", "", "file that keeps how often each program has run, so that a later call goes on: a program that is still the same is run only as often as is left")
 	flag.Parse()
+	if *match != "" && *recordFile != "" {
+		fmt.Fprintln(os.Stderr, "stress: -run and -record: a run of some tests does not count as one of the program")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, *recordFile, flag.Args()})

@@ -17,7 +17,7 @@ type record struct {
 	file   string         // "": nothing is kept
 	before map[string]int // by package: the runs of former calls
 
-	runs map[string]*ran // by package
+	runs map[string]ran // by package, also of packages that this call does not run
 }
 
 // ran is what the file has of one program.
@@ -28,36 +28,36 @@ type ran struct {
 
 // openRecord reads the file, if there is one.
 func openRecord(file string, programs []program) (*record, error) {
-	r := &record{file: file, before: map[string]int{}, runs: map[string]*ran{}}
+	r := &record{file: file, before: map[string]int{}, runs: map[string]ran{}}
 	text, err := os.ReadFile(file)
 	if err != nil && file != "" && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	known := map[string]ran{}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		var name string
 		var had ran
 		if _, err := fmt.Sscan(lines.Text(), &name, &had.sum, &had.runs, &had.failures); err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", file, lines.Text(), err)
 		}
-		known[name] = had
+		r.runs[name] = had
 	}
 	for _, p := range programs {
-		r.runs[p.name] = &ran{sum: p.sum}
-		if had := known[p.name]; had.sum == p.sum {
-			*r.runs[p.name] = had
-			r.before[p.name] = had.runs
+		if r.runs[p.name].sum != p.sum {
+			r.runs[p.name] = ran{sum: p.sum}
 		}
+		r.before[p.name] = r.runs[p.name].runs
 	}
 	return r, nil
 }
 
 // add counts one run. The caller has a mutex for all of the record.
 func (r *record) add(p program, failed bool) error {
-	r.runs[p.name].runs++
+	had := r.runs[p.name]
+	had.runs++
 	if failed {
-		r.runs[p.name].failures++
+		had.failures++
 	}
+	r.runs[p.name] = had
 	if r.file == "" {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (r *record) report() (failed bool) {
 		return false
 	}
 	least := -1
-	for _, name := range slices.Sorted(maps.Keys(r.runs)) {
+	for _, name := range slices.Sorted(maps.Keys(r.before)) {
 		ran := r.runs[name]
 		if least < 0 || ran.runs < least {
 			least = ran.runs
@@ -87,6 +87,6 @@ func (r *record) report() (failed bool) {
 			fmt.Printf("FAIL %d of %d runs, those of former calls included: %s\n", ran.failures, ran.runs, name)
 		}
 	}
-	fmt.Printf("stress: with former calls, each of %d programs ran at least %d times\n", len(r.runs), least)
+	fmt.Printf("stress: with former calls, each of these %d programs ran at least %d times\n", len(r.before), least)
 	return failed
 }
