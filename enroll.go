@@ -39,7 +39,9 @@ func ChangeConfig() EnrollOption { return func(e *enrolment) { e.say(wordChange)
 // [ChangeConfig] is given; [errors.As] finds its [*ConfigError].
 //
 // A node that cannot be reached at first is tried again for a second or so: until then, a server that was just started
-// may listen. The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
+// may listen.
+//
+// The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
 // others are enrolled. Other errors are [ErrInvalid] for both options at once, [ErrClosed] and ctx.Err().
 func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	e := enrolment{word: wordEnroll}

@@ -116,6 +116,9 @@ func (c *Client) awaitAll(ctx context.Context) error {
 	return c.awaitEvent(ctx, c.tried, c.stallTimeout()+c.cfg.NodeTimeout)
 }
 
+// upPoll is how often awaitUp looks.
+const upPoll = 20 * time.Millisecond
+
 // awaitUp waits until every node has been reached. Those that have not get about one more attempt: a server that was just
 // started does not listen yet, and one on a busy machine may need longer than an attempt takes.
 func (c *Client) awaitUp(ctx context.Context) error {
@@ -125,14 +128,12 @@ func (c *Client) awaitUp(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, c.stallTimeout()+c.cfg.NodeTimeout)
 	defer cancel()
 	for c.countUp() < len(c.nodes) && patience.Err() == nil && !c.isClosed() {
-		c.pause(patience, openGrace)
+		c.pause(patience, upPoll)
 	}
-	switch {
-	case c.isClosed():
+	if c.isClosed() {
 		return ErrClosed
-	default:
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // awaitEvent waits for the event, no longer than patience. It is no error if the event does not come.

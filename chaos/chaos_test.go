@@ -77,7 +77,7 @@ func short(t *testing.T, kind fleet.Kind, play, name string) chaos.Options {
 // of a short run, which then shows nothing: it runs again, a few times at most, and longer each time.
 func run(t *testing.T, o chaos.Options) *chaos.Outcome {
 	t.Helper()
-	return runUntil(t, &o, &o.Length, func(o *chaos.Outcome) bool { return o.Acquired > 0 })
+	return runUntil(t, o, longer, func(o *chaos.Outcome) bool { return o.Acquired > 0 })
 }
 
 func runOnce(t *testing.T, o chaos.Options) *chaos.Outcome {
@@ -114,19 +114,22 @@ func requireSafe(t *testing.T, o *chaos.Outcome) {
 // first one still believes. A busy machine may be too slow for that, so the TTL grows from run to run.
 func runUntilUnsafe(t *testing.T, o chaos.Options) *chaos.Outcome {
 	t.Helper()
-	return runUntil(t, &o, &o.TTL, func(o *chaos.Outcome) bool { return o.Verdict == check.Unsafe })
+	return runUntil(t, o, longerTTL, func(o *chaos.Outcome) bool { return o.Verdict == check.Unsafe })
 }
 
-// runUntil runs o again and again, with half as much again of one of its times.
-func runUntil(t *testing.T, o *chaos.Options, grows *time.Duration, shown func(*chaos.Outcome) bool) *chaos.Outcome {
+func longer(o *chaos.Options)    { o.Length += o.Length / 2 }
+func longerTTL(o *chaos.Options) { o.TTL += o.TTL / 2 }
+
+// runUntil runs o again and again, and gives it more time before each further run.
+func runUntil(t *testing.T, o chaos.Options, more func(*chaos.Options), shown func(*chaos.Outcome) bool) *chaos.Outcome {
 	t.Helper()
 	for tries := 1; ; tries++ {
-		outcome := runOnce(t, *o)
+		outcome := runOnce(t, o)
 		if shown(outcome) || tries == 6 {
 			return outcome
 		}
 		t.Logf("run %d: not seen", tries)
-		*grows += *grows / 2
+		more(&o)
 	}
 }
 
@@ -223,10 +226,9 @@ func TestEveryBaselineHasAScenarioThatShowsItsWeakness(t *testing.T) {
 }
 
 func TestInContainersAFailoverGivesASingleMasterTwoOwnersAndThisLibraryOne(t *testing.T) {
-	o := short(t, fleet.Docker, "failover", "single")
-	outcome := runUntil(t, &o, &o.TTL, func(o *chaos.Outcome) bool { return o.Overlaps > 0 })
-	assert.Equal(t, check.Unsafe, outcome.Verdict)
-	assert.Positive(t, outcome.Overlaps)
+	o := runUntil(t, short(t, fleet.Docker, "failover", "single"), longerTTL, func(o *chaos.Outcome) bool { return o.Overlaps > 0 })
+	assert.Equal(t, check.Unsafe, o.Verdict)
+	assert.Positive(t, o.Overlaps)
 	requireSafe(t, run(t, short(t, fleet.Docker, "failover", "redlock")))
 }
 
