@@ -99,7 +99,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	var token any = c.waiters.ownerToken(l.owner)
 	ballot, known := c.propose(t0)
 	if !known {
-		return nil, c.unreached(l, t0), nil
+		return nil, c.unreached(c.protocol.adopt, t0), nil
 	}
 	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.Token(), token, l.millis, ballot), t0: t0, ending: c.ending},
 		len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
@@ -114,14 +114,13 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	case c.isClosed():
 		err = ErrClosed
 	case verdict == won && validity > c.cfg.MinValidity:
-		lease := newLease(ctx, l, token, ballot, reached, r, now, now.Add(validity))
-		if !c.isClosed() {
+		o := newOwnership(ctx, l, token, ballot, reached, r, now, now.Add(validity))
+		o.ticket = t.Token()
+		if lease, begun := startLease(ctx, o, now); begun { // even if Close ends it now: then the ticket has been used
 			// Where the ticket still has the keys, as on a node in quarantine, they would only keep this lease out.
 			c.releaseAt(l.res.keys, t.Token(), c.allNodes()&^r.grantedBy(), 0)
-			lease.ownership.adoptedWith(t.Token())
 			return lease, r, nil
 		}
-		lease.ownership.end(ErrClosed) // L2, as in attempt
 		err = ErrClosed
 	}
 

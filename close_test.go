@@ -258,6 +258,71 @@ func TestCloseEndsAlsoALeaseThatHasJustBegun(t *testing.T) {
 	})
 }
 
+// L2: A lease is released while its client is closed. Whoever of the two sends the release, it is sent.
+func TestCloseInTheMiddleOfAReleaseLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := enrolled(t, 1)
+		for i := range trials(400) {
+			c := w.connect(t, 0)
+			l, err := c.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			var calls sync.WaitGroup
+			calls.Go(func() { _ = l.Release(t.Context()) })
+			for range i % 40 {
+				runtime.Gosched()
+			}
+			require.NoError(t, c.Close())
+			calls.Wait()
+			for _, s := range w.servers {
+				require.False(t, s.redis.Exists("x"), "trial %d", i)
+			}
+		}
+	})
+}
+
+// L2, D5: Close comes in the middle of an Adopt. If that says that the client is closed, the ticket is as good as before.
+func TestCloseInTheMiddleOfAnAdoptLeavesTheTicketOrUsesIt(t *testing.T) {
+	kept, used := 0, 0
+	var took time.Duration // of an Adopt that is not disturbed: its wait for clocks that differ (C2)
+	for i := range 1 + trials(400) {
+		synctest.Test(t, func(t *testing.T) {
+			w, all := enrolled(t, 2)
+			giver, c := all[0], all[1]
+			l, err := giver.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			ticket, err := l.Detach(t.Context())
+			require.NoError(t, err)
+			var calls sync.WaitGroup
+			calls.Go(func() { l, err = c.Adopt(t.Context(), ticket) })
+			began := time.Now()
+			if i == 0 {
+				calls.Wait()
+				took = time.Since(began)
+			}
+			time.Sleep(took)
+			for range i % 40 {
+				runtime.Gosched()
+			}
+			require.NoError(t, c.Close())
+			calls.Wait()
+			if err == nil {
+				require.False(t, l.Valid())
+				for _, s := range w.servers {
+					require.False(t, s.redis.Exists("x"), "trial %d", i)
+				}
+				used++
+				return
+			}
+			kept++
+			require.ErrorIs(t, err, redlock.ErrClosed)
+			l, err = giver.Adopt(t.Context(), ticket)
+			require.NoError(t, err, "trial %d", i)
+			require.NoError(t, l.Release(t.Context()))
+		})
+	}
+	t.Logf("used %d times, and kept %d times", used, kept)
+}
+
 // Clients are closed in the middle of everything, with all hooks and a logger. This is for the race detector, and for
 // the test for leaked goroutines at the end.
 func TestClientsAreClosedInTheMiddleOfEverything(t *testing.T) {

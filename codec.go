@@ -145,13 +145,15 @@ func parseRenewal(serverTime, reply any) answer {
 	switch reply := reply.(type) {
 	case int64:
 		switch {
-		case ok && reply == 1:
-			return answer{vote: granted, micros: micros}
+		case ok && (reply == 1 || reply == 3):
+			return answer{vote: granted, micros: micros, unready: reply == 3}
 		case ok && reply == 2:
 			return answer{vote: granted, micros: micros, taken: true}
 		case ok && reply == 0:
 			return answer{vote: denied, micros: micros, denial: &denial{reason: missing}}
 		}
+	case redis.Error: // the others of this command were renewed all the same
+		return answer{vote: unknown, err: reply}
 	case []any:
 		left, errLeft := redis.Int64(at(reply, 0))
 		owner, errOwner := redis.String(at(reply, 1))

@@ -8,6 +8,10 @@ import "context"
 type handover struct {
 	done chan struct{}
 	err  error // why there is no ticket
+
+	// Guarded by the ownership's mu: whether it was decided if there is a ticket, and the nodes that count for it.
+	decided bool
+	counted nodeSet
 }
 
 // Detach ends the lease as [Lease.Release] does, and keeps the lock for whoever adopts the ticket: another process, or
@@ -51,6 +55,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	var token any = c.waiters.ownerToken(o.lock.owner)
 	r, err := l.leaveTo(token)
 	if err != nil {
+		t.end(err)
 		return Ticket{}, err
 	}
 
@@ -60,17 +65,22 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	c.send(r, r.only, 0)
 	swapped := func(t *tally) bool { return t.granted >= t.need || t.granted+t.open() < t.need }
 	err = r.until(ctx, &c.timers, c.ending, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), swapped)
+	o.mu.Lock()
+	h.decided = true
+	if swapped := r.grantedBy(); err == nil && swapped.len() >= c.need {
+		h.counted = swapped
+	}
+	o.mu.Unlock()
 	_, votes := r.snapshot()
 	switch {
-	case err != nil:
-	case votes.granted >= votes.need:
+	case err != nil || h.counted != 0:
 	case votes.refused():
 		err = r.error(ErrLost, o.lock.res.names, c.nodes, "")
 	default:
 		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "")
 	}
 	if err == nil { // what other nodes have, for the old token or a part of the names, is of no use
-		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only&^r.grantedBy(), 0)
+		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only&^h.counted, 0)
 		c.releaseAt(o.lock.res.keys, token, r.deniedBy()&r.only, 0)
 	} else { // some nodes may have swapped, and others not
 		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only, c.reservation())
@@ -113,16 +123,20 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 	c := o.client
 	// The minimum hold is over, and does not begin again with the ticket.
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
+	h := &handover{done: make(chan struct{})}
 	r := c.newRound(plan{call: swap, only: o.reached,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			late := c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout
+			o.mu.Lock()
+			late = late && h.decided && !h.counted.has(node) // else Detach counts it, or releases it with all others
+			o.mu.Unlock()
 			if a.vote == granted && late || a.vote == unknown {
 				// The network held it up, or may still: what was sent on a connection that broke can arrive at any
 				// time. The ticket may have been used by then, and nobody would release what this wrote.
 				c.releaseAt(o.lock.res.keys, token, 1<<node, 0)
 			}
 		}})
-	o.leases, o.release, o.handed = 0, r, &handover{done: make(chan struct{})}
+	o.leases, o.release, o.handed = 0, r, h
 	l.last = true
 	l.released.Store(true)
 	l.cleanup.Stop()

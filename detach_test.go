@@ -537,6 +537,43 @@ func TestAHandOverInWhichAProcessStopsForAMinute(t *testing.T) {
 	}
 }
 
+// D3: The giver stands still while the nodes swap, for longer than NodeTimeout and less than the ticket lasts. Then either
+// there is a ticket, and a quorum has its keys, or there is none, and nothing of it is left.
+func TestAGiverThatStandsStillWhileTheNodesSwapKeepsTheTicketOrReleasesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		clock := &leaping{Clock: redlock.SystemClock()}
+		giver, third := w.connect(t, 0, func(cfg *redlock.Config) { cfg.Clock = clock }), w.connect(t, 1)
+		require.NoError(t, giver.Enroll(t.Context()))
+		third.Status(t.Context())
+		for _, s := range w.servers {
+			s.slow(0, 20*time.Millisecond)
+		}
+		l, err := giver.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		go func() { // the renewal takes 20 ms, and the swap as long
+			time.Sleep(30 * time.Millisecond)
+			clock.slept.Store(int64(500 * time.Millisecond))
+		}()
+		ticket, err := l.Detach(t.Context())
+		time.Sleep(50 * time.Millisecond)
+		have := 0
+		for _, owner := range w.owners("x") {
+			if owner != "" {
+				require.Equal(t, ticket.Token(), owner)
+				have++
+			}
+		}
+		if err != nil {
+			require.Zero(t, have)
+			return
+		}
+		require.GreaterOrEqual(t, have, 2, "a quorum")
+		_, err = third.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+	})
+}
+
 // Do releases nothing of what its function has handed on.
 func TestDoLeavesALockThatItsFunctionHandedOn(t *testing.T) {
 	f, ctx := startNodes(t, 3), soon(t)

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -181,4 +182,91 @@ func TestALeaseIsRenewedWhileTheNodesAreOverloaded(t *testing.T) {
 		require.NoError(t, <-extended)
 		require.Greater(t, l.Remaining(), left)
 	})
+}
+
+// R1: A node forgets the vote that it gave to another client, whose round goes on, and then gets the keys of a lease by a
+// plant. If the lease counted that node and no longer needed another one, the round could win with the two.
+func TestANodeThatForgotAVoteDoesNotCountBecauseTheKeysWerePlanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 150 * time.Millisecond // the other's round lasts longer
+		w, all := enrolled(t, 2)
+		time.Sleep(10 * time.Second)
+		lease, err := all[0].Mutex("x").WithTTL(ttl).Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var forgot, left *server // the node that is not asked first, and one of the two that are
+		for _, s := range w.servers {
+			if s.timeToLive("x") == 0 {
+				forgot = s
+			} else {
+				left = s
+			}
+		}
+		require.NotNil(t, forgot)
+		forgot.links[0].hold(requests, +1)
+		left.links[1].hold(requests, +1)
+		time.Sleep(time.Millisecond) // the other's ballot is larger
+		var other *redlock.Lease
+		acquired := make(chan struct{})
+		go func() {
+			defer close(acquired)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			other, err = all[1].Mutex("x").Acquire(ctx)
+		}()
+		until := func(what string, done func() bool) {
+			t.Helper()
+			for range 300 {
+				if done() {
+					return
+				}
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+			}
+			require.FailNow(t, what)
+		}
+		until("it votes for the other", func() bool { return forgot.timeToLive("x") > time.Second })
+		forgot.flush()
+		forgot.links[0].hold(requests, -1)
+		until("the keys are planted", func() bool { return forgot.timeToLive("x") > 0 })
+		left.links[0].hold(requests, +1)
+		until("the key of the node that is left has expired", func() bool { return left.timeToLive("x") == 0 })
+		left.links[1].hold(requests, -1)
+		<-acquired
+		require.NoError(t, err)
+		require.False(t, lease.Valid() && other.Valid(), "two have the lock")
+		require.True(t, other.Valid())
+	})
+}
+
+// Q2, R1: A lease outlives the loss of all data on each node in turn, if a quarantine lies between. In a quarantine, the node
+// does not count.
+func TestAPlantedNodeCountsAfterItsQuarantine(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, all := enrolled(t, 1)
+			c := all[0]
+			l, err := c.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Extend(t.Context()))
+			synctest.Wait()
+			w.servers[0].flush()
+			require.NoError(t, l.Extend(t.Context()))
+			synctest.Wait()
+			require.Positive(t, w.servers[0].timeToLive("x"), "planted")
+			if wait {
+				time.Sleep(time.Minute)
+			}
+			w.servers[1].stop()
+			err = l.Extend(t.Context())
+			if wait {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, "it may have forgotten what it granted")
+			time.Sleep(time.Minute)
+			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
+		})
+	}
 }

@@ -34,7 +34,7 @@ type Lease struct {
 	released atomic.Bool // written under mu
 }
 
-func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *Lease {
+func newOwnership(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *ownership {
 	o := &ownership{client: l.client, lock: l, tokenArg: tokenArg, ballot: ballot, acquired: now,
 		traced: l.client.traceLease(ctx), reached: reached, place: -1, leases: 1}
 	if limit := now.Add(l.maxHold); limit > now { // else there is none, or none that the clock can tell
@@ -47,17 +47,17 @@ func newLease(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached
 	o.until.Store(int64(until))
 	o.written = r.t0
 	o.acquiredBy(r)
-	return startLease(ctx, o, now)
+	return o
 }
 
-// startLease makes the first lease of an ownership, which begins now.
-func startLease(ctx context.Context, o *ownership, now Instant) *Lease {
-	lease := &Lease{ownership: o, parent: ctx}
+// startLease makes the first lease of an ownership, which begins now. If it reports true, Close ends and releases it. If
+// false, Close has ended all leases just before, so its caller has to do that.
+func startLease(ctx context.Context, o *ownership, now Instant) (lease *Lease, begun bool) {
+	lease = &Lease{ownership: o, parent: ctx}
 	if o.lock.renew {
 		lease.cleanup = runtime.AddCleanup(lease, (*ownership).abandon, o)
 	}
-	o.start(now)
-	return lease
+	return lease, o.start(now)
 }
 
 // Context returns a context that carries this lease and has the values of the context given to Acquire, but not its

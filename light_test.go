@@ -9,9 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
 )
 
 // A3: The script that follows a refused light form takes another round trip. A lock that is held must not look like an
@@ -292,6 +294,42 @@ func TestALeaseThatComesToANodeLateLowersNoFencingToken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// R1: One command renews several leases. One of them cannot be renewed, because the key of the fencing tokens has the wrong
+// type, or its own key cannot be read. The others are.
+func TestALeaseThatCannotBeRenewedDoesNotTouchTheOthersOfItsCommand(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 1}, func(t *testing.T, f *fleet.Fleet) {
+		conn, err := f.Nodes()[0].DialDirect(soon(t), time.Second)
+		require.NoError(t, err)
+		defer conn.Close()
+		for _, set := range [][]any{{"redlock:node", "marker"}, {"redlock:fence", "no sorted set"}, {"mine", "me", "PX", 1000}} {
+			_, err := conn.Do("SET", set...)
+			require.NoError(t, err)
+		}
+		replies, err := redis.Values(conn.Do("EVAL", scriptText(t, "entries", "extend"), 4, "redlock:node", "redlock:fence", "new", "mine",
+			"marker", 1, "me", 60_000, 5, "7", 1, "me", 60_000, "-"))
+		require.NoError(t, err)
+		require.Len(t, replies, 3)
+		require.ErrorContains(t, replies[1].(redis.Error), "WRONGTYPE")
+		require.EqualValues(t, 1, replies[2])
+		left, err := redis.Int64(conn.Do("PTTL", "mine"))
+		require.NoError(t, err)
+		require.Greater(t, left, int64(50_000))
+	})
+}
+
+// R1: A node's clock was set back, so a key has longer to live by that clock than its lease has given it. A plant of the
+// lease's other key leaves that.
+func TestAPlantMakesNoKeysTimeShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := virtual(t, 1, 1).servers[0]
+		require.NoError(t, s.redis.Set("y", "mine"))
+		s.redis.SetTTL("y", time.Minute)
+		s.tell("EVAL", scriptText(t, "entries", "plant"), 2, "x", "y", "mine", 10_000, "0")
+		require.Equal(t, time.Minute, s.timeToLive("y"))
+		require.Equal(t, 10*time.Second, s.timeToLive("x"))
+	})
 }
 
 // W2: A client leaves, and the key is reserved for it. If nobody else waits, the key is free at once.

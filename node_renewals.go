@@ -30,7 +30,8 @@ func mergeRenewals(batch []request) []request {
 }
 
 // answerRenewals makes the node's vote for each lease of one extend.lua. A node that took keys has granted, and not only
-// extended. So its vote waits until an INFO has vouched for the data set (Q1).
+// extended. So its vote waits until an INFO has vouched for the data set (Q1). The same holds for one that has the keys and
+// was not vouched for since then; if it may not grant, it does not count (R1).
 func (n *node) answerRenewals(q request, reply any, err error) {
 	answers := parseRenewals(1+len(q.more), reply, err)
 	if micros := answers[0].micros; micros != 0 {
@@ -43,9 +44,17 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		if a.micros != 0 {
 			a.clock = clockSpan(a.micros, q.sentAt, q.heard)
 		}
-		if a.taken && !n.protocol.omits(dataSetVouched) {
-			n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
-			continue
+		if a.err != nil && err == nil {
+			n.repair(r, a.err)
+		}
+		if a.vote == granted && !r.proven.has(n.index) {
+			switch {
+			case a.unready:
+				a.vote, a.err = unknown, n.noTaker()
+			case !n.protocol.omits(dataSetVouched):
+				n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
+				continue
+			}
 		}
 		if a.denial != nil && a.denial.reason == missing && r.takeAt.has(n.index) {
 			a.vote, a.err = unknown, n.noTaker()
@@ -54,7 +63,8 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 	}
 }
 
-// noTaker is why the server took no keys for a lease that never had them there: it may not grant now, but perhaps later.
+// noTaker is why the server took no keys for a lease that never had them there, or has them and does not count: it may not
+// grant now, but perhaps later.
 func (n *node) noTaker() error {
 	n.mu.Lock()
 	unfit := n.unfit

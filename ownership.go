@@ -19,6 +19,7 @@ type ownership struct {
 	tokenArg any // the value of the keys, a string, as a script argument: the owner token, or an entry that ends with it
 	ballot   uint64
 	limit    Instant // no validity goes past it (WithMaxHold); 0: none
+	ticket   any     // the token of the ticket that it was adopted with; nil: it was acquired
 	least    Instant // nobody else gets the lock before it (WithMinHold); 0: none
 	acquired Instant
 	traced   *leaseTrace // nil: its renewals are not traced
@@ -26,6 +27,8 @@ type ownership struct {
 	until atomic.Int64  // an Instant: the end of the validity
 	over  atomic.Bool   // whether ended is set, to be read without mu
 	had   atomic.Uint64 // a nodeSet: the nodes that said that they have the keys, or had them once; see hadKeys
+
+	proven atomic.Uint64 // a nodeSet: the nodes that were vouched for since they have the keys (R1); changed under mu
 
 	due   Instant // belongs to the scheduler, and is guarded by its mu
 	place int     // likewise; -1: not in its queue
@@ -42,6 +45,7 @@ type ownership struct {
 	acquire  *round  // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
 	dropped  bool      // all its Leases were garbage-collected while it was renewed
+	plants   int       // how often keys were planted
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
 	renewAt  Instant   // when the next renewal begins
 	failures int       // how many renewals have failed since one succeeded
@@ -49,7 +53,6 @@ type ownership struct {
 	release  *round    // nil: not sent
 	handed   *handover // the Detach that ended it; nil: none did
 	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
-	ticket   any       // the token of the ticket that it was adopted with; nil: it was acquired
 	watch    *watch    // to know of waiters; nil: nobody has asked
 	// judged: a call has waited for the answers to the release. unreleased is then why it did not succeed; nil if it did.
 	judged     bool
@@ -75,11 +78,11 @@ func (o *ownership) deadline() Instant {
 	return o.validUntil()
 }
 
-// start hands the ownership to the scheduler.
-func (o *ownership) start(now Instant) {
+// start hands the ownership to the scheduler, and reports whether that took it.
+func (o *ownership) start(now Instant) bool {
 	o.renewing = o.lock.renew
 	o.renewAt = now.Add(o.lock.ttl / 3)
-	o.client.scheduler.set(o, o.nextDue())
+	return o.client.scheduler.set(o, o.nextDue())
 }
 
 // end ends the lease for this cause, and reports whether it had not ended before. The lease's context ends first,
@@ -98,7 +101,7 @@ func (o *ownership) end(cause error) bool {
 func (o *ownership) endLocked(cause error) {
 	o.ended = cause
 	o.over.Store(true)
-	cancel, watch, ticket := o.cancel, o.watch, o.ticket
+	cancel, watch := o.cancel, o.watch
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
@@ -106,16 +109,9 @@ func (o *ownership) endLocked(cause error) {
 	if watch != nil {
 		o.client.waiters.unwatch(watch)
 	}
-	if ticket != nil { // another adopter may have given it keys back since this one won (D5)
-		o.client.releaseAt(o.lock.res.keys, ticket, o.client.allNodes(), 0)
+	if o.ticket != nil { // another adopter may have given it keys back since this one won (D5)
+		o.client.releaseAt(o.lock.res.keys, o.ticket, o.client.allNodes(), 0)
 	}
-}
-
-// adoptedWith notes the token of the ticket that the lease was adopted with.
-func (o *ownership) adoptedWith(ticket any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ticket = ticket
 }
 
 // checkExpiry ends the lease if its validity has ended and no timer has noticed that.
@@ -168,8 +164,11 @@ func (o *ownership) dueRelease() Instant {
 
 // sendRelease sends the release once, to all nodes that may have the keys, and returns its round (L1). The lease has
 // ended.
+//
+// It is sent under mu, and the scheduler drops the ownership only then. So whoever finds it gone from the scheduler, or its
+// release made, knows that the release was sent: Close closes the nodes after that (L2).
 func (o *ownership) sendRelease() *round {
-	o.client.scheduler.drop(o)
+	defer o.client.scheduler.drop(o)
 	o.mu.Lock()
 	if r := o.release; r != nil {
 		o.mu.Unlock()
@@ -187,8 +186,9 @@ func (o *ownership) sendRelease() *round {
 	}
 	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, reserve, rest), t0: now, only: o.reached, answered: o.freed})
 	o.release = r
+	_, unsent := c.enqueue(r, r.only, r.only)
 	o.mu.Unlock()
-	c.send(r, r.only, r.only)
+	r.recordUnsent(unsent)
 	if handsOver || rest > 0 { // with a rest, this process's waiters ask, and learn how long it is (H2)
 		c.waiters.released(o.lock.res)
 	}

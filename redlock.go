@@ -51,7 +51,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	var tokenArg any = l.res.share.entry(token, how.slots)
 	ballot, known := c.propose(t0)
 	if !known {
-		return nil, c.unreached(l, t0), nil
+		return nil, c.unreached(c.protocol.acquire, t0), nil
 	}
 
 	// A2, A3: to a bare quorum (W3: to one node first), each on its one ordered connection. The verdict does not wait
@@ -80,7 +80,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.isClosed():
 		err = ErrClosed
 	case verdict == won && !yields && validity > c.cfg.MinValidity && l.keepsLongEnough(now.Sub(t0)):
-		lease := newLease(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity))
+		lease, _ := startLease(ctx, newOwnership(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity)), now)
 		if !c.isClosed() {
 			return lease, r, nil
 		}
@@ -133,8 +133,8 @@ func (how *approach) acquireCall(p *protocol, l *spec, token any, ballot uint64)
 
 // unreached is the round of an attempt that cannot make a ballot (F1): no node's clock is known, because no node was
 // ever connected.
-func (c *Client) unreached(l *spec, t0 Instant) *round {
-	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: t0})
+func (c *Client) unreached(s *script, t0 Instant) *round {
+	r := c.newRound(plan{call: call{script: s}, t0: t0})
 	for _, n := range c.nodes {
 		_, _, why := n.state()
 		r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
@@ -173,7 +173,8 @@ func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decide
 func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
 	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now,
-		takeAt: c.allNodes() &^ o.hadKeys(), granting: o.hasKeys, answered: o.extended}
+		takeAt: c.allNodes() &^ o.hadKeys(), proven: nodeSet(o.proven.Load()), plants: o.plants,
+		granting: o.hasKeys, answered: o.extended}
 	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
 

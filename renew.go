@@ -84,7 +84,7 @@ func (o *ownership) beginRenewal() (*round, error) {
 func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	c := o.client
 	if o.acquire != nil { // what was granted after the verdict
-		o.had.Or(uint64(o.acquire.grantedBy()))
+		o.grantedAt(o.acquire.grantedBy())
 		o.acquire = nil
 	}
 	r := c.renew(o)
@@ -95,11 +95,17 @@ func (o *ownership) sendRenewal() (*round, []unsentTo) {
 
 // acquiredBy notes the nodes that granted the keys, and the round if others may still grant them.
 func (o *ownership) acquiredBy(r *round) {
-	granting, waiting := r.grantedBy(), r.votedBy(pending)
-	o.had.Store(uint64(granting))
+	waiting := r.votedBy(pending)
+	o.grantedAt(r.grantedBy())
 	if waiting != 0 {
 		o.acquire = r
 	}
+}
+
+// grantedAt notes the nodes that granted the acquire: they were vouched for with the grant (Q1).
+func (o *ownership) grantedAt(nodes nodeSet) {
+	o.had.Or(uint64(nodes))
+	o.proven.Or(uint64(nodes))
 }
 
 // hadKeys is the nodes that said once that they have the keys. A renewal takes the keys on the other nodes. A node that
@@ -113,10 +119,24 @@ func (o *ownership) hasKeys(node int) {
 	}
 }
 
+// prove notes that the node was vouched for since it has the keys, as this renewal says. If keys were planted after it was
+// sent, it says nothing of those.
+func (o *ownership) prove(r *round, node int) {
+	if nodeSet(o.proven.Load()).has(node) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.plants == o.plants {
+		o.proven.Or(1 << node)
+	}
+}
+
 // extended is called with each node's answer to a round of extend.lua. decides says that this answer made the verdict.
 func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bool) {
 	if a.vote == granted {
 		o.hasKeys(node)
+		o.prove(r, node)
 	}
 	if decides && v == won {
 		o.prolong(r)
@@ -152,6 +172,10 @@ func (o *ownership) plant(lacking nodeSet) {
 	if o.ended != nil || o.client.cfg.Clock.Now() >= o.deadline() {
 		return
 	}
+	// The node may have forgotten another client's vote, and nobody vouches for it now: until somebody does, it does not
+	// count in a renewal, though it has the keys (R1).
+	o.plants++
+	o.proven.And(^uint64(lacking))
 	o.reached |= o.client.plant(o, lacking)
 }
 

@@ -49,6 +49,8 @@ type plan struct {
 	queueAt    nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
+	proven     nodeSet // of a renewal: the nodes that count also while they may not grant (R1)
+	plants     int     // of a renewal: how many plants came before it
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
@@ -88,6 +90,7 @@ type answer struct {
 	vote     vote
 	reserved bool     // release.lua reserved a key for a waiter (W2)
 	taken    bool     // extend.lua took keys that were missing (R2)
+	unready  bool     // extend.lua extended the keys on a node that may not grant now (R1)
 	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
 	clock    span     // the difference of the server's clock and ours; set if micros is
 	denial   *denial  // why the vote is denied

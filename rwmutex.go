@@ -94,13 +94,14 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	}
 	now := c.cfg.Clock.Now()
 	if o.acquire != nil {
-		o.had.Or(uint64(o.acquire.grantedBy()))
+		o.grantedAt(o.acquire.grantedBy())
 	}
 	entry := lock.res.share.entry(o.token(), nil)
-	reader := &ownership{client: c, lock: lock, tokenArg: entry, ballot: o.ballot, limit: o.limit,
+	reader := &ownership{client: c, lock: lock, tokenArg: entry, ballot: o.ballot, limit: o.limit, ticket: o.ticket,
 		acquired: o.acquired, written: o.written, traced: o.traced, reached: o.reached, place: -1, leases: 1}
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
+	reader.proven.Store(o.proven.Load())
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0
 	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})
@@ -108,5 +109,6 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	c.scheduler.drop(o)
 	l.released.Store(true)
 	l.cleanup.Stop()
-	return startLease(l.parent, reader, now), nil
+	lease, _ := startLease(l.parent, reader, now)
+	return lease, nil
 }

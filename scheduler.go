@@ -27,19 +27,20 @@ func newScheduler(clock Clock) *scheduler {
 	return &scheduler{clock: clock, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// set makes due the next tick of the ownership, instead of any instant that was set before.
-func (s *scheduler) set(o *ownership, due Instant) { s.put(o, due, false) }
+// set makes due the next tick of the ownership, instead of any instant that was set before. It reports false if nothing
+// enters the queue any more.
+func (s *scheduler) set(o *ownership, due Instant) bool { return s.put(o, due, false) }
 
 // setAgain is set, called from a tick. If an earlier instant was set during the tick, that one stays: one tick too many
 // does no harm.
 func (s *scheduler) setAgain(o *ownership, due Instant) { s.put(o, due, true) }
 
-func (s *scheduler) put(o *ownership, due Instant, keepEarlier bool) {
+func (s *scheduler) put(o *ownership, due Instant, keepEarlier bool) bool {
 	s.mu.Lock()
 	switch {
-	case s.drained: // L2: an attempt that begins a lease now sees that the client is closed, and ends it
+	case s.drained: // L2: who begins a lease now also has to end it
 		s.mu.Unlock()
-		return
+		return false
 	case o.place < 0:
 		o.due = due
 		heap.Push(&s.queue, o)
@@ -55,6 +56,7 @@ func (s *scheduler) put(o *ownership, due Instant, keepEarlier bool) {
 		default:
 		}
 	}
+	return true
 }
 
 // drop takes the ownership out of the queue.

@@ -13,32 +13,32 @@
 --   the fence slot of each key, if there is a ballot
 --
 -- Reply: {time, reply, reply, ...}: this server's TIME in microseconds, and for each lease
---   1                 extended: all its keys were the owner's
+--   1                 extended: all its keys were the owner's, and the marker is right: this node may grant
+--   3                 extended, but the marker is not right
 --   2                 taken: some keys were missing and are now the owner's, and the others were
 --   0                 some keys are missing; nothing was written
 --   {pttl, owner}     some key is another's; nothing was written
+--   an error          a command failed, as for a missing right; the keys may be extended or not
 --
--- A key is taken only if the marker is right: this node may grant. The client sends a ballot only where the lease never
--- had its keys, so a lock that was deleted is not taken again.
+-- A key is taken only if the marker is right. The client sends a ballot only where the lease never had its keys, so a lock
+-- that was deleted is not taken again.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local replies = {now}
 local fit
-local key, arg = 3, 2
 
-while arg <= #ARGV do
-  local first, last = key, key + ARGV[arg] - 1
-  local token, ttl, ballot = ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
-  local slots = arg + 4
-  key, arg = last + 1, slots
-  if ballot ~= '-' and ballot ~= '0' then arg = arg + last - first + 1 end
+local function mayGrant()
+  if fit == nil then fit = ARGV[1] ~= '' and redis.pcall('GET', KEYS[1]) == ARGV[1] end
+  return fit
+end
 
-  local reply, missing, shares = 1, false, kindOf(token)
+-- renew renews the lease with the keys from first to last, and the slots from that argument on.
+local function renew(first, last, token, ttl, ballot, slots)
+  local missing, shares = false, kindOf(token)
   if shares then
     local state, left, owner = stateFor(KEYS[first], token, now)
+    if state == 'held' then return {left, owner} end
     missing = state == 'free'
-    if state == 'held' then reply = {left, owner} end
   end
   for i = first, shares and 0 or last do
     local owner = redis.pcall('GET', KEYS[i])
@@ -50,33 +50,25 @@ while arg <= #ARGV do
         if isUnread(owner) then return owner end
         owner = ''
       end
-      reply = {redis.call('PTTL', KEYS[i]), owner}
-      break
+      return {redis.call('PTTL', KEYS[i]), owner}
     end
   end
-  if missing and reply == 1 then
-    reply = 0
-    if ballot ~= '-' then
-      if fit == nil then fit = ARGV[1] ~= '' and redis.call('GET', KEYS[1]) == ARGV[1] end
-      if fit then reply = 2 end
-    end
-  end
+  if missing and (ballot == '-' or not mayGrant()) then return 0 end
 
-  if reply == 1 or reply == 2 then
-    if shares and write(KEYS[first], token, now + ttl * 1000) then begin(KEYS[first], 1 / 0) end
-    for i = first, shares and 0 or last do
-      -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
-      -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,
-      -- while the lease still relies on the key.
-      local left = redis.call('PTTL', KEYS[i])
-      if left == -2 then
-        redis.call('SET', KEYS[i], token, 'PX', ttl)
-      elseif left < tonumber(ttl) then
-        redis.call('PEXPIRE', KEYS[i], ttl)
-      end
+  if shares and write(KEYS[first], token, now + ttl * 1000) then begin(KEYS[first], 1 / 0) end
+  for i = first, shares and 0 or last do
+    -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
+    -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,
+    -- while the lease still relies on the key.
+    local left = redis.call('PTTL', KEYS[i])
+    if left == -2 then
+      redis.call('SET', KEYS[i], token, 'PX', ttl)
+    elseif left < tonumber(ttl) then
+      redis.call('PEXPIRE', KEYS[i], ttl)
     end
   end
-  if reply == 2 and ballot ~= '0' then
+  if not missing then return mayGrant() and 1 or 3 end
+  if ballot ~= '0' then
     for i = 0, last - first do
       -- Never lower a slot: a later holder may have raised it for another name.
       local slot = ARGV[slots + i]
@@ -85,6 +77,19 @@ while arg <= #ARGV do
       end
     end
   end
+  return 2
+end
+
+local replies = {now}
+local key, arg = 3, 2
+while arg <= #ARGV do
+  local first, last = key, key + ARGV[arg] - 1
+  local token, ttl, ballot = ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
+  local slots = arg + 4
+  key, arg = last + 1, slots
+  if ballot ~= '-' and ballot ~= '0' then arg = arg + last - first + 1 end
+  local ok, reply = pcall(renew, first, last, token, ttl, ballot, slots)
+  if not ok and type(reply) ~= 'table' then reply = {err = tostring(reply)} end
   replies[#replies + 1] = reply
 end
 return replies

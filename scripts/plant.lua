@@ -33,7 +33,10 @@ for i = 1, shares and 0 or #KEYS do
   end
 end
 
-for i = 1, shares and 0 or #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end
+-- Never make a key's time shorter, as in extend.lua: another key of the lease may still be there.
+for i = 1, shares and 0 or #KEYS do
+  redis.call('SET', KEYS[i], ARGV[1], 'PX', math.max(redis.call('PTTL', KEYS[i]), tonumber(ARGV[2])))
+end
 if ARGV[3] ~= '0' then
   for i = 4, #ARGV do
     -- Never lower a slot: a later holder may have raised it for another name.
