@@ -21,8 +21,8 @@ func (e *enrolment) say(word string) {
 // whatever keys they have. A node that already grants to this client is no error and stays as it is. The Redis user must
 // be allowed to run DBSIZE and EXISTS.
 //
-// A server that restarted without its data looks new too. So if any node is in use or has been used, none is enrolled,
-// and those that look new vote after their quarantine. But if all nodes have forgotten, as after a power cut, nothing
+// A server that restarted without its data looks new too. So if any node is in use or has been used, or cannot be reached,
+// none is enrolled, and those that look new vote after their quarantine. But if all nodes have forgotten, as after a power cut, nothing
 // tells them from new ones. So use Enroll once, and never at each start of a program.
 func OnlyNew() EnrollOption { return func(e *enrolment) { e.say(wordNew) } }
 
@@ -81,8 +81,8 @@ func (c *Client) askReadiness(ctx context.Context, word string, answered func(*r
 	return r, c.hearAll(ctx, r, c.stallTimeout())
 }
 
-// newAmongUsed is whether some nodes look new, and others are in use or have been used. Then each that looks new may have
-// taken the place of one that granted leases, or have restarted without its data.
+// newAmongUsed is whether some nodes look new, and others are in use, or have been used, or cannot be asked. Then each that
+// looks new may have taken the place of one that granted leases, or have restarted without its data.
 func (c *Client) newAmongUsed(ctx context.Context) (mixed bool, err error) {
 	r, err := c.askReadiness(ctx, wordIsNew, nil)
 	if err != nil {
@@ -91,10 +91,9 @@ func (c *Client) newAmongUsed(ctx context.Context) (mixed bool, err error) {
 	answers, _ := r.snapshot()
 	looksNew, used := false, false
 	for _, a := range answers {
-		switch {
-		case a.err == errLooksNew:
+		if a.err == errLooksNew {
 			looksNew = true
-		case a.vote == granted || a.vote == denied || isRefusal(a.err): // refused: nobody knows whether it is new
+		} else { // also of one that does not answer, nobody knows whether it is in use
 			used = true
 		}
 	}

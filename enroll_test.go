@@ -45,3 +45,33 @@ func TestEnrollTriesANodeAgainThatItDidNotReachAtFirst(t *testing.T) {
 		})
 	}
 }
+
+// A node cannot be reached: it may have granted leases that a new server in another's place would not know.
+func TestEnrollOnlyNewRefusesANewServerWhileAnotherIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		c, holder := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, holder.Enroll(t.Context()))
+		l, err := holder.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var forgot *server
+		for _, s := range w.servers {
+			if s.timeToLive("x") > 0 {
+				forgot = s
+			}
+			s.links[0].hold(requests, +1)
+		}
+		forgot.flush()
+		forgot.links[0].hold(requests, -1)
+		err = c.Enroll(t.Context(), redlock.OnlyNew())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "it looks new; it was not enrolled")
+		for _, s := range w.servers {
+			s.links[0].hold(requests, -1)
+		}
+		_, err = c.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.True(t, l.Valid())
+	})
+}

@@ -145,11 +145,15 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 			return err
 		}
 	case len(away) > 0:
-		err := o.confirm(exitNoQuorum, noneForgot, fmt.Sprintf("%s not reached (%s), so it is not known whether these nodes are in use; "+
-			"see to that first: redlock doctor says how", are(away), whyUnreached(status)))
-		if err != nil {
+		unknown := fmt.Sprintf("%s not reached (%s), so it is not known whether these nodes are in use; "+
+			"see to that first: redlock doctor says how", are(away), whyUnreached(status))
+		if o.onlyNew {
+			return &exitError{exitNoQuorum, fmt.Errorf("%s; nothing was changed", unknown)}
+		}
+		if err := o.confirm(exitNoQuorum, noneForgot, unknown); err != nil {
 			return err
 		}
+		return client.Enroll(ctx) // OnlyNew needs all nodes, and nothing more is to be asked
 	}
 	if o.onlyNew {
 		return client.Enroll(ctx, redlock.OnlyNew())
