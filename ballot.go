@@ -79,6 +79,9 @@ func (c *Client) learn(r *round) (agreed bool) {
 	}
 	slices.Sort(far)
 	agreedOn := far[len(far)-c.need] // a quorum has as much as that
+	if agreedOn >= maxMicros-1 {
+		return false // no ballot is above it: only an operator can help
+	}
 	raise(&c.agreedBallot, agreedOn)
 	c.saw(agreedOn)
 	return true
@@ -108,7 +111,7 @@ func (c *Client) ballotLimit() uint64 {
 	if !known || c.protocol.omits(farBallotsAgreed) {
 		return math.MaxUint64
 	}
-	return max(atMicros(c.cfg.Clock.Now(), median), c.agreedBallot.Load()) + uint64(ballotLead.Microseconds())
+	return min(max(atMicros(c.cfg.Clock.Now(), median), c.agreedBallot.Load())+uint64(ballotLead.Microseconds()), maxMicros-2)
 }
 
 // A farBallotError is why a node has no vote that refuses a ballot, because it has one that is far ahead of the servers'

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,30 @@ func TestFencingTokensGrowThoughAllClocksAreSetBack(t *testing.T) {
 					l = next
 				}
 			})
+		})
+	}
+}
+
+// F2: A quorum has the largest number there is, which only another program can have written. Nobody can go above it: the nodes
+// are named, and not asked again and again.
+func TestAQuorumThatHasUsedUpTheFencingTokensIsNamed(t *testing.T) {
+	for _, highest := range []uint64{hugeBallot + 1, hugeBallot + 2} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 1)
+			var rounds atomic.Int64
+			c := w.connect(t, 0, func(cfg *redlock.Config) {
+				cfg.Hooks.Refused = func([]string, error) { rounds.Add(1) }
+			})
+			require.NoError(t, c.Enroll(t.Context()))
+			w.servers[0].raiseFence(highest)
+			w.servers[1].raiseFence(highest)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := c.Mutex("x").Acquire(ctx)
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.NotErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorContains(t, err, "a program has written to redlock:fence there")
+			require.Less(t, rounds.Load(), int64(100))
 		})
 	}
 }

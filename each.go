@@ -60,6 +60,9 @@ func Each[A any](
 					continue
 				}
 				held, err := try(i)
+				if held { // until it is taken again, which may not come
+					err = errUnfinished
+				}
 				b.errs[i] = err
 				if held {
 					b.putAside(i)

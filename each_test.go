@@ -228,4 +228,16 @@ func TestAPanicInABatchReachesItsCaller(t *testing.T) {
 	require.Error(t, errs[0])
 	require.Error(t, errs[1], "nobody was left to do it")
 	clears(t, f, "a")
+
+	held, err := open(t, f).Mutex("a").Acquire(ctx)
+	require.NoError(t, err)
+	errs = redlock.Each(ctx, []string{"a", "b"}, 1, lock, func(context.Context, string) error {
+		runtime.Goexit()
+		return nil
+	}, redlock.Wait)
+	for _, err := range errs { // Wait waits for what is held
+		require.Error(t, err)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+	}
+	require.NoError(t, held.Release(ctx))
 }

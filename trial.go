@@ -22,9 +22,10 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	switch {
 	case l.err != nil:
 		return nil, l.err
-	case c.isClosed():
+	case !c.begin(): // Close waits for the releases
 		return nil, ErrClosed
 	}
+	defer c.finish()
 	if err := c.awaitAll(ctx); err != nil {
 		return nil, err
 	}
