@@ -35,9 +35,9 @@ func TestAClientThatIsConfiguredDifferentlyIsRefusedAndToldWhichField(t *testing
 			t.Parallel()
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
 			ctx := soon(t)
-			usual := open(t, f)
+			usual := open(t, f, patient)
 			before := stringOf(tell(t, f.Nodes()[0], "GET", "redlock:node"))
-			other := openFresh(t, f, change)
+			other := openFresh(t, f, change, patient)
 			_, err := other.Mutex("x").TryAcquire(ctx)
 			requireDiffers(t, err, field)
 			short, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -99,7 +99,7 @@ func TestClientsWithDifferentTTLsAndTimeoutsShareNodes(t *testing.T) {
 func TestANodeThatForgotIsNotTakenOverByAClientThatTheOthersRefuse(t *testing.T) {
 	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{}), soon(t)
 	operator := openFresh(t, f, brief)
-	require.NoError(t, operator.Enroll(ctx))
+	require.NoError(t, enroll(t, operator))
 	require.NoError(t, operator.Close())
 	stranger := openFresh(t, f, brief, func(cfg *redlock.Config) { cfg.MaxTTL = 450 * time.Millisecond })
 	_, err := stranger.Mutex("x").TryAcquire(ctx)
@@ -116,7 +116,7 @@ func TestANodeThatForgotIsNotTakenOverByAClientThatTheOthersRefuse(t *testing.T)
 
 func TestEnrollOnlyNewRefusesAServerThatWasUsed(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
-		c, ctx := openFresh(t, f), soon(t)
+		c, ctx := openFresh(t, f, patient), soon(t)
 		require.Eventually(t, func() bool { return c.Status(ctx)[2].Quarantine > 0 }, 5*time.Second, time.Millisecond,
 			"a new server is in quarantine, and says so")
 		require.NoError(t, c.Enroll(ctx, redlock.OnlyNew()))
@@ -311,7 +311,7 @@ func TestFencingTokensOfTheFormerVersionStillCount(t *testing.T) {
 			tell(t, n, "HSET", "redlock:fence", slot, value)
 		}
 	}
-	c := openFresh(t, f)
+	c := openFresh(t, f, patient)
 	require.NoError(t, c.Enroll(ctx, redlock.ChangeConfig()))
 	l, err = c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)

@@ -207,7 +207,13 @@ func TestCredentialsThatBlockAreNamed(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	block := make(chan struct{})
 	var running, most atomic.Int64
+	failed := make(chan error, 100)
 	c := open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.NodeDown = func(_ string, err error) {
+			if strings.Contains(err.Error(), "Credentials") {
+				failed <- err
+			}
+		}
 		cfg.Nodes[2].Credentials = func(context.Context) (string, string, error) {
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
@@ -216,7 +222,13 @@ func TestCredentialsThatBlockAreNamed(t *testing.T) {
 		}
 	})
 	status := func() redlock.NodeStatus { return c.Status(soon(t))[2] }
-	require.ErrorContains(t, status().Err, "its Credentials has not returned: context deadline exceeded")
+	select {
+	case err := <-failed:
+		require.ErrorContains(t, err, "its Credentials has not returned: context deadline exceeded")
+	case <-soon(t).Done():
+		require.Fail(t, "nobody was told that the node cannot be used")
+	}
+	require.ErrorContains(t, status().Err, "its Credentials has not returned")
 	l, err := c.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err, "two of three nodes are a quorum")
 	require.NoError(t, l.Release(soon(t)))

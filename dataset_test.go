@@ -16,11 +16,14 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// steady makes a quarantine longer than what a test does meanwhile: 1.5s + 100ms + 100ms.
+// steady makes a quarantine longer than what a test does meanwhile: 5s + 500ms + 100ms.
 func steady(cfg *redlock.Config) {
-	cfg.TTL, cfg.MaxTTL = time.Second, 1500*time.Millisecond
-	cfg.NodeTimeout, cfg.MaxClockSkew = 100*time.Millisecond, 100*time.Millisecond
+	cfg.TTL, cfg.MaxTTL = 2*time.Second, 5*time.Second
+	cfg.NodeTimeout, cfg.MaxClockSkew = 500*time.Millisecond, 100*time.Millisecond
 }
+
+// undefended is for tests with a defence off, where nothing waits for the end of a lease: it may be long.
+func undefended(cfg *redlock.Config) { cfg.TTL, cfg.MaxTTL = 20*time.Second, 20*time.Second }
 
 // openAt makes a client of the first five nodes that reaches only the given ones, by number. It also returns the
 // client's way to node 3.
@@ -47,13 +50,19 @@ type shared struct {
 	toHolder      *fleet.View
 	toOther       *fleet.View
 	change        []func(*redlock.Config)
+	maxTTL        time.Duration
 }
 
 func share(t *testing.T, o fleet.Options, change ...func(*redlock.Config)) *shared {
 	s := &shared{fleet: fleettest.Start(t, fleet.Process, o), change: append([]func(*redlock.Config){steady}, change...)}
 	operator := openFresh(t, s.fleet, append(slices.Clone(s.change), func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(s.fleet.URLs()[:5]...) })...)
-	require.NoError(t, operator.Enroll(soon(t)))
+	require.NoError(t, enroll(t, operator))
 	require.NoError(t, operator.Close())
+	var cfg redlock.Config
+	for _, change := range s.change {
+		change(&cfg)
+	}
+	s.maxTTL = cfg.MaxTTL
 	s.holder, s.toHolder = openAt(t, s.fleet, []int{1, 2, 3}, s.change...)
 	s.other, s.toOther = openAt(t, s.fleet, []int{3, 4, 5}, s.change...)
 	// Both have heard from every node that they reach.
@@ -64,7 +73,7 @@ func share(t *testing.T, o fleet.Options, change ...func(*redlock.Config)) *shar
 
 // acquire has the holder take the lock for the longest time that is allowed (MaxTTL).
 func (s *shared) acquire(t *testing.T) *redlock.Lease {
-	l, err := s.holder.Mutex("x").WithTTL(1500 * time.Millisecond).WithoutRenewal().Acquire(soon(t))
+	l, err := s.holder.Mutex("x").WithTTL(s.maxTTL).WithoutRenewal().Acquire(soon(t))
 	require.NoError(t, err)
 	return l
 }
@@ -72,7 +81,9 @@ func (s *shared) acquire(t *testing.T) *redlock.Lease {
 // never fails the test if this client acquires the lock while the holder's lease is valid.
 func never(t *testing.T, c *redlock.Client, holder *redlock.Lease) {
 	t.Helper()
-	next, err := c.Mutex("x").Acquire(soon(t))
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // a quarantine may begin again
+	defer cancel()
+	next, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
 	require.False(t, holder.Valid() && next.Valid(), "two hold it, for %v more", holder.Remaining())
 	_ = next.Release(soon(t)) // on a busy machine, no quorum confirms it in time
@@ -100,7 +111,7 @@ func TestANodeThatFailsBackInOneProcessSitsOutAQuarantine(t *testing.T) {
 			t.Parallel()
 			var change []func(*redlock.Config)
 			if off {
-				change = append(change, redlock.Switches["data set vouched for"].Off)
+				change = append(change, undefended, redlock.Switches["data set vouched for"].Off)
 			}
 			s := share(t, fleet.Options{Nodes: 6, Args: replicas}, change...)
 			three, spare := s.fleet.Nodes()[2], s.fleet.Nodes()[5]
@@ -149,7 +160,7 @@ func TestAQuarantineIsNotEndedByAClockThatIsSetRight(t *testing.T) {
 			t.Parallel()
 			var change []func(*redlock.Config)
 			if off {
-				change = append(change, redlock.Switches["quarantine by the others' clocks"].Off)
+				change = append(change, undefended, redlock.Switches["quarantine by the others' clocks"].Off)
 			}
 			s := share(t, fleet.Options{Clocks: true}, change...)
 			three := s.fleet.Nodes()[2]
@@ -159,7 +170,7 @@ func TestAQuarantineIsNotEndedByAClockThatIsSetRight(t *testing.T) {
 			require.NoError(t, three.Start(soon(t), fleet.Empty))
 			require.Eventually(t, func() bool {
 				return strings.Count(stringOf(tell(t, three, "GET", "redlock:node")), " ") == 2
-			}, 3*time.Second, time.Millisecond, "its quarantine has begun")
+			}, 10*time.Second, time.Millisecond, "its quarantine has begun")
 			require.NoError(t, three.SetClock(0))
 			fresh, _ := openAt(t, s.fleet, []int{3, 4, 5}, s.change...)
 			if off {
@@ -223,7 +234,7 @@ func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
 	for _, setting := range [][3]string{{"appendfsync", "everysec", "always"}, {"no-appendfsync-on-rewrite", "yes", "no"}} {
 		t.Run(setting[0], func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
-			c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.Durable = true }), soon(t)
+			c, ctx := open(t, f, patient, func(cfg *redlock.Config) { cfg.Durable = true }), soon(t)
 			require.NoError(t, c.Status(ctx)[1].Err)
 			tell(t, f.Nodes()[1], "CONFIG", "SET", setting[0], setting[1])
 			require.ErrorContains(t, c.Status(ctx)[1].Err, setting[0])

@@ -102,7 +102,7 @@ func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-			client := open(t, f, as(t, f, "deaf", c.rights...))
+			client := open(t, f, as(t, f, "deaf", c.rights...), patient)
 			warned := func() (count int) {
 				for _, n := range client.Status(soon(t)) {
 					require.NoError(t, n.Err)
@@ -115,7 +115,7 @@ func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 				return count
 			}
 			if c.waits {
-				held, err := open(t, f).Mutex("x").Acquire(soon(t))
+				held, err := open(t, f, patient).Mutex("x").Acquire(soon(t))
 				require.NoError(t, err)
 				waiter := begin(t, client, "x")
 				defer func() { // before the clients are closed

@@ -132,8 +132,10 @@ func TestWhatAnotherProgramWroteAddsNoLineToAnError(t *testing.T) {
 // Without a Logger, the error is all that a newcomer sees. So it says how the quarantine ends.
 func TestTheFirstErrorOnNewServersSaysHowTheQuarantineEnds(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
+		t.Parallel() // they wait
 		c := openFresh(t, f)
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		// Long enough for a busy machine to dial five nodes and to judge them.
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		_, err := c.Mutex("x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

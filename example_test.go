@@ -17,7 +17,8 @@ func exampleClient() (*redlock.Client, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(nodes.URLs()...)})
+	// On a busy machine, a node may answer later than within the default NodeTimeout.
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(nodes.URLs()...), NodeTimeout: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

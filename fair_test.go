@@ -86,7 +86,7 @@ func count(n int) []int {
 // O2: Waiters of several clients get a fair lock in the order in which they arrived.
 func TestAFairLockIsGrantedInOrderOfArrival(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	clients := []*redlock.Client{open(t, f), open(t, f), open(t, f)}
+	clients := []*redlock.Client{open(t, f, patient), open(t, f, patient), open(t, f, patient)}
 	held, err := clients[0].Mutex("x").Fair().Acquire(soon(t))
 	require.NoError(t, err)
 	r := &roll{t: t}
@@ -135,7 +135,7 @@ func viewed(t *testing.T, f *fleet.Fleet) (c *redlock.Client, cutOff func()) {
 // others get the lock in the order in which they arrived, and wait once for all the dead.
 func TestTheLivingGetAFairLockInOrderWhileOthersDie(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	holder := open(t, f)
+	holder := open(t, f, patient)
 	var clients []*redlock.Client
 	var cutOff []func()
 	for range 6 {
@@ -178,7 +178,7 @@ func TestTheLivingGetAFairLockInOrderWhileOthersDie(t *testing.T) {
 // O1: A lock without Fair and one with it exclude each other. A release of either wakes the waiters of both.
 func TestAFairLockAndAPlainOneOfTheSameNameExcludeEachOther(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	a, b, c := open(t, f), open(t, f), open(t, f)
+	a, b, c := open(t, f, patient), open(t, f, patient), open(t, f, patient)
 	for range 20 {
 		held, err := a.Mutex("x").Fair().Acquire(soon(t))
 		require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestAFairLockAndAPlainOneOfTheSameNameExcludeEachOther(t *testing.T) {
 // O4: A try is refused while somebody waits, also if the lock is free, and enters no queue.
 func TestATryOfAFairLockIsRefusedWhileSomebodyWaits(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	a, b, c := open(t, f), open(t, f), open(t, f)
+	a, b, c := open(t, f, patient), open(t, f, patient), open(t, f, patient)
 	held, err := a.Mutex("x").Fair().TryAcquire(soon(t))
 	require.NoError(t, err)
 	r := &roll{t: t}
@@ -229,7 +229,7 @@ func TestATryOfAFairLockIsRefusedWhileSomebodyWaits(t *testing.T) {
 // O1: Fair locks of several names have one place in all queues. So they neither block each other nor overtake.
 func TestFairLocksOfSeveralNamesAreInOrderToo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	clients := []*redlock.Client{open(t, f), open(t, f), open(t, f)}
+	clients := []*redlock.Client{open(t, f, patient), open(t, f, patient), open(t, f, patient)}
 	held, err := clients[0].Mutex("b").Acquire(soon(t))
 	require.NoError(t, err)
 	r := &roll{t: t}
@@ -270,7 +270,7 @@ func TestAContendedFairLockIsNeverFreeForLong(t *testing.T) {
 	var all sync.WaitGroup
 	var inside sync.Mutex
 	for range 4 {
-		c := open(t, f)
+		c := open(t, f, patient)
 		for g := range 4 {
 			all.Go(func() {
 				for i := range 15 {
@@ -308,7 +308,7 @@ func TestAContendedFairLockIsNeverFreeForLong(t *testing.T) {
 // O3: A client that may not use channels gets its turn too: it polls.
 func TestAFairWaiterWithoutMessagesHasItsTurn(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	deaf, other := open(t, f, as(t, f, "deaf", "resetchannels")), open(t, f)
+	deaf, other := open(t, f, as(t, f, "deaf", "resetchannels"), patient), open(t, f, patient)
 	for i := range 6 {
 		first, second := deaf, other
 		if i%2 == 1 {
@@ -331,7 +331,7 @@ func TestAFairWaiterWithoutMessagesHasItsTurn(t *testing.T) {
 // A holder that wants to know of waiters hears of those of a fair lock too.
 func TestAHolderHearsThatSomebodyWaitsForItsFairLock(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	a, b := open(t, f), open(t, f)
+	a, b := open(t, f, patient), open(t, f, patient)
 	held, err := a.Mutex("x").Fair().Acquire(soon(t))
 	require.NoError(t, err)
 	wanted := held.Wanted()
@@ -349,7 +349,7 @@ func TestAHolderHearsThatSomebodyWaitsForItsFairLock(t *testing.T) {
 // O4: A writer may be fair. Readers keep it out as they do any mutex, and the last one that leaves tells it.
 func TestAFairWriterHasItsTurnAmongReaders(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	a, b := open(t, f), open(t, f)
+	a, b := open(t, f, patient), open(t, f, patient)
 	rw, fair := a.RWMutex("x"), b.RWMutex("x").Writer().Fair()
 	for range 10 {
 		one, err := rw.Reader().Acquire(soon(t))

@@ -19,17 +19,18 @@ import (
 
 // slack is how long after the end of its context a call may return, on a machine with too much to do. A call that waits
 // for its nodes instead takes twice as long.
-const slack = time.Second
+const slack = 4 * time.Second
 
-func p99(all []time.Duration) time.Duration {
+func p90(all []time.Duration) time.Duration {
 	slices.Sort(all)
-	return all[len(all)*99/100]
+	return all[len(all)*90/100]
 }
 
 // cycles measures Acquire, Extend and Release, each by itself.
 func cycles(t *testing.T, c *redlock.Client, name string, n int) (acquire, extend, release []time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a client that waits for a node needs much longer
+	defer cancel()
 	for range n {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		t0 := time.Now()
 		l, err := c.Mutex(name).Acquire(ctx)
 		require.NoError(t, err)
@@ -38,29 +39,30 @@ func cycles(t *testing.T, c *redlock.Client, name string, n int) (acquire, exten
 		t2 := time.Now()
 		require.NoError(t, l.Release(ctx))
 		acquire, extend, release = append(acquire, t1.Sub(t0)), append(extend, t2.Sub(t1)), append(release, time.Since(t2))
-		cancel()
 	}
 	return
 }
 
 func TestOneStoppedNodeOfFiveSlowsNothing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
-	c := open(t, f)
+	c := open(t, f, redlock.NeverSlow, patient)
 	cycles(t, c, "warm", 200)
-	// The machine's own noise is larger than what is measured, so the best of a few pairs counts: up to five, until they
-	// are good enough. A client that waits for the stopped node is slow in each of them, by NodeTimeout.
+	// The machine's own noise is larger than what is measured, so the best of some pairs counts: up to ten, until they
+	// are good enough. What no noise explains is a call that waits for the stopped node, for NodeTimeout.
 	const limit = 1.5
 	best := map[string]float64{"acquire": 1e9, "extend": 1e9, "release": 1e9}
-	for pairs := 0; pairs < 5 && max(best["acquire"], best["extend"], best["release"]) > limit; pairs++ {
+	for pairs := 0; pairs < 10 && max(best["acquire"], best["extend"], best["release"]) > limit; pairs++ {
 		a, e, r := cycles(t, c, "x", 400)
-		require.NoError(t, f.Nodes()[1].Pause())
+		stopped := f.Nodes()[max(redlock.ProbeFor(c, "x"), 0)] // one that would be asked
+		require.NoError(t, stopped.Pause())
 		sa, se, sr := cycles(t, c, "x", 400)
-		require.NoError(t, f.Nodes()[1].Resume())
+		require.NoError(t, stopped.Resume())
 		for op, pair := range map[string][2][]time.Duration{"acquire": {a, sa}, "extend": {e, se}, "release": {r, sr}} {
-			best[op] = min(best[op], float64(p99(pair[1]))/float64(p99(pair[0])))
+			best[op] = min(best[op], float64(p90(pair[1]))/float64(p90(pair[0])))
+			require.Less(t, slices.Max(pair[1]), 2*time.Second, "%s: a call waits for the stopped node", op)
 		}
 	}
-	t.Logf("p99 with one of five stopped, against all up: %v", best)
+	t.Logf("p90 with one of five stopped, against all up: %v", best)
 	for op, ratio := range best {
 		require.LessOrEqual(t, ratio, limit, op)
 	}
@@ -68,8 +70,8 @@ func TestOneStoppedNodeOfFiveSlowsNothing(t *testing.T) {
 
 func TestNoCallOutlivesItsContext(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
-	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }), soon(t)
-	l, err := c.Mutex("held").Acquire(ctx)
+	c := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout, cfg.TTL, cfg.MaxTTL = 2*slack, 8*slack, 8*slack })
+	l, err := c.Mutex("held").Acquire(soon(t))
 	require.NoError(t, err)
 	for _, n := range f.Nodes()[:3] { // no quorum answers
 		require.NoError(t, n.Pause())
@@ -87,7 +89,7 @@ func TestNoCallOutlivesItsContext(t *testing.T) {
 	}
 	for _, name := range []string{"Acquire", "TryAcquire", "Extend", "queued", "Release"} {
 		for _, limit := range []time.Duration{0, time.Millisecond, 30 * time.Millisecond} {
-			ctx, cancel := context.WithTimeout(ctx, limit)
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			begun := time.Now()
 			err := calls[name](ctx)
 			over := time.Since(begun) - limit
@@ -169,55 +171,45 @@ func TestTenThousandContendedFailuresLeaveNoKey(t *testing.T) {
 // R3: With renewals on, the clock ends the lease before another client can own the lock.
 func TestAHolderThatIsCutOffStopsBelievingBeforeAnotherAcquires(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
-	const ttl, tries, parallel = 400 * time.Millisecond, 100, 20
-	other := openDirect(t, f)
-	worst := time.Duration(-1 << 62)
-	var mu sync.Mutex // guards worst
-	for batch := range tries / parallel {
+	const ttl, holders, each = 2 * time.Second, 5, 20
+	other := openDirect(t, f, patient)
+	var held, wg sync.WaitGroup
+	cut := make(chan struct{})
+	for h := range holders {
 		holder := open(t, f, func(cfg *redlock.Config) { cfg.TTL = ttl })
-		var held, wg sync.WaitGroup
-		cut := make(chan struct{})
-		for i := range parallel {
+		for i := range each {
 			held.Add(1)
 			wg.Go(func() {
-				name := fmt.Sprintf("%d/%d", batch, i)
+				name := fmt.Sprintf("%d/%d", h, i)
 				l, err := holder.Mutex(name).Acquire(soon(t))
 				if !assert.NoError(t, err) {
 					held.Done()
 					return
 				}
-				time.Sleep(time.Duration(i) * ttl / parallel) // cut off at different ages, some renewed
+				time.Sleep(time.Duration(i) * ttl / each) // cut off at different ages, some renewed
 				held.Done()
 				<-cut
-				ended := make(chan time.Time, 1)
-				go func() {
-					<-l.Context().Done()
-					ended <- time.Now()
-				}()
 				next, err := other.Mutex(name).Acquire(soon(t))
-				begun := time.Now()
+				valid, ended := l.Valid(), l.Context().Err() != nil
 				if !assert.NoError(t, err) {
 					return
 				}
-				overlap := (<-ended).Sub(begun)
+				assert.False(t, valid, "%s: the clock has not ended it", name)
+				assert.True(t, ended, "%s: its context has not ended", name) // a timer does that, which has a quarter of a second
+				<-l.Context().Done()
 				assert.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
 				assert.Greater(t, next.Fence(), l.Fence())
 				assert.NoError(t, next.Release(soon(t)))
-				mu.Lock()
-				worst = max(worst, overlap)
-				mu.Unlock()
 			})
 		}
-		held.Wait()
-		for _, n := range f.Nodes() {
-			require.NoError(t, n.Cut())
-		}
-		close(cut)
-		wg.Wait()
-		require.NoError(t, f.Heal())
 	}
-	t.Logf("longest overlap in %d tries: %v", tries, worst)
-	require.LessOrEqual(t, worst, time.Duration(0))
+	held.Wait()
+	for _, n := range f.Nodes() {
+		require.NoError(t, n.Cut())
+	}
+	close(cut)
+	wg.Wait()
+	require.NoError(t, f.Heal())
 }
 
 // openDirect makes a client that connects past the links, so that no link fault touches it.
@@ -262,15 +254,19 @@ func TestReleaseCannotOvertakeItsAcquire(t *testing.T) {
 }
 
 func TestReleasesOwedToANodeThatWasAwayAreSentFirst(t *testing.T) {
+	t.Parallel() // it waits
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true})
-	c, ctx := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 100 * time.Millisecond; cfg.TTL = 30 * time.Second }), soon(t)
-	l, err := c.Mutex("x").Acquire(ctx)
+	c := open(t, f, func(cfg *redlock.Config) { cfg.NodeTimeout = 500 * time.Millisecond; cfg.TTL = 30 * time.Second })
+	l, err := c.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err)
 	spread(t, f, "x", l)
 	require.NoError(t, f.Nodes()[0].Cut())
-	require.NoError(t, l.Release(ctx))
+	require.NoError(t, l.Release(soon(t)))
 	require.Equal(t, l.Token(), owners(t, f, "x")[0], "the release has not reached the node that is cut off")
-	time.Sleep(1200 * time.Millisecond) // longer than the connection's timeout
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // so that Status asks no node
+	require.Eventually(t, func() bool { return !c.Status(over)[0].Connected }, 20*time.Second, 10*time.Millisecond,
+		"the client has not given up the connection")
 	require.NoError(t, f.Nodes()[0].Heal())
 	clears(t, f, "x")
 }
@@ -313,19 +309,20 @@ func TestScriptsThatTheServerForgotAreLoadedAgain(t *testing.T) {
 
 func TestANodeThatRestartsIsUsedAgain(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
-		c, ctx := open(t, f, brief), soon(t)
+		t.Parallel() // they wait
+		c := open(t, f, ample)
 		for _, n := range f.Nodes()[:3] {
 			require.NoError(t, n.Kill())
 		}
-		_, err := c.Mutex("x").TryAcquire(ctx)
+		_, err := c.Mutex("x").TryAcquire(soon(t))
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, redlock.ErrHeld)
 		for _, n := range f.Nodes()[:3] {
-			require.NoError(t, n.Start(ctx, fleet.Empty))
+			require.NoError(t, n.Start(soon(t), fleet.Empty))
 		}
-		l, err := c.Mutex("x").Acquire(ctx)
+		l, err := c.Mutex("x").Acquire(soon(t))
 		require.NoError(t, err)
-		require.NoError(t, l.Release(ctx))
+		require.NoError(t, l.Release(soon(t)))
 	})
 }
 

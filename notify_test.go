@@ -19,12 +19,13 @@ import (
 func TestAHookOrALogThatBlocksDelaysNoLease(t *testing.T) {
 	for _, which := range []string{"hook", "log"} {
 		t.Run(which, func(t *testing.T) {
+			t.Parallel() // they wait
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
-			other := openDirect(t, f)
+			other := openDirect(t, f, patient)
 			blocked, goOn := make(chan struct{}), make(chan struct{})
 			block := sync.OnceFunc(func() { close(blocked); <-goOn })
 			holder := open(t, f, func(cfg *redlock.Config) {
-				cfg.TTL, cfg.NodeTimeout = 400*time.Millisecond, 50*time.Millisecond
+				cfg.TTL, cfg.NodeTimeout = 4*time.Second, time.Second
 				if which == "hook" {
 					cfg.Hooks.Lost = func(redlock.LeaseInfo, error) { block() }
 					return

@@ -107,7 +107,7 @@ func TestAReservationOfAClientThatHasGoneIsWaitedForNoLonger(t *testing.T) {
 // L2, W2: A client that is closed while it waits leaves all queues. Otherwise a turn would go to a client that is gone.
 func TestAClientThatIsClosedWhileItWaitsLeavesTheQueues(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	a, b := open(t, f, unasked), open(t, f, unasked)
+	a, b := open(t, f, unasked, patient), open(t, f, unasked, patient)
 	lengths := func() (total int) {
 		for _, n := range f.Nodes() {
 			for i := range 10 {

@@ -55,7 +55,7 @@ func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 func TestTheLoadOfManyNamesSpreadsOverAllNodes(t *testing.T) {
 	const nodes, names, atOnce = 5, 3000, 8
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
-	c := open(t, f, redlock.NeverSlow)
+	c := open(t, f, redlock.NeverSlow, patient)
 	processed := func(n *fleet.Node) (count int) {
 		stats, err := redis.String(tell(t, n, "INFO", "stats"), nil)
 		require.NoError(t, err)

@@ -25,6 +25,12 @@ func brief(cfg *redlock.Config) {
 	cfg.NodeTimeout, cfg.MaxClockSkew = 50*time.Millisecond, 50*time.Millisecond
 }
 
+// ample is as brief as leaves a busy machine time to answer. A quarantine takes 3s + 1s + 50ms.
+func ample(cfg *redlock.Config) {
+	cfg.TTL, cfg.MaxTTL = 2500*time.Millisecond, 3*time.Second
+	cfg.NodeTimeout, cfg.MaxClockSkew = time.Second, 50*time.Millisecond
+}
+
 var tell = fleettest.Tell
 
 // A forgetting makes node 3 of five forget what it granted. Further nodes of the fleet are spares.
@@ -104,18 +110,20 @@ func TestANodeThatForgotDoesNotGrantWhileItsLeasesLast(t *testing.T) {
 
 // afterForgetting returns the lease of the holder, and that of the other client at the moment when it is acquired.
 func afterForgetting(t *testing.T, way forgetting, ttl time.Duration, change ...func(*redlock.Config)) (holder, next *redlock.Lease) {
-	ctx := soon(t)
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 5 + way.spares, Args: replicas})
 	operator := openFresh(t, f, append(slices.Clone(change), func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(f.URLs()[:5]...) })...)
-	require.NoError(t, operator.Enroll(ctx))
+	require.NoError(t, enroll(t, operator))
 	a, viewOfA := openAt(t, f, []int{1, 2, 3}, change...)
 	b, viewOfB := openAt(t, f, []int{3, 4, 5}, change...)
 	if way.before != nil {
 		way.before(t, f)
 	}
-	holder, err := a.Mutex("x").WithoutRenewal().WithTTL(ttl).Acquire(ctx)
+	holder, err := a.Mutex("x").WithoutRenewal().WithTTL(ttl).Acquire(soon(t))
 	require.NoError(t, err)
 	way.forget(t, f, viewOfA, viewOfB)
+	// On a busy machine the other nodes' clocks are known less exactly, and a brief quarantine may begin again and again.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
 	next, err = b.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
 	return holder, next
@@ -171,18 +179,19 @@ func TestDurableNodesSkipTheQuarantineAfterARestartButNotAfterAFlush(t *testing.
 // Q1: Leases as long as the old configuration allowed may still be out. The quarantine covers them, however often the
 // servers restart.
 func TestAQuarantineBegunAgainStillCoversTheLongestLeaseOfAll(t *testing.T) {
-	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
-	require.NoError(t, openFresh(t, f).Enroll(ctx)) // leases of up to 30s
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	require.NoError(t, enroll(t, openFresh(t, f))) // leases of up to 30s
 	for range 3 {
 		for _, n := range f.Nodes() {
-			require.NoError(t, n.Save(ctx))
+			require.NoError(t, n.Save(soon(t)))
 			require.NoError(t, n.Kill())
-			require.NoError(t, n.Start(ctx, fleet.Kept))
+			require.NoError(t, n.Start(soon(t), fleet.Kept))
 		}
 		c := openFresh(t, f, brief)
 		for i := range f.Nodes() {
-			require.Eventually(t, func() bool { return c.Status(ctx)[i].Quarantine > 0 }, 5*time.Second, time.Millisecond)
-			require.Greater(t, c.Status(ctx)[i].Quarantine, 20*time.Second)
+			var left time.Duration
+			require.Eventually(t, func() bool { left = c.Status(soon(t))[i].Quarantine; return left > 0 }, 5*time.Second, time.Millisecond)
+			require.Greater(t, left, 20*time.Second)
 		}
 		require.NoError(t, c.Close())
 	}
@@ -207,7 +216,11 @@ func TestAFirstTimeUserIsToldWhyNothingIsGrantedYet(t *testing.T) {
 			return text.Write(p)
 		}), nil))
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	// The nodes are judged first: five that are new take a busy machine some time.
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(c.Status(soon(t)), func(n redlock.NodeStatus) bool { return n.Quarantine == 0 })
+	}, 8*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err := c.Mutex("x").Acquire(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -284,8 +297,9 @@ func TestANewServerAmongServersThatAreAwaySaysThatItCannotBeJudged(t *testing.T)
 func TestANodeWhoseMarkerHasAnotherTypeVotesAgain(t *testing.T) {
 	for name, change := range map[string]func(*redlock.Config){"light": redlock.AlwaysLight, "script": func(*redlock.Config) {}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
-			c := open(t, f, brief, change)
+			c := open(t, f, ample, change)
 			require.NoError(t, c.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
 			tell(t, f.Nodes()[0], "DEL", "redlock:node")
 			tell(t, f.Nodes()[0], "LPUSH", "redlock:node", "something")
@@ -302,7 +316,7 @@ func TestANodeWhoseTokensHaveAnotherTypeSaysWhatToDo(t *testing.T) {
 	for name, change := range map[string]func(*redlock.Config){"light": redlock.AlwaysLight, "script": func(*redlock.Config) {}} {
 		t.Run(name, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
-			n, c := f.Nodes()[0], open(t, f, brief, change)
+			n, c := f.Nodes()[0], open(t, f, patient, change)
 			require.NoError(t, c.Mutex("x").Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
 			tell(t, n, "DEL", "redlock:fence")
 			tell(t, n, "SET", "redlock:fence", "something")
@@ -312,7 +326,7 @@ func TestANodeWhoseTokensHaveAnotherTypeSaysWhatToDo(t *testing.T) {
 				return assert.ErrorIs(t, err, redlock.ErrNoQuorum) && strings.Contains(err.Error(), remedy)
 			}, 5*time.Second, 10*time.Millisecond, "an acquire says so")
 			require.ErrorContains(t, c.Status(soon(t))[0].Err, remedy)
-			fresh := open(t, f, brief, change)
+			fresh := open(t, f, patient, change)
 			_, err := fresh.Mutex("x").TryAcquire(soon(t))
 			require.ErrorContains(t, err, remedy, "also the first")
 			require.ErrorContains(t, fresh.Enroll(soon(t)), remedy)
@@ -331,7 +345,7 @@ func TestATokenThatIsNoNumberIsNotBelieved(t *testing.T) {
 	for _, score := range []string{"inf", "1e300", "1e18"} {
 		t.Run(score, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-			c := open(t, f, brief)
+			c := open(t, f, patient)
 			l, err := c.Mutex("x").Acquire(soon(t))
 			require.NoError(t, err)
 			spread(t, f, "x", l)
@@ -340,7 +354,7 @@ func TestATokenThatIsNoNumberIsNotBelieved(t *testing.T) {
 			for _, slot := range tell(t, n, "ZRANGE", "redlock:fence", 0, -1).([]any) {
 				tell(t, n, "ZADD", "redlock:fence", score, slot)
 			}
-			require.NoError(t, f.Nodes()[1].Pause())
+			require.NoError(t, f.Nodes()[1].Kill()) // the first one's vote is needed now
 			_, err = c.Mutex("x").TryAcquire(soon(t))
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			require.ErrorContains(t, err, "a program has written to redlock:fence there; delete that key on this node")
@@ -348,7 +362,6 @@ func TestATokenThatIsNoNumberIsNotBelieved(t *testing.T) {
 			l, err = c.Mutex("x").Acquire(soon(t))
 			require.NoError(t, err)
 			require.NoError(t, l.Release(soon(t)))
-			require.NoError(t, f.Nodes()[1].Resume())
 		})
 	}
 }

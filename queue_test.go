@@ -120,8 +120,8 @@ func TestAWaiterThatGivesUpLeavesItsClientInTheQueueForOthers(t *testing.T) {
 // W2: A client that has the lock has left the queue, however it got the lock.
 func TestAHolderIsInNoQueue(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
-	a, b, node := open(t, f), open(t, f), f.Nodes()[0]
-	held, err := a.Mutex("x").WithTTL(200 * time.Millisecond).WithoutRenewal().Acquire(soon(t))
+	a, b, node := open(t, f, patient), open(t, f, patient), f.Nodes()[0]
+	held, err := a.Mutex("x").WithTTL(3 * time.Second).WithoutRenewal().Acquire(soon(t)) // long enough for b to queue
 	require.NoError(t, err)
 	waiter := begin(t, b, "x")
 	queues(t, node, "x", 1)

@@ -144,7 +144,7 @@ func TestReentryNeedsTheContextAndAllTheNames(t *testing.T) {
 // The leases stop renewing also where the context of one carries the other.
 func TestDroppedLeasesOfAReentrantLockStopRenewing(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
-	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 200 * time.Millisecond })
+	c := open(t, f, func(cfg *redlock.Config) { cfg.TTL = 2 * time.Second })
 	lock := c.Mutex("x").Reentrant()
 	var token string
 	func() {
@@ -164,5 +164,5 @@ func TestDroppedLeasesOfAReentrantLockStopRenewing(t *testing.T) {
 			}
 		}
 		return true
-	}, 5*time.Second, 20*time.Millisecond)
+	}, 10*time.Second, 20*time.Millisecond)
 }

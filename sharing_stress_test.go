@@ -31,7 +31,7 @@ func TestReadersWritersAndPermitsAllAtOnce(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for id := range 3 {
-		c := open(t, f)
+		c := open(t, f, patient)
 		for worker := range 6 {
 			random := rand.New(rand.NewPCG(uint64(id), uint64(worker)))
 			all.Go(func() {

@@ -26,10 +26,11 @@ func TestTheKindsOfLockOnOneNameExcludeEachOther(t *testing.T) {
 		{"semaphore", func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) }},
 	}
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
-		a, b, ctx := open(t, f), open(t, f), soon(t)
+		a, b := open(t, f, patient), open(t, f, patient)
 		for _, first := range kinds {
 			for _, second := range kinds {
 				t.Run(first.name+" then "+second.name, func(t *testing.T) {
+					ctx := soon(t)
 					l, err := first.lock(a).Acquire(ctx)
 					require.NoError(t, err)
 					again, err := second.lock(b).TryAcquire(ctx)
@@ -47,6 +48,7 @@ func TestTheKindsOfLockOnOneNameExcludeEachOther(t *testing.T) {
 				})
 			}
 			t.Run(first.name+" and another library", func(t *testing.T) {
+				ctx := soon(t)
 				l, err := first.lock(a).Acquire(ctx)
 				require.NoError(t, err)
 				taken := 0

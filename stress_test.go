@@ -29,7 +29,7 @@ var stressFor = flag.Duration("stress", 3*time.Second, "how long TestStress runs
 func TestStress(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	operator := openFresh(t, f, stressed)
-	require.NoError(t, operator.Enroll(soon(t)))
+	require.NoError(t, enroll(t, operator))
 	s := &stress{fleet: f, byName: map[string]map[*redlock.Lease]bool{}, highest: map[string]uint64{}}
 	ctx, cancel := context.WithTimeout(t.Context(), *stressFor)
 	defer cancel()

@@ -141,17 +141,22 @@ func TestAHandOverIsTraced(t *testing.T) {
 
 // The client renews by itself. These renewals belong to whoever acquired the lock, whose own context may be over.
 func TestARenewalIsTracedUnderTheContextOfItsAcquire(t *testing.T) {
+	t.Parallel() // it waits for renewals, and for the end of a lease that must not end before them
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
-	c, told := tracing(t, f, func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 600*time.Millisecond, 100*time.Millisecond })
+	c, told := tracing(t, f, func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 6*time.Second, time.Second })
 	ctx, cancel := context.WithCancel(from(t, "job"))
 	lease, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
 	cancel()
 	next := func(succeeds bool) traced {
 		for {
-			op := <-told
-			if op.Op == "extend" && (op.Err == nil) == succeeds {
-				return op
+			select {
+			case op := <-told:
+				if op.Op == "extend" && (op.Err == nil) == succeeds {
+					return op
+				}
+			case <-lease.Context().Done():
+				require.Fail(t, "the lease ended", "%v", context.Cause(lease.Context()))
 			}
 		}
 	}

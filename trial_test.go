@@ -25,7 +25,7 @@ import (
 
 func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
-	c, ctx := open(t, f), soon(t)
+	c, ctx := open(t, f, patient), soon(t)
 	problems, err := c.Trial(ctx)
 	require.NoError(t, err)
 	require.Equal(t, make([]error, 5), problems)
@@ -193,7 +193,7 @@ func TestATrialAgreesWithWhatHappensWithoutARight(t *testing.T) {
 // Nobody has waited, and a trial knows all the same that nobody would be told.
 func TestATrialFindsThatANodeSendsNoMessages(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	c := open(t, f)
+	c := open(t, f, patient)
 	deaf := f.Nodes()[2]
 	tell(t, deaf, "ACL", "SETUSER", "default", "-subscribe")
 	warnings := func() (all [3]string) {

@@ -70,7 +70,7 @@ func TestOfSeveralWhoTryAFreeLockAtOnceExactlyOneGetsIt(t *testing.T) {
 
 func TestOfSeveralProcessesThatTryToDoWorkAtOnceOneDoesIt(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	clients := []*redlock.Client{open(t, f), open(t, f), open(t, f)}
+	clients := []*redlock.Client{open(t, f, patient), open(t, f, patient), open(t, f, patient)}
 	for round := range trials(60) {
 		var ran, over atomic.Int64
 		start, all := make(chan struct{}), make(chan struct{})
@@ -173,25 +173,30 @@ func TestATryLeavesALockThatIsReserved(t *testing.T) {
 func TestANewcomerLeavesALockThatIsReserved(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	refused := make(chan error, 100)
-	c, ctx := open(t, f, redlock.NeverSlow, func(cfg *redlock.Config) {
+	c := open(t, f, redlock.NeverSlow, redlock.LostPoll(100*time.Millisecond), patient, func(cfg *redlock.Config) {
 		cfg.Hooks.Refused = func(_ []string, err error) { refused <- err }
-	}), soon(t)
+	})
 	first := redlock.ProbeFor(c, "x")
-	tell(t, f.Nodes()[first], "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 300)
-	for i, n := range f.Nodes() {
-		if i != first { // so that the first node's answer is there
-			require.NoError(t, n.Delay(10*time.Millisecond))
+	tell(t, f.Nodes()[first], "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 60_000)
+	delayOthers := func(oneWay time.Duration) {
+		for i, n := range f.Nodes() {
+			if i != first {
+				require.NoError(t, n.Delay(oneWay))
+			}
 		}
 	}
-	l, err := c.Mutex("x").Acquire(ctx)
-	require.NoError(t, err)
+	delayOthers(300 * time.Millisecond) // so that the first node's answer is there
+	newcomer := begin(t, c, "x")
 	select {
 	case err := <-refused:
 		require.ErrorContains(t, err, "waiter's turn")
-	case <-ctx.Done():
-		t.Fatal("it took a lock that was reserved")
+	case l := <-newcomer.got:
+		require.Nil(t, l, "it took a lock that was reserved")
+		t.Fatal("it gave up")
 	}
-	require.NoError(t, l.Release(ctx))
+	delayOthers(0)
+	tell(t, f.Nodes()[first], "DEL", "x")
+	require.NoError(t, newcomer.has(t).Release(soon(t)))
 }
 
 // A try does not wait for itself, as an Acquire would.

@@ -234,14 +234,20 @@ func TestARenewalJoinsTheTraceOfItsAcquire(t *testing.T) {
 	te := start(t)
 	told := make(chan redlock.Operation, 100)
 	c := te.client(t, redlocktest.Start(t, 3), func(cfg *redlock.Config) {
-		cfg.TTL, cfg.NodeTimeout = 600*time.Millisecond, 100*time.Millisecond
+		cfg.TTL = 6 * time.Second
 		cfg.Hooks = te.Hooks(redlock.Hooks{Traced: func(_ context.Context, op redlock.Operation) { told <- op }})
 	})
 	ctx, span := te.tracer.Start(t.Context(), "job")
 	lease, err := c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)
 	span.End()
-	for (<-told).Renewal == 0 {
+	for renewed := false; !renewed; {
+		select {
+		case op := <-told:
+			renewed = op.Renewal > 0
+		case <-lease.Context().Done():
+			require.Fail(t, "the lease ended", "%v", context.Cause(lease.Context()))
+		}
 	}
 	renewal := te.named("redlock.renew")[0]
 	childOf(t, renewal, span.SpanContext())

@@ -85,7 +85,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 				if c.groupAlive() {
 					c.kill()
 				}
-				return exitLost, "lost", fmt.Errorf("%s before the command ended (%s)", takenAway(context.Cause(lost)), describe(c.cmd.ProcessState))
+				return exitLost, "lost", fmt.Errorf("%s before the command ended (%s)", takenAway(whyEnded(lease)), describe(c.cmd.ProcessState))
 			}
 			code, reason = exitOf(c.cmd.ProcessState)
 			return code, reason, nil
@@ -93,11 +93,13 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 			c.forward(s.(syscall.Signal))
 			continue
 		case <-lost.Done():
-			if why := context.Cause(lost); isTaken(why) {
+		case <-timer.C:
+		}
+		if !lease.Valid() {
+			if why := whyEnded(lease); isTaken(why) {
 				e := c.end(nil, until.Sub(clock.Now())-margin(ttl), o.killAfter)
 				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), e)
 			}
-		case <-timer.C:
 		}
 		left := lease.Remaining() - keep
 		if left <= 0 {
@@ -108,6 +110,9 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 		timer.Reset(min(left, longestSleep))
 	}
 }
+
+// whyEnded is why the lease is no longer valid. Its context ends a moment later than it does, so that cannot say it.
+func whyEnded(lease *redlock.Lease) error { return lease.Extend(context.Background()) }
 
 // isTaken reports whether nodes said that the lock is no longer ours. Otherwise too few nodes answered.
 func isTaken(lost error) bool {

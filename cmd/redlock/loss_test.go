@@ -56,14 +56,14 @@ func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 	}
 	ran, second := map[string]*process{}, map[string]chan acquired{}
 	other := newClient(t, f)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for key, script := range scripts {
 		out := filepath.Join(dir, key)
 		if key != "orphan" {
 			script += `"$0"`
 		}
-		ran[key] = start(t, nil, nil, "run", nodes(f), "--ttl=2s", "--kill-after=300ms", key, "--", "sh", "-c", script, out)
+		ran[key] = start(t, nil, nil, "run", nodes(f), "--ttl=8s", "--kill-after=3s", key, "--", "sh", "-c", script, out)
 		eventually(t, key+" at work", func() bool { return size(out) > 0 })
 		second[key] = make(chan acquired, 1)
 		go func() {
@@ -75,7 +75,12 @@ func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 			second[key] <- acquired{at, err}
 		}()
 	}
-	time.Sleep(time.Second) // a renewal or two
+	for key := range scripts { // a renewal takes the key to nodes that the acquire did not ask
+		everyNode(t, f, func(n *fleet.Node) error {
+			eventually(t, key+" on "+n.Name(), func() bool { return do(t, n, "GET", key) != nil })
+			return nil
+		})
+	}
 	everyNode(t, f, (*fleet.Node).Cut)
 	cut := time.Now()
 	for key, p := range ran {

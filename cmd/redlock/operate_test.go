@@ -204,7 +204,7 @@ func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
 	code, _, errs = run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
 
-	code, out, errs := run(t, "bench", nodes(f), "--seconds", "0.3", "--goroutines", "4", "--json")
+	code, out, errs := run(t, "bench", nodes(f), "--node-timeout=3s", "--seconds", "0.3", "--goroutines", "4", "--json")
 	require.Equal(t, 0, code, errs)
 	type latency struct {
 		Count int
@@ -234,7 +234,7 @@ func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
 	require.Greater(t, r.Together.Cycles, 0.0)
 	require.Empty(t, keysOf(t, f, "bench/*"))
 
-	code, out, _ = run(t, "bench", nodes(f), "--seconds", "0.1")
+	code, out, _ = run(t, "bench", nodes(f), "--node-timeout=3s", "--seconds", "0.1")
 	require.Equal(t, 0, code)
 	require.Contains(t, out, "hand-over between two clients")
 	code, _, errs = run(t, "bench", nodes(f), "--goroutines", "0")

@@ -48,9 +48,10 @@ func TestRun(t *testing.T) {
 		assert.Equal(t, "-- --json\n", stdout)
 	})
 	t.Run("renews the lease and releases it", func(t *testing.T) {
-		code, _, stderr := run(t, "run", nodes(f), "--ttl=1s", "--kill-after=100ms", "renewed", "--", "sleep", "2")
+		t.Parallel()
+		code, _, stderr := run(t, "run", nodes(f), "--ttl=4s", "--kill-after=500ms", "--node-timeout=1s", "renewed", "--", "sleep", "5")
 		assert.Equal(t, 0, code, stderr)
-		code, _, stderr = run(t, "run", nodes(f), "--wait=0", "renewed", "--", "true")
+		code, _, stderr = run(t, "run", nodes(f), "--wait=0", "--node-timeout=1s", "renewed", "--", "true")
 		assert.Equal(t, 0, code, stderr)
 	})
 	t.Run("exits 75 where another holds the lock", func(t *testing.T) {
@@ -77,7 +78,8 @@ func TestRun(t *testing.T) {
 		assert.GreaterOrEqual(t, r["held_seconds"], 0.1)
 	})
 	t.Run("exits 76 when the lock was taken away", func(t *testing.T) {
-		p := start(t, nil, nil, "run", nodes(f), "--ttl=1s", "--kill-after=100ms", "--json", "gone", "--", "sleep", "20")
+		t.Parallel()
+		p := start(t, nil, nil, "run", nodes(f), "--ttl=4s", "--kill-after=500ms", "--json", "gone", "--", "sleep", "20")
 		have := func(n *fleet.Node) error { // its first renewal takes the key to nodes that the acquire did not ask
 			eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", "gone") != nil })
 			return nil

@@ -15,20 +15,25 @@ import (
 func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	ready := filepath.Join(t.TempDir(), "ready")
-	for key, c := range map[string]struct{ script, ended string }{
-		"tidy": {`trap 'echo tidied; exit 5' TERM; echo >"$0"; while :; do sleep 0.02; done`, `it ended by itself after TERM, exit code 5`},
-		"deaf": {`trap '' TERM; echo >"$0"; while :; do sleep 0.02; done`, `killed, signal 9`},
+	for key, c := range map[string]struct{ script, grace, ended string }{
+		"tidy": {`trap 'echo tidied; exit 5' TERM; echo >"$0"; while :; do sleep 0.02; done`, "4s",
+			`and ended [0-9.]+m?s later \(it ended by itself after TERM, exit code 5\)`},
+		"deaf": {`trap '' TERM; echo >"$0"; while :; do sleep 0.02; done`, "500ms",
+			`and ended ([5-9][0-9][0-9]ms|[1-9][0-9.]*s) later \(killed, signal 9\)`},
 	} {
-		file := ready + key
-		p := start(t, nil, nil, "run", nodes(f), "--ttl=3s", "--kill-after=500ms", key, "--", "sh", "-c", c.script, file)
-		eventually(t, "the command", func() bool { return size(file) > 0 })
-		code, _, errs := run(t, "release", "--force", nodes(f), key)
-		require.Equal(t, 0, code, errs)
-		code, out, errs := p.wait()
-		require.Equal(t, 76, code)
-		require.Regexp(t, `(?m)^redlock: the lock was taken away: on [23] of 3 nodes it is no longer ours .*\(`+c.ended+`\)$`, errs)
-		require.NotContains(t, errs, "could not be renewed")
-		require.Equal(t, key == "tidy", out == "tidied\n", "%q", out)
+		t.Run(key, func(t *testing.T) {
+			t.Parallel() // each waits for a renewal
+			file := ready + key
+			p := start(t, nil, nil, "run", nodes(f), "--ttl=9s", "--kill-after="+c.grace, key, "--", "sh", "-c", c.script, file)
+			eventually(t, "the command", func() bool { return size(file) > 0 })
+			code, _, errs := run(t, "release", "--force", "--node-timeout=3s", nodes(f), key)
+			require.Equal(t, 0, code, errs)
+			code, out, errs := p.wait()
+			require.Equal(t, 76, code)
+			require.Regexp(t, `(?m)^redlock: the lock was taken away: on [23] of 3 nodes it is no longer ours .* `+c.ended+`$`, errs)
+			require.NotContains(t, errs, "could not be renewed")
+			require.Equal(t, key == "tidy", out == "tidied\n", "%q", out)
+		})
 	}
 }
 

@@ -229,7 +229,7 @@ func TestTopGoesOnWhileNodesFail(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "x")
 	require.NoError(t, f.Nodes()[0].Pause())
-	code, out, errs := run(t, "top", "--json", "--count=5", "--interval=100ms", nodes(f))
+	code, out, errs := run(t, "top", "--json", "--count=5", "--interval=100ms", "--node-timeout=1s", nodes(f))
 	require.Equal(t, 0, code, errs)
 	last := topLines(t, out)[4]
 	require.Equal(t, []int{2, 1}, []int{last.Votes, last.Held}, out)
