@@ -437,6 +437,7 @@ func TestWhatRunReturns(t *testing.T) {
 
 		err = e.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 			require.NoError(t, term.Resign(ctx))
+			<-ctx.Done() // a goroutine ends it with the term
 			require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
 			return failed
 		})
@@ -449,6 +450,7 @@ func TestWhatRunReturns(t *testing.T) {
 
 		err = e.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
 			require.NoError(t, p.Close())
+			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), redlock.ErrClosed)
 			return nil
 		})
