@@ -63,11 +63,10 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	// to a node that has given it to somebody.
 	h := o.handed
 	c.send(r, r.only, 0)
-	swapped := func(t *tally) bool { return t.granted >= t.need || t.granted+t.open() < t.need }
-	err = r.until(ctx, &c.timers, c.ending, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), swapped)
+	err = r.until(ctx, &c.timers, c.ending, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), o.swapDecided)
 	o.mu.Lock()
 	h.decided = true
-	if swapped := r.grantedBy(); err == nil && swapped.len() >= c.need {
+	if swapped := r.grantedBy(); err == nil && (swapped&o.provenAt()).len() >= c.need {
 		h.counted = swapped
 	}
 	o.mu.Unlock()
@@ -76,6 +75,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	case err != nil || h.counted != 0:
 	case votes.refused():
 		err = r.error(ErrLost, o.lock.res.names, c.nodes, "")
+	case votes.granted >= votes.need:
+		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "a node that may have forgotten locks does not count")
 	default:
 		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "")
 	}
@@ -99,6 +100,22 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	secret := token.(string)
 	return Ticket{names: o.lock.res.names, secret: &secret, ttl: o.lock.ttl,
 		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
+}
+
+// swapDecided reports whether a quorum of nodes has swapped, or cannot any more. As in a renewal, only nodes count that were
+// vouched for since they have the keys (R1).
+func (o *ownership) swapDecided(t *tally) bool {
+	proven, swapped, open := o.provenAt(), 0, 0
+	for node, v := range t.votes {
+		switch {
+		case !proven.has(node):
+		case v == granted:
+			swapped++
+		case v == pending:
+			open++
+		}
+	}
+	return swapped >= t.need || swapped+open < t.need
 }
 
 // leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for

@@ -822,3 +822,32 @@ func TestAnAdopterNeverMakesAKeysTimeShorter(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// D3, R1: A node that was planted and is in quarantine swaps like the others. It does not count for the ticket: who adopts
+// that could not count it either.
+func TestATicketNeedsAQuorumOfNodesThatForgotNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, giver, _ := giverAndTaker(t)
+		l, err := giver.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		w.servers[2].flush()
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.Equal(t, l.Token(), w.owners("x")[2], "planted")
+		for _, s := range w.servers {
+			s.slow(0, 20*time.Millisecond)
+		}
+		go func() { // the renewal takes 20 ms, and the swap is on its way then
+			time.Sleep(25 * time.Millisecond)
+			w.servers[0].links[0].hold(requests, +1)
+		}()
+		_, err = l.Detach(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "may have forgotten")
+		w.servers[0].links[0].hold(requests, -1)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"", "", ""}, w.owners("x"), "it was released")
+	})
+}

@@ -21,7 +21,7 @@ func (e *enrolment) say(word string) {
 // whatever keys they have. A node that already grants to this client is no error and stays as it is. The Redis user must
 // be allowed to run DBSIZE and EXISTS.
 //
-// A server that restarted without its data looks new too. So if any node is in use or has been used, or cannot be reached,
+// A server that restarted without its data looks new too. So if any node is in use or has been used, or cannot be asked,
 // none is enrolled, and those that look new vote after their quarantine. But if all nodes have forgotten, as after a power cut, nothing
 // tells them from new ones. So use Enroll once, and never at each start of a program.
 func OnlyNew() EnrollOption { return func(e *enrolment) { e.say(wordNew) } }

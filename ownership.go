@@ -46,6 +46,7 @@ type ownership struct {
 	renewing bool
 	dropped  bool      // all its Leases were garbage-collected while it was renewed
 	plants   int       // how often keys were planted
+	planted  nodeSet   // where
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
 	renewAt  Instant   // when the next renewal begins
 	failures int       // how many renewals have failed since one succeeded

@@ -27,7 +27,7 @@ func marker(identity, digest string) string { return identity + " " + digest }
 
 var errUsed = errors.New("it has been used: it has keys, fencing tokens or a marker; enroll it without --only-new, if no lease can be out")
 
-var errLooksNew = errors.New("it looks new; it was not enrolled, because another node is not new, and so this one may have forgotten leases")
+var errLooksNew = errors.New("it looks new; it was not enrolled, because not every other node is known to be new, and so this one may have forgotten leases")
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
 

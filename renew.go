@@ -102,6 +102,9 @@ func (o *ownership) acquiredBy(r *round) {
 	}
 }
 
+// provenAt is the nodes that were vouched for since they have the keys (R1).
+func (o *ownership) provenAt() nodeSet { return nodeSet(o.proven.Load()) }
+
 // grantedAt notes the nodes that granted the acquire: they were vouched for with the grant (Q1).
 func (o *ownership) grantedAt(nodes nodeSet) {
 	o.had.Or(uint64(nodes))
@@ -119,15 +122,15 @@ func (o *ownership) hasKeys(node int) {
 	}
 }
 
-// prove notes that the node was vouched for since it has the keys, as this renewal says. If keys were planted after it was
-// sent, it says nothing of those.
+// prove notes that the node was vouched for since it has the keys, as this renewal says. Of keys that were planted there
+// after it was sent, it says nothing.
 func (o *ownership) prove(r *round, node int) {
-	if nodeSet(o.proven.Load()).has(node) {
+	if o.provenAt().has(node) {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if r.plants == o.plants {
+	if r.plants == o.plants || !o.planted.has(node) {
 		o.proven.Or(1 << node)
 	}
 }
@@ -175,12 +178,13 @@ func (o *ownership) plant(lacking nodeSet) {
 	// The node may have forgotten another client's vote, and nobody vouches for it now: until somebody does, it does not
 	// count in a renewal, though it has the keys (R1).
 	o.plants++
+	o.planted |= lacking
 	o.proven.And(^uint64(lacking))
 	o.reached |= o.client.plant(o, lacking)
 }
 
-// planted is called with each node's answer to a plant.
-func (o *ownership) planted(_ *round, node int, a answer, _ verdict, _ bool) {
+// plantAnswered is called with each node's answer to a plant.
+func (o *ownership) plantAnswered(_ *round, node int, a answer, _ verdict, _ bool) {
 	if a.vote == granted {
 		o.hasKeys(node)
 	}

@@ -41,6 +41,9 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 			queueAt: queueAt, queueEntry: queueNow})
 	}
 	c.trySubscriptions(ctx)
+	if c.isClosed() {
+		return nil, ErrClosed
+	}
 	takes, waits := acquire(owner, 0), acquire(other, all)
 	var taken nodeSet
 	for _, r := range []*round{
@@ -85,13 +88,24 @@ func problemOf(a answer, taken, waits bool) error {
 
 // trySubscriptions learns of each node whether it sends messages to this client, as it would to a waiter.
 func (c *Client) trySubscriptions(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
+	defer done.Wait()
+	defer cancel()
+	done.Go(func() {
+		select {
+		case <-c.ending: // Close does not wait for a server that is silent
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	var tried sync.WaitGroup
 	for i, n := range c.nodes {
 		if _, up, _ := n.state(); up {
-			done.Go(func() { c.waiters.subscribers[i].try(ctx) })
+			tried.Go(func() { c.waiters.subscribers[i].try(ctx) })
 		}
 	}
-	done.Wait()
+	tried.Wait()
 }
 
 // try subscribes on a connection that it closes again.

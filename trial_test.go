@@ -257,3 +257,24 @@ func TestATrialAsksWhatANodeAnswersAndNotHowFast(t *testing.T) {
 		require.Error(t, problems[1], "it does not answer at all")
 	})
 }
+
+// L2: Close does not wait for a Trial that a silent server holds up, and nothing of it is left.
+func TestCloseEndsATrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		w.servers[0].links[0].hold(replies, +1)
+		tried := make(chan error)
+		go func() {
+			_, err := all[0].Trial(t.Context())
+			tried <- err
+		}()
+		time.Sleep(10 * time.Millisecond)
+		began := time.Now()
+		require.NoError(t, all[0].Close())
+		require.LessOrEqual(t, time.Since(began), 2*nodeTimeout)
+		require.ErrorIs(t, <-tried, redlock.ErrClosed)
+		for _, s := range w.servers[1:] {
+			require.Empty(t, slices.DeleteFunc(s.redis.Keys(), func(key string) bool { return !strings.HasPrefix(key, "doctor/") }))
+		}
+	})
+}

@@ -145,15 +145,22 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 			return err
 		}
 	case len(away) > 0:
+		err := client.Enroll(ctx, redlock.OnlyNew()) // while a node is away it enrolls none, and says which are not new
+		if err == nil {
+			return nil
+		}
 		unknown := fmt.Sprintf("%s not reached (%s), so it is not known whether these nodes are in use; "+
 			"see to that first: redlock doctor says how", are(away), whyUnreached(status))
+		if why := whyNotNew(err, len(status), away...); why != "" {
+			unknown += "; " + why
+		}
 		if o.onlyNew {
 			return &exitError{exitNoQuorum, fmt.Errorf("%s; nothing was changed", unknown)}
 		}
 		if err := o.confirm(exitNoQuorum, noneForgot, unknown); err != nil {
 			return err
 		}
-		return client.Enroll(ctx) // OnlyNew needs all nodes, and nothing more is to be asked
+		return client.Enroll(ctx)
 	}
 	if o.onlyNew {
 		return client.Enroll(ctx, redlock.OnlyNew())
@@ -252,8 +259,8 @@ const (
 	noneForgot = "within the longest lease of any client no node restarted, was flushed, failed over or was replaced"
 )
 
-// whyNotNew says why OnlyNew did not enroll nodes.
-func whyNotNew(err error, all int) string {
+// whyNotNew says why OnlyNew did not enroll nodes, other than those of which enough is said.
+func whyNotNew(err error, all int, said ...string) string {
 	refused, _ := nodeErrors(err)
 	if len(refused) == 0 {
 		return sentence(err)
@@ -261,7 +268,7 @@ func whyNotNew(err error, all int) string {
 	why := reasons{all: all}
 	for _, node := range refused {
 		switch text := sentence(node.Err); {
-		case strings.HasPrefix(text, "it looks new"): // it waits for the others
+		case strings.HasPrefix(text, "it looks new"), slices.Contains(said, node.Node): // the first waits for the others
 		case strings.HasPrefix(text, "it has been used"):
 			why.add(node.Node, "not new, because it has keys, fencing tokens or a marker; it may have forgotten locks")
 		case remedyFor(text) == remedyFor("NOPERM"):
