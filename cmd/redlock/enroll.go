@@ -26,8 +26,8 @@ because it may just be starting.
 
 Use it once, on new servers. With it you declare that no client holds a lease that one of these nodes may have
 forgotten. If that is wrong, two clients may hold one lock. --only-new refuses servers that have keys, and changes
-nothing if any of the nodes is in use. It cannot tell new servers from ones that all restarted without their data, as
-after a power cut. So do not run enroll each time a machine starts.
+nothing if any of the nodes is in use or cannot be reached. It cannot tell new servers from ones that all restarted
+without their data, as after a power cut. So do not run enroll each time a machine starts.
 
 enroll asks before it changes nodes that are in use: some of them grant locks already, or have keys, or cannot be
 reached, or --change-config is given. Where it cannot ask, because standard input is no terminal, it changes nothing,
@@ -62,7 +62,7 @@ func newEnroll() *cobra.Command {
 	}
 	o.flags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.onlyNew, "only-new", false, "refuse servers that have keys, or that are among others in use")
+	flags.BoolVar(&o.onlyNew, "only-new", false, "refuse servers that have keys, or that are among others in use or out of reach")
 	flags.BoolVar(&o.changeConfig, "change-config", false, "replace the configuration that is stored on the nodes")
 	flags.BoolVar(&o.yes, "yes", false, "do not ask: you know that no node has forgotten a lease that is out")
 	return cmd
