@@ -5,7 +5,8 @@ import "context"
 // The taking half of a hand-over (D4, D5). detach.go has the other half.
 
 // Adopt takes over the lock of a ticket. The lease has the names, the TTL and the label of the one that was detached, a
-// new owner token and a larger fencing token, and it renews itself. It is valid from this client's own round on, by the
+// new owner token and a larger fencing token. It renews itself, with no end: [Lock.WithMaxHold] and [Lock.WithoutRenewal]
+// of the lease that was detached concern that one alone. It is valid from this client's own round on, by the
 // same rules as one from [Lock.Acquire], whatever happened to the ticket on its way. The client needs the same
 // configuration as the one that detached it, as all clients of the nodes do.
 //

@@ -93,7 +93,8 @@ type Node struct {
 	// A connection that stays open keeps its login. A server may end it when the login expires (ElastiCache ends a
 	// connection by IAM after 12 hours; Azure ends one when its token expires). Then the client connects anew.
 	Credentials func(context.Context) (user, password string, err error)
-	// Dial, if not nil, opens the connections instead of URL. A connection must be logged in, have its database
+	// Dial, if not nil, opens the connections instead of URL. They are those of the package
+	// github.com/gomodule/redigo/redis. A connection must be logged in, have its database
 	// selected, and have a write timeout but no read timeout: an idle connection would end by it ([NodeStatus.Warnings]
 	// tells). Name is then required.
 	Dial func(context.Context) (redis.Conn, error)

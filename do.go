@@ -53,14 +53,17 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		l.ownership.checkExpiry()
 		cause := l.ownership.cause()
 		released := l.Release(ctx)
+		var ended error // how the lease ended while fn ran
 		switch {
 		case errors.Is(cause, ErrClosed):
-			err = join(err, cause)
-		case released == nil:
+			ended = cause
 		case errors.Is(released, ErrLost):
-			err = join(err, released)
-		default:
+			ended = released
+		case released != nil:
 			l.ownership.client.cfg.Logger.Warn("redlock: release not confirmed", "names", l.ownership.lock.res.names, "error", released)
+		}
+		if ended != nil && !errors.Is(err, ended) { // fn may have returned the cause of its context
+			err = join(err, ended)
 		}
 	}()
 	return fn(l.With(ctx), l)

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,4 +89,23 @@ func TestClosingTheClientWhileWorkIsDoneIsToldToIt(t *testing.T) {
 	})
 	require.ErrorIs(t, err, redlock.ErrClosed)
 	clears(t, f, "x")
+}
+
+// A function that returns the cause of its context returns what Do adds: the text has it once.
+func TestALossThatTheFunctionReturnsIsToldOnce(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	err := c.Mutex("x").WithMaxHold(200*time.Millisecond).Do(soon(t), func(ctx context.Context, _ *redlock.Lease) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	require.ErrorIs(t, err, redlock.ErrLost)
+	require.Equal(t, 1, strings.Count(err.Error(), redlock.ErrLost.Error()), err.Error())
+	own := errors.New("its own")
+	err = c.Mutex("x").WithMaxHold(200*time.Millisecond).Do(soon(t), func(ctx context.Context, _ *redlock.Lease) error {
+		<-ctx.Done()
+		return own
+	})
+	require.ErrorIs(t, err, redlock.ErrLost)
+	require.ErrorIs(t, err, own)
 }

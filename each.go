@@ -14,7 +14,8 @@ import (
 //
 // With [Wait], items that others hold do not hold up the rest: each item is tried first, and only when all have been
 // tried are those waited for that were held. To be told which items were not done, use [Fail]; [Skip] says nil for
-// them. When ctx ends, no further item begins, and the rest of the items have ctx.Err().
+// them. When ctx ends, no further item begins, and the rest of the items have ctx.Err(). If parallel is below 1, none
+// begins, and all have [ErrInvalid].
 //
 // do's context carries the lease of its item ([LeaseFrom]), and ends with it. One item's error does not end the others.
 // A panic of do ends the batch: items that run are finished, and then Each panics with the same value.

@@ -212,8 +212,8 @@ type Denial struct {
 	// Left is how much longer that key, or the quarantine, lasts if nothing else happens. It is in whole milliseconds,
 	// as of the answer. Negative: for ever. It has no meaning if Reason is ReasonBehind.
 	Left time.Duration
-	// Highest is the largest fencing token that the node granted in the fence slots of the lock's names. 0: none, or
-	// the node did not say.
+	// Highest is the largest fencing token that the node knows in the fence slots of the lock's names. It may be above
+	// that of whoever holds the lock; see [State.Fence]. 0: none, or the node did not say.
 	Highest uint64
 	// Free is which slots of a semaphore were free on the node, if these were enough: the permit that was asked for was
 	// taken, and the client asks for another. Permits is the largest number of permits that a holder on the node knows,
@@ -244,9 +244,9 @@ func (r Reason) String() string {
 }
 
 func (d *Denial) Error() string {
-	until := fmt.Sprintf("for %v more", inBrief(d.Left))
+	until := fmt.Sprintf(" for %v more", inBrief(d.Left))
 	if d.Left < 0 {
-		until = "without expiry"
+		until = ", without expiry"
 	}
 	switch d.Reason {
 	case ReasonHeld:
@@ -260,15 +260,15 @@ func (d *Denial) Error() string {
 				who += " (not a lock of this library)"
 			}
 		}
-		return fmt.Sprintf("held by %s %s", who, until)
+		return "held by " + who + until
 	case ReasonReserved:
-		return "released, and reserved for a waiter " + until
+		return "released, and reserved for a waiter" + until
 	case ReasonStale:
 		return fmt.Sprintf("granted the fencing token %d before, not below ours", d.Highest)
 	case ReasonMissing:
 		return "the key is gone"
 	case ReasonQuarantine:
-		return "in quarantine " + until
+		return "in quarantine" + until
 	case ReasonBehind:
 		return "free, but waiters of the fair lock are ahead"
 	default:

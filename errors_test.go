@@ -100,7 +100,7 @@ func TestAKeyThatIsNoStringIsCalledThat(t *testing.T) {
 		}
 		_, err := open(t, f).Mutex("x").TryAcquire(soon(t))
 		require.ErrorIs(t, err, redlock.ErrHeld)
-		require.ErrorContains(t, err, "held by something that is not a lock without expiry")
+		require.ErrorContains(t, err, "held by something that is not a lock, without expiry")
 	})
 }
 

@@ -10,7 +10,8 @@ import (
 // One goroutine makes all these calls and writes the log, one after the other, in the order in which things happened.
 // So a hook may block, or call [Client.Close], and no lease, renewal or connection waits for it. A call may come late,
 // when the state has already changed. Up to 4096 calls and log lines queue behind a slow one. Further ones are dropped,
-// counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than NodeTimeout.
+// counted ([Client.Dropped]) and logged. Close waits for what is queued, no longer than NodeTimeout. A hook that panics
+// ends the process, as a panic of any goroutine does.
 type Hooks struct {
 	// Acquired: Acquire, TryAcquire or Adopt got a lease. waited is the time since the call, attempts how many rounds it took.
 	Acquired func(l LeaseInfo, waited time.Duration, attempts int)

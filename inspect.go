@@ -19,8 +19,9 @@ type State struct {
 	Token string
 	// Remaining is how much longer a quorum has the name if the owner does nothing. Negative: for ever.
 	Remaining time.Duration
-	// Fence is the largest fencing token that was granted in the name's fence slot. No lease of the name has a larger
-	// one. There are 4096 slots, so it may belong to another name of the same slot. 0: none.
+	// Fence is the largest fencing token that any node knows in the name's fence slot. No lease of the name has a larger
+	// one. The present holder's may be smaller: a refused attempt can raise it, and so can the other names of the slot,
+	// of which there are 4096. So do not give it to a resource: the resource would refuse the holder. 0: none.
 	Fence uint64
 	// Votes is how many nodes answered and have a vote. Quorum is how many votes it takes to acquire the name. With
 	// fewer votes nobody can acquire it, and a Held of false means that it is not known who holds the name.
@@ -71,15 +72,20 @@ func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
 	if err != nil || state.Votes >= c.need {
 		return state, err
 	}
-	refusal := r.error(ErrNoQuorum, []string{name}, c.nodes, "")
+	return state, c.tooFewVote(r, state)
+}
+
+// tooFewVote is the error of an inspection that answers nothing, because too few nodes vote.
+func (c *Client) tooFewVote(inspected *round, state *State) *RoundError {
+	refusal := inspected.error(ErrNoQuorum, []string{state.Name}, c.nodes, "")
 	for i, n := range state.Nodes {
-		if n.Err != nil && r.hasGranted(i) { // it answered, but has no vote
+		if n.Err != nil && inspected.hasGranted(i) { // it answered, but has no vote
 			refusal.Granted--
 			refusal.Unknown++
 			refusal.Err = multierror.Append(refusal.Err, &NodeError{Node: n.Node, Err: n.Err})
 		}
 	}
-	return state, refusal
+	return refusal
 }
 
 // inspect is Inspect, but it is no error if too few nodes vote or answer.
@@ -123,8 +129,9 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 // has called [Lease.Wanted], and both users may use channels. Otherwise it learns of it at its next renewal.
 //
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
-// lock, that is no error. [ErrNoQuorum] means that too few nodes answered, so the lock may still be held. Other errors
-// are [ErrInvalid], also if the key holds something that is no lock, [ErrClosed] and ctx.Err().
+// lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered, or no node has
+// it, and too few of them vote, because some may have forgotten it. Other errors are [ErrInvalid], also if the key holds
+// something that is no lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
 	if err != nil {
@@ -147,6 +154,9 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 		default:
 			owners = append(owners, n.Token)
 		}
+	}
+	if len(entries)+len(owners) == 0 && state.Votes < c.need {
+		return c.tooFewVote(inspected, state)
 	}
 	s := c.Mutex(name).spec
 	for i, owner := range slices.Concat(entries, owners) {

@@ -136,6 +136,25 @@ func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 	require.Equal(t, 2, s.Votes)
 }
 
+// Nodes that forgot the lock say nothing about whether somebody still relies on it.
+func TestForceReleaseDoesNotSayThatNobodyHoldsWhatTheNodesForgot(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		holder, ctx := open(t, f), soon(t)
+		l, err := holder.Mutex("x").WithTTL(20 * time.Second).Acquire(ctx) // its next renewal is far
+		require.NoError(t, err)
+		for _, n := range f.Nodes() {
+			tell(t, n, "FLUSHALL")
+		}
+		operator, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...)})
+		require.NoError(t, err)
+		defer operator.Close()
+		err = operator.ForceRelease(ctx, "x")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorAs(t, err, new(*redlock.QuarantineError), "it says why they have no vote")
+		require.True(t, l.Valid())
+	})
+}
+
 func TestForceReleaseTakesALockFromWhoeverHoldsIt(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		a, b, ctx := open(t, f), open(t, f), soon(t)

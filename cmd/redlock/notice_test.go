@@ -275,7 +275,7 @@ func TestAKeyOfAnotherProgramIsCalledThat(t *testing.T) {
 	code, _, errs = run(t, "run", "--wait=1500ms", nodes(f), "k", "--", "true")
 	require.Equal(t, 75, code)
 	require.Contains(t, errs, `k is held by "foo" (not a lock of this library), without expiry`)
-	require.Contains(t, errs, `held by "foo" (not a lock of this library) without expiry`)
+	require.Contains(t, errs, `held by "foo" (not a lock of this library), without expiry`)
 	for _, n := range f.Nodes() {
 		do(t, n, "RPUSH", "list", "x")
 	}
