@@ -45,7 +45,11 @@ func Each[A any](
 		if ifHeld != Wait {
 			return false, guarded(ctx, items[i])
 		}
-		lease, err := lock(items[i]).TryAcquire(ctx)
+		l := lock(items[i])
+		lease, err := l.check(ctx, false) // it waits in the end, so it refuses what Acquire does
+		if lease == nil && err == nil {
+			lease, err = l.TryAcquire(ctx)
+		}
 		if err != nil {
 			return errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum), err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 func numbered(count int) (names []string) {
@@ -240,4 +241,25 @@ func TestAPanicInABatchReachesItsCaller(t *testing.T) {
 		require.NotErrorIs(t, err, redlock.ErrHeld)
 	}
 	require.NoError(t, held.Release(ctx))
+}
+
+// A batch of one item is the guarded function, also under a context that holds a lease of the item's lock.
+func TestABatchRefusesUnderItsOwnLockWhatAGuardedFunctionDoes(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	for name, lock := range map[string]redlock.Lock{
+		"reader": c.RWMutex("r").Reader(), "semaphore": c.Semaphore("s", 3), "mutex": c.Mutex("m"), "re-entrant": c.Mutex("n").Reentrant(),
+	} {
+		lease, err := lock.Acquire(soon(t))
+		require.NoError(t, err)
+		ctx, ran := lease.With(soon(t)), 0
+		lockOf := func(int) redlock.Lock { return lock }
+		do := func(context.Context, int) error { ran++; return nil }
+		guarded := redlock.Guard(lockOf, do, redlock.Wait)(ctx, 1)
+		byGuard := ran
+		each := redlock.Each(ctx, []int{1}, 1, lockOf, do, redlock.Wait)[0]
+		require.Equal(t, 2*byGuard, ran, name)
+		require.Equal(t, errors.Is(guarded, redlock.ErrInvalid), errors.Is(each, redlock.ErrInvalid), name)
+		require.NoError(t, lease.Release(soon(t)))
+	}
 }

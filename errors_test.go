@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 // each calls f with the error of each node.
@@ -93,6 +95,34 @@ func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
 	require.ErrorAs(t, err, new(*redlock.Denial))
 }
 
+// A node whose clock is out of step would be of no use if it were free. So with a second one away, no lock can be had:
+// that is an outage, also for the name that it has a key of.
+func TestADenialByAWrongClockIsNoProofThatTheLockIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
+		require.NoError(t, err)
+		defer c.Close()
+		c.Status(t.Context())
+		conn, err := nodes.Nodes()[1].Dial(t.Context()) // a holder crashed, and its key is left there
+		require.NoError(t, err)
+		_, err = conn.Do("SET", "x", "somebody", "PX", 10_000)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		nodes.StepClock(1, -time.Hour)
+		nodes.Kill(0)
+		time.Sleep(20 * time.Second)
+		for _, name := range []string{"x", "y"} {
+			_, err = c.Mutex(name).TryAcquire(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum, name)
+			require.ErrorContains(t, err, "out of step", name)
+			var round *redlock.RoundError
+			require.ErrorAs(t, err, &round)
+			require.Equal(t, []int{1, 0, 2}, []int{round.Granted, round.Denied, round.Unknown}, name)
+		}
+	})
+}
+
 func TestAKeyThatIsNoStringIsCalledThat(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 		for _, n := range f.Nodes() {
@@ -112,7 +142,7 @@ func TestWhatAnotherProgramWroteAddsNoLineToAnError(t *testing.T) {
 		}
 		_, err := c.Mutex("x").TryAcquire(ctx)
 		require.ErrorIs(t, err, redlock.ErrHeld)
-		require.ErrorContains(t, err, `held by "\n\x1b[31mFAKE\r\nleve"… (not a lock of this library) without expiry`)
+		require.ErrorContains(t, err, `held by "\n\x1b[31mFAKE\r\nleve"… (not a lock of this library), without expiry`)
 		for _, text := range []string{err.Error(), fmt.Sprint(err), fmt.Sprintf("%s", err)} {
 			require.NotContains(t, text, "\n")
 			require.NotContains(t, text, "\x1b")

@@ -50,8 +50,8 @@ func (n *NodeState) Holder() (h Holder, ok bool) {
 type NodeState struct {
 	Node string // the node's name
 	// Err is why the node has no vote; nil if it has one. If it did not answer, the fields below are zero. If it is in
-	// quarantine (a [*QuarantineError]) or unfit, they say what it has now, but it may have forgotten that it granted
-	// the name.
+	// quarantine (a [*QuarantineError]) or unfit, or its clock is out of step, they say what it has now, but it may have
+	// forgotten that it granted the name.
 	Err       error
 	Held      bool
 	Reserved  bool // released, and reserved for a waiter for a short time; Held is then false
@@ -78,8 +78,10 @@ func (c *Client) Inspect(ctx context.Context, name string) (*State, error) {
 // tooFewVote is the error of an inspection that answers nothing, because too few nodes vote.
 func (c *Client) tooFewVote(inspected *round, state *State) *RoundError {
 	refusal := inspected.error(ErrNoQuorum, []string{state.Name}, c.nodes, "")
+	_, votes := inspected.snapshot()
+	counted, _ := votes.counted()
 	for i, n := range state.Nodes {
-		if n.Err != nil && inspected.hasGranted(i) { // it answered, but has no vote
+		if n.Err != nil && counted.has(i) { // it answered, but has no vote
 			refusal.Granted--
 			refusal.Unknown++
 			refusal.Err = multierror.Append(refusal.Err, &NodeError{Node: n.Node, Err: n.Err})
@@ -103,17 +105,22 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 		return nil, nil, err
 	}
 	c.lookAround(ctx) // which of them vote
-	r := c.newRound(plan{call: c.protocol.inspectCall(s.res)})
+	look := plan{call: c.protocol.inspectCall(s.res), t0: c.cfg.Clock.Now()}
+	r := newRound(look, len(c.nodes), c.need, toleranceOf(c.cfg.ClockBand))
 	if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 		return nil, nil, err
 	}
-	answers, _ := r.snapshot()
+	answers, votes := r.snapshot()
+	inStep, _ := votes.counted()
 	state := stateOf(name, answers, c.need)
 	for i, n := range c.nodes {
 		node := &state.Nodes[i]
 		node.Node = n.endpoint.name
 		if node.Err == nil {
 			node.Err = n.status().Err
+		}
+		if node.Err == nil && !inStep.has(i) { // a key that it lacks may have expired by the wrong clock (C1)
+			node.Err = errClock
 		}
 		if node.Err == nil {
 			state.Votes++
@@ -215,13 +222,6 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 	}
 	return s
-}
-
-// hasGranted reports whether the node granted.
-func (r *round) hasGranted(node int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally.votes[node] == granted
 }
 
 // hearAll sends the round to every node and waits until each has answered, no longer than the timeout. It waits also

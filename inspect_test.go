@@ -3,7 +3,9 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 func TestInspectTellsWhoHoldsALock(t *testing.T) {
@@ -134,6 +137,41 @@ func TestInspectDoesNotCountNodesThatHaveNoVote(t *testing.T) {
 	s, err = c.Inspect(ctx, "x") // the older client, which believed that they vote
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.Equal(t, 2, s.Votes)
+}
+
+// A key that a node lacks may have expired there by a wrong clock. What acquires do not count, Inspect does not either.
+func TestInspectDoesNotCountANodeWhoseClockIsOutOfStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes()})
+		require.NoError(t, err)
+		defer c.Close()
+		lease, err := c.Mutex("x").Acquire(t.Context()) // on a bare quorum
+		require.NoError(t, err)
+		state, err := c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.True(t, state.Held)
+		owner := slices.IndexFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Held })
+		nodes.StepClock(owner, time.Hour)
+
+		state, err = c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.False(t, state.Held)
+		require.Equal(t, 2, state.Votes)
+		require.ErrorContains(t, state.Nodes[owner].Err, "out of step", "it may have forgotten that it granted the name")
+		require.True(t, lease.Valid())
+
+		nodes.Kill((owner + 1) % 3)
+		_, err = c.Mutex("y").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		state, err = c.Inspect(t.Context(), "y")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.Equal(t, 1, state.Votes)
+		var round *redlock.RoundError
+		require.ErrorAs(t, err, &round)
+		require.Equal(t, []int{1, 0, 2}, []int{round.Granted, round.Denied, round.Unknown})
+		require.Len(t, round.Err.Errors, 2, "each node once")
+	})
 }
 
 // Nodes that forgot the lock say nothing about whether somebody still relies on it.

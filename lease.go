@@ -160,6 +160,9 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 		o.checkExpiry()
 		return o.cause()
 	}
+	if r.isByTime() {
+		o.renewalFailed(r)
+	}
 	// R3: the lease may be lost for good. The nodes that have not answered decide that.
 	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
 	if err := r.until(ctx, &o.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {

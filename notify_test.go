@@ -2,10 +2,12 @@ package redlock_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +15,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 // A log or a hook that blocks (a full pipe, a slow disk) must not keep a lease or a context alive past its end.
@@ -94,4 +97,35 @@ func TestHooksAndTheLogAreInOrder(t *testing.T) {
 	require.Eventually(t, func() bool { return l.Release(soon(t)) != nil }, 5*time.Second, time.Millisecond)
 	require.NoError(t, c.Close())
 	require.Equal(t, []string{"acquired", "refused", "released", "acquired", "logged", "lost"}, told)
+}
+
+// ExtendFailed is called for nodes that say nothing as for those that are known to be away.
+func TestAnExtendWithoutAQuorumIsToldHoweverTheNodesAreAway(t *testing.T) {
+	for name, away := range map[string]func(*redlocktest.Nodes, int){
+		"killed": (*redlocktest.Nodes).Kill, "paused": (*redlocktest.Nodes).Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := redlocktest.Start(t, 3)
+				var failed []error
+				c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Hooks: redlock.Hooks{
+					ExtendFailed: func(_ redlock.LeaseInfo, err error) { failed = append(failed, err) },
+				}})
+				require.NoError(t, err)
+				defer c.Close()
+				l, err := c.Mutex("x").WithoutRenewal().Acquire(t.Context())
+				require.NoError(t, err)
+				away(nodes, 1)
+				away(nodes, 2)
+				require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrNoQuorum)
+				synctest.Wait()
+				require.Len(t, failed, 1)
+				require.ErrorIs(t, failed[0], redlock.ErrNoQuorum)
+
+				time.Sleep(l.Remaining())
+				require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrLost)
+				require.ErrorAs(t, context.Cause(l.Context()), new(*redlock.RoundError), "it says what the nodes said last")
+			})
+		})
+	}
 }

@@ -174,13 +174,12 @@ type loss uint8
 const (
 	lossUnclear loss = iota
 	lossHeld         // a quorum answered: if the nodes that denied had been free, the round would have been won
-	lossOutage       // no quorum can answer any more
+	lossOutage       // no quorum can answer any more whose clocks agree
 )
 
 // loss says which loss it is. Once it is not lossUnclear, further answers do not change it.
 func (t *tally) loss() loss {
-	set, _ := t.counted()
-	switch said := set.len() + t.denied; {
+	switch said := t.said().len(); {
 	case said >= t.need:
 		return lossHeld
 	case said+t.open() < t.need:
@@ -188,6 +187,30 @@ func (t *tally) loss() loss {
 	default:
 		return lossUnclear
 	}
+}
+
+// said is the nodes that granted or denied and whose clocks agree. If a node whose clock is out of step were free, its
+// grant would not count. So its denial does not either.
+func (t *tally) said() nodeSet {
+	var all nodeSet
+	for i, v := range t.votes {
+		if v == granted || v == denied {
+			all.add(i)
+		}
+	}
+	set, _ := t.agreeing(all)
+	return set
+}
+
+// isOutOfStep reports whether the node's clock does not agree with those of nodes, which agree.
+func (t *tally) isOutOfStep(node int, nodes nodeSet) bool {
+	if nodes.has(node) {
+		return false
+	}
+	with := nodes
+	with.add(node)
+	set, _ := t.agreeing(with)
+	return set != with
 }
 
 // answered reports whether granted and denied votes together reach the quorum.

@@ -17,22 +17,34 @@ func agree(a, b span, tolerance int64) bool {
 	return a.low-b.high <= tolerance && b.low-a.high <= tolerance
 }
 
-// naive counts the whole list of casts again each time, and tries every set of nodes. best is the size of the largest
-// set that counts.
-func naive(nodes, need int, tolerance time.Duration, casts []cast) (v verdict, best int, votes map[int]cast) {
+// naive counts the whole list of casts again each time.
+func naive(nodes, need int, tolerance time.Duration, casts []cast) (v verdict, votes map[int]cast) {
 	first := map[int]cast{}
 	for _, c := range casts {
 		if _, voted := first[c.node]; !voted {
 			first[c.node] = c
 		}
 	}
+	best := naiveBest(nodes, tolerance, first, granted)
+	switch open := nodes - len(first); {
+	case best >= need:
+		return won, first
+	case best+open < need:
+		return lost, first
+	}
+	return undecided, first
+}
+
+// naiveBest tries every set of nodes, and returns the size of the largest that cast one of these votes, and whose clocks
+// agree.
+func naiveBest(nodes int, tolerance time.Duration, votes map[int]cast, of ...vote) (best int) {
 	for set := nodeSet(0); set < 1<<nodes; set++ {
 		ok := true
 		for i := range nodes {
 			for j := range nodes {
 				if set.has(i) && set.has(j) {
-					ok = ok && first[i].vote == granted && first[j].vote == granted &&
-						(tolerance < 0 || agree(first[i].clock, first[j].clock, tolerance.Microseconds()))
+					ok = ok && slices.Contains(of, votes[i].vote) && slices.Contains(of, votes[j].vote) &&
+						(tolerance < 0 || agree(votes[i].clock, votes[j].clock, tolerance.Microseconds()))
 				}
 			}
 		}
@@ -40,17 +52,12 @@ func naive(nodes, need int, tolerance time.Duration, casts []cast) (v verdict, b
 			best = max(best, set.len())
 		}
 	}
-	switch open := nodes - len(first); {
-	case best >= need:
-		return won, best, first
-	case best+open < need:
-		return lost, best, first
-	}
-	return undecided, best, first
+	return best
 }
 
-// naiveEnds tries every way in which the open nodes may still answer. What is true in all of them is known.
-func naiveEnds(nodes, need, best int, votes map[int]cast) (why loss, released verdict, final bool) {
+// naiveEnds tries every way in which the open nodes may still answer. What is true in all of them is known. said is the
+// size of the largest set that granted or denied, and whose clocks agree.
+func naiveEnds(nodes, need, said int, votes map[int]cast) (why loss, released verdict, final bool) {
 	count := map[vote]int{}
 	for _, c := range votes {
 		count[c.vote]++
@@ -60,7 +67,7 @@ func naiveEnds(nodes, need, best int, votes map[int]cast) (why loss, released ve
 	for yes := range open + 1 {
 		for no := range open + 1 - yes {
 			why, released := lossOutage, undecided
-			if best+count[denied]+no >= need { // whether a yes counts depends on its clock: at worst not
+			if said+no >= need { // whether an answer counts depends on its clock: at worst not
 				why = lossHeld
 			}
 			if count[granted]+yes >= need {
@@ -111,8 +118,8 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 	all := casts(nodes, script)
 	for i, c := range all {
 		tally.cast(c.node, c.vote, c.clock)
-		want, best, votes := naive(nodes, need, tolerance, all[:i+1])
-		wantLoss, wantReleased, wantFinal := naiveEnds(nodes, need, best, votes)
+		want, votes := naive(nodes, need, tolerance, all[:i+1])
+		wantLoss, wantReleased, wantFinal := naiveEnds(nodes, need, naiveBest(nodes, tolerance, votes, granted, denied), votes)
 		got := tally.verdict()
 		released, final := tally.released(false)
 		ok := assert.Equal(t, want, got) &&

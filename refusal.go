@@ -48,6 +48,10 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 	}
 	answers, t := r.snapshot()
 	counted, _ := t.counted()
+	inStep := counted
+	if inStep == 0 {
+		inStep = t.said()
+	}
 	e := &RoundError{Op: r.script.name, Names: names, Need: t.need, Granted: counted.len(), Denied: t.denied,
 		Unknown: len(answers) - counted.len() - t.denied, kind: kind, note: note}
 	for i, a := range answers {
@@ -55,6 +59,10 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 		switch {
 		case a.vote == granted && !counted.has(i):
 			err = errClock
+		case a.vote == denied && kind == ErrNoQuorum && t.isOutOfStep(i, inStep): // so it is no quorum of denials either
+			err = errClock
+			e.Denied--
+			e.Unknown++
 		case a.err != nil:
 			err = a.err
 		case a.denial != nil:

@@ -30,6 +30,7 @@ type round struct {
 	refused   nodeSet    // the nodes that refused the light form (light.go)
 	showed    nodeSet    // of these, where it wrote the key: that gets the release (A5), and others may have seen it
 	late      error      // why nodes that have not answered have no vote; nil: the round's time is not over
+	byTime    bool       // its time decided it, so no answer has told answered
 	yielded   bool       // it was won and given up, because the lock is reserved for another client (T3)
 	questions []question // that the votes have not decided
 
@@ -126,7 +127,7 @@ var (
 	errSilent     = errors.New("no answer in time")
 	errNotAwaited = errors.New("no answer before the others decided the round")
 	errUnready    = errors.New("it may have forgotten what it granted, and is not ready to grant")
-	errClock      = errors.New("it granted, but its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
+	errClock      = errors.New("its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotNeeded  = errors.New("not asked, since the others' answers were enough")
 	errNeverHad   = errors.New("not asked, since it never had the lock")
 	errNotAsked   = errors.New("not asked, since the node asked first did not grant")
@@ -312,11 +313,18 @@ func (r *round) expire(why error) bool {
 		r.mu.Unlock()
 		return false
 	}
-	r.verdict = lost
+	r.verdict, r.byTime = lost, true
 	r.mu.Unlock()
 	r.decided.Store(true)
 	r.wakeUp()
 	return true
+}
+
+// isByTime reports whether the round's time decided it, so that no answer has told anybody.
+func (r *round) isByTime() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byTime
 }
 
 // settle sets the verdict, and reports whether the votes have just decided it. r.mu is held.
