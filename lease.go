@@ -34,6 +34,8 @@ type Lease struct {
 	released atomic.Bool // written under mu
 }
 
+// newOwnership makes what keeps the lock that the round r won, valid until then. It begins with startLease. reached is
+// the nodes that may have the keys.
 func newOwnership(ctx context.Context, l *spec, tokenArg any, ballot uint64, reached nodeSet, r *round, now, until Instant) *ownership {
 	o := &ownership{client: l.client, lock: l, tokenArg: tokenArg, ballot: ballot, acquired: now,
 		traced: l.client.traceLease(ctx), reached: reached, place: -1, leases: 1}
