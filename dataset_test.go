@@ -244,27 +244,6 @@ func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
 	}
 }
 
-// Q1: A proxy that speaks the Redis protocol may keep a client's connection while the server behind it changes. The run
-// id changes, and the client gives the connection up.
-func TestAConnectionThatLeadsToAnotherServerIsGivenUp(t *testing.T) {
-	t.Parallel()
-	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 4}), soon(t)
-	proxy := newProxy(t, f.Nodes()[2])
-	urls := []string{f.Nodes()[0].URL(), f.Nodes()[1].URL(), proxy.url()}
-	var nodes []redlock.Node
-	for _, u := range urls {
-		nodes = append(nodes, redlock.Node{URL: u})
-	}
-	c := openFresh(t, f, func(cfg *redlock.Config) { cfg.Nodes = nodes })
-	require.NoError(t, c.Enroll(ctx))
-	require.NoError(t, c.Status(ctx)[2].Err)
-	proxy.lead(t, f.Nodes()[3])
-	require.Eventually(t, func() bool {
-		s := c.Status(ctx)[2]
-		return s.Connected && s.Quarantine > 0 && slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "proxy") })
-	}, 8*time.Second, 10*time.Millisecond)
-}
-
 // A user who may not end connections on the server lacks a defence against stale connections. Status warns of it.
 func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	t.Parallel()

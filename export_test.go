@@ -90,6 +90,12 @@ func AlwaysLight(cfg *Config) {
 	cfg.ownProtocol().lightAlone = true
 }
 
+// NoInfoInScripts is for servers whose scripts cannot read INFO.
+func NoInfoInScripts(cfg *Config) {
+	cfg.ownProtocol()
+	edit("ready", "redis.pcall('INFO', 'server')", "redis.pcall('NOTHING')")(cfg)
+}
+
 // ownProtocol gives the configuration a copy of its protocol, which may be changed.
 func (c *Config) ownProtocol() *protocol {
 	p := *standard

@@ -46,7 +46,7 @@ type node struct {
 	light       bool       // it knows the commands of the light acquire
 	proxied     bool       // another server process once answered on a connection that stayed open
 
-	impostor    error                // that this was found just now: the reader ends the connection
+	impostor    error                // that this was found on this connection, which the reader then ends
 	vouchedAt   Instant              // when the INFO was asked for that last vouched for the data set of readiness
 	asksOf      *replicationQuestion // the last one; see vouch.go
 	markerAsked *markerQuestion      // likewise; see light.go

@@ -92,7 +92,9 @@ func (n *node) answer(q request, reply any, err error) {
 	case otherConfig:
 		a.err = n.cfg.differences(string(said))
 	default:
-		if said == errUnready {
+		if said == errUnready && q.round.script.own == ownIdentity {
+			a.err = errOtherProcess
+		} else if said == errUnready {
 			a.err = n.unreadyNow()
 		} else if said != nil && strings.HasPrefix(said.Error(), wrongType) {
 			a.err = n.wrongKey(said)

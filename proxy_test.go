@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 )
 
@@ -24,6 +25,8 @@ type proxy struct {
 
 	mu    sync.Mutex // guards the rest
 	to    string
+	from  string // the script with which it leads to next; "": it does not
+	next  string
 	conns []net.Conn
 }
 
@@ -66,9 +69,22 @@ func (p *proxy) lead(t *testing.T, n *fleet.Node) {
 	p.to = u.Host
 }
 
-func (p *proxy) target() string {
+// leadFrom leads to that server from the next run of the script on.
+func (p *proxy) leadFrom(t *testing.T, script string, n *fleet.Node) {
+	u, err := url.Parse(n.URL())
+	require.NoError(t, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.from, p.next = script, u.Host
+}
+
+// target is where this command goes.
+func (p *proxy) target(command []byte) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if words := strings.Split(string(command), "\r\n"); p.from != "" && len(words) > 4 && redlock.ScriptName(words[4]) == p.from {
+		p.to, p.from = p.next, ""
+	}
 	return p.to
 }
 
@@ -83,7 +99,7 @@ func (p *proxy) serve(client net.Conn) {
 		if err != nil {
 			break
 		}
-		if to := p.target(); to != at {
+		if to := p.target(command); to != at {
 			if server != nil {
 				server.Close()
 			}

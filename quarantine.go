@@ -31,6 +31,9 @@ var errLooksNew = errors.New("it looks new; it was not enrolled, because not eve
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
 
+var errOtherProcess = errors.New("INFO names another server process within a script than outside of one: the connection leads to " +
+	"several servers, as behind a proxy; give the node's own address")
+
 // errOnlyLooked takes the place of errUnjudged in a client that only looks.
 var errOnlyLooked = errors.New("it is new, or it may have forgotten what it granted, and no client has begun its quarantine; " +
 	"if it is new: `redlock enroll --only-new`; if not: start a client, or give this command the --max-ttl of your clients")
@@ -94,10 +97,12 @@ func (n *node) sendReady() {
 	}
 	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, fleet), answered: learn})
 	n.mu.Lock()
-	switch n.readiness.asking = n.up; {
-	case n.up && n.readiness.reloaded: // behind the script, which was queued when it was found missing
+	// An impostor would be told the name of another server's data set. It would put that in the place of its own marker.
+	switch n.readiness.asking = n.up && n.impostor == nil; {
+	case !n.readiness.asking:
+	case n.readiness.reloaded: // behind the script, which was queued when it was found missing
 		n.queue = append(n.queue, request{round: r})
-	case n.up:
+	default:
 		// Ahead of everything that is queued: if it makes the node ready, the acquires behind it are granted already.
 		n.queue = append([]request{{round: r}}, n.queue...)
 	}

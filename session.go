@@ -227,7 +227,5 @@ func (n *node) identified() bool {
 func (n *node) impostorNoticed() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err := n.impostor
-	n.impostor = nil
-	return err
+	return n.impostor
 }

@@ -34,6 +34,7 @@
 --   {"quarantine", time, left}    not before so many milliseconds
 --   {"unjudged", time}            it may have forgotten, and this client may only look
 --   {"differs", time, text}       the node's configuration, which is not the client's
+--   {"unready", time}             this is another server process than the identity says
 --   {"used", time}                "new" or "new?" was asked for, and the server was used before
 --   {"new", time}                 "new?" was asked for, and it looks new
 --   an error                      a key may not be read, or redlock:fence is of another type
@@ -42,6 +43,12 @@ local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[2], ARGV[3]
 local fleet, skew = tonumber(ARGV[7]), tonumber(ARGV[8])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- A proxy may have led the connection from one server to another since INFO was asked for. Then the identity is not this
+-- server's. Where a script cannot read INFO, only the client notices, with its next INFO.
+local info = redis.pcall('INFO', 'server')
+local process = type(info) == 'string' and string.match(info, '\nrun_id:(%S+)')
+if process and string.sub(identity, 1, #process) ~= process then return {'unready', now} end
 
 local refused -- why a key could not be read, most likely for a missing right
 local function text(key)
