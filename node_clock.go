@@ -15,6 +15,30 @@ type observation struct {
 	at     Instant
 }
 
+// span is where the offset lies, however the round trip divides between request and reply.
+func (o *observation) span() span {
+	half := int64(o.rtt)/2e3 + 1
+	return span{low: o.offset - half, high: o.offset + half}
+}
+
+// inGroup are the most of these clocks that could all lie within apart of each other. Their spans, made longer by that,
+// have a point in common, and the point where one of them begins is such a point.
+func inGroup(clocks []*observation, apart time.Duration) (group []*observation) {
+	for _, first := range clocks {
+		begins := first.span().low
+		var with []*observation
+		for _, o := range clocks {
+			if s := o.span(); s.low <= begins && begins <= s.high+apart.Microseconds() {
+				with = append(with, o)
+			}
+		}
+		if len(with) > len(group) {
+			group = with
+		}
+	}
+	return group
+}
+
 // observe keeps the observation with the shortest round trip of the last second: it is the most exact one. It also notes
 // the reading for light acquires, which then need not ask first. Only one request of each batch is sampled.
 func (n *node) observe(q request, micros int64) {

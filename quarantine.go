@@ -14,7 +14,7 @@ type readiness struct {
 	ready     bool         // it answered that the server may grant
 	differs   *ConfigError // the node's clients are configured differently
 	until     Instant      // when its quarantine ends, if it is in one
-	unjudged  bool         // the server may have forgotten, and too few other nodes answer this client to judge that
+	unjudged  bool         // the server may have forgotten, and too few other nodes answer this client to judge that, or their clocks disagree
 	why       error        // why the server does not grant, unless it is in quarantine
 	asking    bool         // ready.lua is being asked
 	reloaded  bool         // it is being asked once more, because the server had forgotten it
@@ -29,7 +29,7 @@ var errUsed = errors.New("it has been used: it has keys, fencing tokens or a mar
 
 var errLooksNew = errors.New("it looks new; it was not enrolled, because not every other node is known to be new, and so this one may have forgotten leases")
 
-var errUnjudged = errors.New("it may have forgotten what it granted, and too few other nodes answer to judge that")
+var errUnjudged = errors.New("it may have forgotten what it granted, and nothing can judge that: too few other nodes answer, or their clocks disagree")
 
 var errOtherProcess = errors.New("INFO names another server process within a script than outside of one: the connection leads to " +
 	"several servers, as behind a proxy; give the node's own address")
