@@ -20,7 +20,8 @@ var ErrNoLock = errors.New("redlockgocron: the job was started without its lock"
 
 // NewJob adds a job to the scheduler that runs under a lock of its name. run gets a context that ends when the lock is
 // lost, and when gocron ends the job; [context.Cause] tells which. If the lock was lost, the job's error is
-// [redlock.ErrLost], joined with that of run.
+// [redlock.ErrLost], joined with that of run. run may release the lock early ([redlock.Lease.Release]) or hand it over
+// ([redlock.Lease.Detach]): the job's error is then that of run alone.
 //
 // The lock is kept for half of the job's shortest interval at least, as far as the client's MaxTTL leaves room for that,
 // unless the Locker has a [MinHold]. If gocron knows of no next run, it is [DefaultSpread].
@@ -124,7 +125,7 @@ func (j *job) start(ctx context.Context) error {
 	}
 	err := j.run(lease.With(ctx), lease)
 	switch lost := lost(lease); {
-	case lost == nil:
+	case lost == nil, errors.Is(lost, redlock.ErrReleased): // run released the lease itself, or handed it over
 		return err
 	case err == nil:
 		return lost

@@ -106,6 +106,34 @@ func TestTheContextOfAJobEndsWithItsLease(t *testing.T) {
 	}
 }
 
+// A job that gives its lock away while it runs has not lost it: its error is its own.
+func TestAJobMayReleaseItsLockOrHandItOver(t *testing.T) {
+	for name, giveAway := range map[string]func(context.Context, *redlock.Lease) error{
+		"release":   func(ctx context.Context, lease *redlock.Lease) error { return lease.Release(ctx) },
+		"hand over": func(ctx context.Context, lease *redlock.Lease) error { _, err := lease.Detach(ctx); return err },
+	} {
+		for returns, own := range map[string]error{"nil": nil, "an error": errors.New("no paper")} {
+			t.Run(name+", and it returns "+returns, func(t *testing.T) {
+				bubble(t, func(t *testing.T, nodes *redlocktest.Nodes) {
+					client, s := connectTo(t, nodes), schedule(t)
+					ended := make(chan error, 1)
+					_, err := newLocker(t, client, redlockgocron.MinHold(0)).NewJob(s, gocron.DurationJob(time.Hour), "job",
+						func(ctx context.Context, lease *redlock.Lease) error {
+							require.NoError(t, giveAway(ctx, lease))
+							return own
+						}, gocron.WithStartAt(gocron.WithStartImmediately()),
+						gocron.WithEventListeners(
+							gocron.AfterJobRuns(func(uuid.UUID, string) { ended <- nil }),
+							gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { ended <- err })))
+					require.NoError(t, err)
+					s.Start()
+					require.Equal(t, own, <-ended)
+				})
+			})
+		}
+	}
+}
+
 // When the scheduler shuts down, the job's context ends. The lock is released when the job has returned, not before.
 func TestAShutdownEndsTheJobAndThenReleasesTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, nodes *redlocktest.Nodes) {
