@@ -50,7 +50,8 @@
 //	redlock.waiter.count             {waiter}     calls of Acquire that are under way
 //	redlock.lease.oldest             s            how long the lock is held that was acquired first
 //	redlock.lease.remaining          s            validity left of the lease that would end first; none is held: absent
-//	redlock.event.dropped            {event}      counter: calls of hooks that were dropped, so what is above is too low
+//	redlock.event.dropped            {event}      counter: calls of hooks that were dropped, so what is above is too low; also by
+//	                                              clients that are no longer watched
 //	redlock.node.vote                1            by redlock.node: 1 if the node votes, 0 if not
 //
 // Lock names are no attributes of metrics, unless [WithNames] gives each a value out of a few.

@@ -19,7 +19,6 @@ type instruments struct {
 	// These are observed by Watch.
 	leases, waiters metric.Int64ObservableUpDownCounter
 	oldest, least   metric.Float64ObservableGauge
-	dropped         metric.Int64ObservableCounter
 	vote            metric.Int64ObservableGauge
 }
 
@@ -27,7 +26,8 @@ type instruments struct {
 var seconds = []float64{
 	.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 
-func (i *instruments) init(m metric.Meter) error {
+// init makes the instruments. dropped observes the counter of dropped events in each collection.
+func (i *instruments) init(m metric.Meter, dropped metric.Int64Callback) error {
 	var errs []error
 	histogram := func(to *metric.Float64Histogram, name, what string) {
 		made, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
@@ -58,15 +58,15 @@ func (i *instruments) init(m metric.Meter) error {
 		metric.WithDescription("Rounds of an acquisition."), metric.WithExplicitBucketBoundaries(1, 2, 3, 5, 10, 20, 50, 100))
 	i.lost, err[1] = m.Int64Counter("redlock.lease.lost", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that ended before they were released."))
-	i.dropped, err[2] = m.Int64ObservableCounter("redlock.event.dropped", metric.WithUnit("{event}"),
-		metric.WithDescription("Calls of hooks and lines of the log that were dropped."))
+	_, err[2] = m.Int64ObservableCounter("redlock.event.dropped", metric.WithUnit("{event}"),
+		metric.WithDescription("Calls of hooks and lines of the log that were dropped."), metric.WithInt64Callback(dropped))
 	i.vote, err[3] = m.Int64ObservableGauge("redlock.node.vote", metric.WithUnit("1"),
 		metric.WithDescription("1 if the node votes."))
 	return errors.Join(append(errs, err[:]...)...)
 }
 
 func (i *instruments) observables() []metric.Observable {
-	return []metric.Observable{i.leases, i.waiters, i.oldest, i.least, i.dropped, i.vote}
+	return []metric.Observable{i.leases, i.waiters, i.oldest, i.least, i.vote}
 }
 
 // record counts an operation. ctx is the caller's, so that an exemplar finds its trace.
@@ -115,7 +115,6 @@ func (t *Telemetry) observeStats(to metric.Observer, all []*watched) {
 		sum.Held += s.Held
 		sum.Waiters += s.Waiters
 		sum.OldestHold = max(sum.OldestHold, s.OldestHold)
-		sum.Dropped += s.Dropped
 	}
 	to.ObserveInt64(t.leases, int64(sum.Held))
 	to.ObserveInt64(t.waiters, int64(sum.Waiters))
@@ -123,5 +122,14 @@ func (t *Telemetry) observeStats(to metric.Observer, all []*watched) {
 	if sum.Held > 0 {
 		to.ObserveFloat64(t.least, sum.LeastRemaining.Seconds())
 	}
-	to.ObserveInt64(t.dropped, int64(sum.Dropped))
+}
+
+// observeDropped observes how many events were dropped. It is not a callback of Watch, because the counter must not pause
+// when a watch is stopped: a reader that asks for differences takes a counter that comes back for a new one, and counts
+// all of it again.
+func (t *Telemetry) observeDropped(_ context.Context, to metric.Int64Observer) error {
+	if events, known := t.dropped(); known {
+		to.Observe(int64(events))
+	}
+	return nil
 }

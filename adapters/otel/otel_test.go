@@ -306,9 +306,11 @@ func TestAttemptsThatWereLeftOutAreSaid(t *testing.T) {
 }
 
 // metrics are the data points, "name{attributes} unit": the value, or for a histogram how often it observed.
-func (te *telemetry) metrics(t *testing.T) map[string]float64 {
+func (te *telemetry) metrics(t *testing.T) map[string]float64 { return metricsOf(t, te.reader) }
+
+func metricsOf(t *testing.T, reader *sdkmetric.ManualReader) map[string]float64 {
 	var got metricdata.ResourceMetrics
-	require.NoError(t, te.reader.Collect(t.Context(), &got))
+	require.NoError(t, reader.Collect(t.Context(), &got))
 	points := map[string]float64{}
 	for _, scope := range got.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -433,6 +435,55 @@ func TestSeveralClientsAreMeasuredTogether(t *testing.T) {
 	require.NotContains(t, te.metrics(t), "redlock.node.vote{redlock.node=other-node-0} 1", "a closed client knows nothing of its nodes")
 	require.NoError(t, stopLong())
 	require.NotContains(t, te.metrics(t), "redlock.lease.held{} {lease}")
+}
+
+// A backend takes a counter that goes down for that of a process that was restarted. A reader that asks for differences
+// takes one that paused for a new one. Both count what is left, or all of it, again.
+func TestTheCounterOfDroppedEventsNeitherGoesDownNorPauses(t *testing.T) {
+	differences := sdkmetric.NewManualReader(sdkmetric.WithTemporalitySelector(sdkmetric.DeltaTemporalitySelector))
+	sums := sdkmetric.NewManualReader()
+	te := start(t, redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sums), sdkmetric.WithReader(differences))))
+	added := 0.0 // all differences
+	requireCounted := func(dropped uint64) {
+		t.Helper()
+		const name = "redlock.event.dropped{} {event}"
+		require.EqualValues(t, dropped, metricsOf(t, sums)[name])
+		added += metricsOf(t, differences)[name]
+		require.EqualValues(t, dropped, added)
+	}
+	require.NotContains(t, metricsOf(t, sums), "redlock.event.dropped{} {event}", "nothing was watched")
+	goOn := make(chan struct{})
+	defer close(goOn)
+	block := func() { <-goOn }
+	connect := func(named string) *redlock.Client {
+		return te.client(t, redlocktest.Start(t, 1), func(cfg *redlock.Config) {
+			cfg.Nodes[0].Name = named
+			cfg.Hooks = redlock.Hooks{
+				Acquired: func(redlock.LeaseInfo, time.Duration, int) { block() },
+				Released: func(redlock.LeaseInfo, error) { block() },
+				Traced:   func(context.Context, redlock.Operation) { block() },
+			}
+		})
+	}
+	first, second := connect("a"), connect("b")
+	stopFirst, err := te.Watch(first)
+	require.NoError(t, err)
+	stopSecond, err := te.Watch(second)
+	require.NoError(t, err)
+	for first.Dropped() == 0 {
+		lease, err := first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	dropped := first.Dropped()
+	requireCounted(dropped)
+	require.NoError(t, stopFirst())
+	requireCounted(dropped)
+	require.NoError(t, stopSecond())
+	requireCounted(dropped)
+	_, err = te.Watch(second)
+	require.NoError(t, err)
+	requireCounted(dropped)
 }
 
 func TestAnErrorHasOneOutcome(t *testing.T) {

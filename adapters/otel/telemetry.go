@@ -25,8 +25,9 @@ type Telemetry struct {
 	name   func(names []string) string
 	instruments
 
-	mu    sync.Mutex // guards watch; the meter is not called under it
-	watch []*watched
+	mu        sync.Mutex // guards the rest; the meter is not called under it
+	watch     []*watched
+	forgotten uint64 // the events that clients had dropped when their watch was stopped
 }
 
 // watched is one call of Watch.
@@ -61,7 +62,7 @@ func New(opts ...Option) (*Telemetry, error) {
 	}
 	t := &Telemetry{tracer: o.tracers.Tracer(scope, trace.WithInstrumentationVersion(version())),
 		meter: o.meters.Meter(scope, metric.WithInstrumentationVersion(version())), name: o.name}
-	return t, t.instruments.init(t.meter)
+	return t, t.instruments.init(t.meter, t.observeDropped)
 }
 
 // version is that of this module in the running program. A backend shows it beside what we made; "": it is not known.
@@ -107,7 +108,7 @@ func (t *Telemetry) Hooks(others redlock.Hooks) redlock.Hooks {
 // Watch adds to the metrics what the client holds and waits for, with all other clients that are watched, and whether its
 // nodes vote. Each collection asks the nodes of each client, for a second at most. Two watched clients must not have a
 // node's name in common: of several clients of the same nodes, watch one, or give each a meter provider of its own. stop
-// ends it; call it before the client is closed.
+// ends it; call it before the client is closed. The events that the client has dropped stay counted.
 func (t *Telemetry) Watch(c *redlock.Client) (stop func() error, err error) {
 	w := &watched{c}
 	t.mu.Lock()
@@ -132,7 +133,25 @@ func (t *Telemetry) Watch(c *redlock.Client) (stop func() error, err error) {
 func (t *Telemetry) forget(w *watched) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.watch = slices.DeleteFunc(slices.Clone(t.watch), func(other *watched) bool { return other == w })
+	t.watch = slices.DeleteFunc(slices.Clone(t.watch), func(other *watched) bool {
+		if other != w {
+			return false
+		}
+		t.forgotten += w.client.Dropped()
+		return true
+	})
+}
+
+// dropped is how many events all clients have dropped. It never goes down, because it is counted under the same lock as
+// forget. known is false as long as there is nothing to tell: no client is watched, and none had dropped any.
+func (t *Telemetry) dropped() (events uint64, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	events = t.forgotten
+	for _, w := range t.watch {
+		events += w.client.Dropped()
+	}
+	return events, len(t.watch) > 0 || events > 0
 }
 
 func (t *Telemetry) allWatched() []*watched {

@@ -21,11 +21,30 @@ func (m *Metrics) Watch(c *redlock.Client) {
 	m.clients = append(m.clients, c)
 }
 
-// Forget undoes Watch. Call it when the client is closed and the process goes on.
+// Forget undoes Watch. Call it when the client is closed and the process goes on. The events that the client has dropped
+// stay counted, because a counter that goes down is taken for that of a process that was restarted.
 func (m *Metrics) Forget(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.clients = slices.DeleteFunc(slices.Clone(m.clients), func(other *redlock.Client) bool { return other == c })
+	m.clients = slices.DeleteFunc(slices.Clone(m.clients), func(other *redlock.Client) bool {
+		if other != c {
+			return false
+		}
+		m.forgotten += c.Dropped()
+		return true
+	})
+}
+
+// watched returns the clients that are watched, and how many events all clients have dropped. It counts them under the
+// same lock as Forget, so that the number never goes down.
+func (m *Metrics) watched() (clients []*redlock.Client, dropped uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dropped = m.forgotten
+	for _, c := range m.clients {
+		dropped += c.Dropped()
+	}
+	return m.clients[:len(m.clients):len(m.clients)], dropped
 }
 
 func (m *Metrics) all() []prometheus.Collector {
@@ -49,12 +68,11 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(to)
 	}
-	m.mu.Lock()
-	clients := m.clients[:len(m.clients):len(m.clients)]
-	m.mu.Unlock()
+	clients, dropped := m.watched()
 	if len(clients) == 0 {
 		return
 	}
+	to <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(dropped))
 	m.collectStats(to, clients)
 	least, known := 0, false
 	for i, nodes := range m.statuses(clients) {
@@ -110,18 +128,16 @@ func (m *Metrics) collectStats(to chan<- prometheus.Metric, clients []*redlock.C
 		sum.Held += s.Held
 		sum.Waiters += s.Waiters
 		sum.OldestHold = max(sum.OldestHold, s.OldestHold)
-		sum.Dropped += s.Dropped
 	}
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
-		to <- prometheus.MustNewConstMetric(d, kind, value)
+	gauge := func(d *prometheus.Desc, value float64) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
 	}
-	send(m.leases, prometheus.GaugeValue, float64(sum.Held))
-	send(m.waiters, prometheus.GaugeValue, float64(sum.Waiters))
-	send(m.oldest, prometheus.GaugeValue, sum.OldestHold.Seconds())
+	gauge(m.leases, float64(sum.Held))
+	gauge(m.waiters, float64(sum.Waiters))
+	gauge(m.oldest, sum.OldestHold.Seconds())
 	if sum.Held > 0 {
-		send(m.least, prometheus.GaugeValue, sum.LeastRemaining.Seconds())
+		gauge(m.least, sum.LeastRemaining.Seconds())
 	}
-	send(m.dropped, prometheus.CounterValue, float64(sum.Dropped))
 }
 
 func number(is bool) float64 {

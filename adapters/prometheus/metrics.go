@@ -45,7 +45,8 @@ import (
 //	redlock_waiters                        calls of Acquire that are under way
 //	redlock_oldest_hold_seconds            how long the lock is held that was acquired first; 0: none is
 //	redlock_least_remaining_seconds        validity left of the lease that would end first; absent: none is held
-//	redlock_dropped_events_total           calls of hooks that were dropped: what is above is then too low
+//	redlock_dropped_events_total           calls of hooks that were dropped, also by clients that Forget was called for:
+//	                                       what is above is then too low
 //
 // And their nodes:
 //
@@ -64,9 +65,10 @@ type Metrics struct {
 	timeout                                                             time.Duration
 	name                                                                func(names []string) string // nil: no label
 
-	mu      sync.Mutex // guards the rest
-	clients []*redlock.Client
-	known   map[string]bool // the values of the label
+	mu        sync.Mutex // guards the rest
+	clients   []*redlock.Client
+	forgotten uint64          // the events that clients had dropped when Forget was called
+	known     map[string]bool // the values of the label
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)

@@ -181,6 +181,45 @@ func TestWhatIsHeldAndWaitedForIsShown(t *testing.T) {
 	require.NotContains(t, names(t, registry), "redlock_node_up")
 }
 
+// Prometheus takes a counter that goes down for that of a process that was restarted, and counts what is left as new.
+func TestTheCounterOfDroppedEventsNeverGoesDown(t *testing.T) {
+	metrics := redlockprom.New()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	goOn := make(chan struct{})
+	defer close(goOn)
+	block := func() { <-goOn }
+	connect := func(named string) *redlock.Client {
+		nodes := redlocktest.Start(t, 1).Nodes()
+		nodes[0].Name = named
+		client, err := redlock.New(redlock.Config{Nodes: nodes, NodeTimeout: patience, Hooks: redlock.Hooks{
+			Acquired: func(redlock.LeaseInfo, time.Duration, int) { block() },
+			Released: func(redlock.LeaseInfo, error) { block() },
+			Traced:   func(context.Context, redlock.Operation) { block() },
+		}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		return client
+	}
+	first, second := connect("a"), connect("b")
+	metrics.Watch(first)
+	metrics.Watch(second)
+	for first.Dropped() == 0 {
+		lease, err := first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	dropped := first.Dropped()
+	require.EqualValues(t, dropped, value(t, registry, "redlock_dropped_events_total", ""))
+	metrics.Forget(first)
+	metrics.Forget(first) // again: it is counted once
+	require.EqualValues(t, dropped, value(t, registry, "redlock_dropped_events_total", ""))
+	metrics.Forget(second)
+	require.NotContains(t, names(t, registry), "redlock_dropped_events_total", "nothing is watched")
+	metrics.Watch(second)
+	require.EqualValues(t, dropped, value(t, registry, "redlock_dropped_events_total", ""))
+}
+
 // A program that closes its client and goes on must not page anyone because of nodes that are up.
 func TestAClosedClientSaysNothingOfItsNodes(t *testing.T) {
 	metrics := redlockprom.New()
