@@ -31,7 +31,7 @@ const (
 )
 
 // An Election is one election, as this process sees it. It holds nothing, and needs no Close. It is safe for concurrent
-// use. Get one from [New].
+// use. Get one from [New]; to use the zero Election is [redlock.ErrInvalid].
 type Election struct {
 	client *redlock.Client
 	nodes  access.Client
@@ -77,14 +77,22 @@ func New(client *redlock.Client, name string, options Options) *Election {
 	return e
 }
 
+// check returns why the election cannot be used; nil: it can.
+func (e *Election) check() error {
+	if e.client == nil {
+		return fmt.Errorf("%w: Election: it is the zero Election; get one from New", redlock.ErrInvalid)
+	}
+	return e.err
+}
+
 // Campaign waits until this process leads, or until ctx ends. ctx bounds only the wait, not the term. Its errors are
 // those of [redlock.Lock.Acquire]: if ctx ends, ctx.Err(), joined with what was in the way; [redlock.ErrClosed];
 // [redlock.ErrInvalid], also if ctx carries the lease of a term of this election.
 //
 // Several goroutines of one process may campaign. Each is a candidate of its own.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
-	if e.err != nil {
-		return nil, e.err
+	if err := e.check(); err != nil {
+		return nil, err
 	}
 	lease, err := e.lock.Acquire(ctx)
 	if err != nil {

@@ -466,6 +466,7 @@ func TestAWrongElectionSaysSoWhenItIsUsed(t *testing.T) {
 			"key":           election.New(client, "redlock:leader:x", election.Options{}),
 			"Options.Label": election.New(client, "x", election.Options{Label: strings.Repeat("x", 257)}),
 			"Options.Poll":  election.New(client, "x", election.Options{Poll: -1}),
+			"zero Election": {},
 		} {
 			_, err := e.Campaign(t.Context())
 			require.ErrorIs(t, err, redlock.ErrInvalid)

@@ -39,8 +39,8 @@ func parseRecord(record string) (l Leader, ok bool) {
 // while nodes that are away leave it open, Leader asks again until ctx ends. Other errors are [redlock.ErrInvalid],
 // [redlock.ErrClosed] and ctx.Err().
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	if e.err != nil {
-		return Leader{}, e.err
+	if err := e.check(); err != nil {
+		return Leader{}, err
 	}
 	nameless := 0
 	for pause := minPoll; ; pause = min(2*pause, e.poll) {

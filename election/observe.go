@@ -23,7 +23,7 @@ import (
 func (e *Election) Observe(ctx context.Context) <-chan Leader {
 	leaders := make(chan Leader)
 	o := &observer{Election: e, leaders: leaders, messages: make(chan string), mayHaveMissed: make(chan struct{}, 1)}
-	if e.err != nil || !e.nodes.Go(ctx, o.run) {
+	if e.check() != nil || !e.nodes.Go(ctx, o.run) {
 		close(leaders)
 	}
 	return leaders
