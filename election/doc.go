@@ -46,5 +46,6 @@
 //
 // The label is stored beside the lock, at redlock:leader:<key of the lock>. Only the owner of the lock can write it. It
 // expires with the lock, and plays no part in who holds it. If a process takes the same name with [redlock.Client.Mutex],
-// it excludes every leader, and observers see a leader without label and number.
+// it excludes every leader. Observers see a leader without label and number then, when they have looked for its label for
+// a NodeTimeout of their client: a leader's label arrives a round trip of the leader after its lock.
 package election

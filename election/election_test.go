@@ -353,6 +353,38 @@ func TestAHolderWithoutAnElectionHasNoLabel(t *testing.T) {
 	})
 }
 
+// A leader stores its label when it has heard that it has the lock. Those who are nearer to the nodes see the lock before.
+func TestALeaderFarAwayIsNotNamedBeforeItsLabelIsThere(t *testing.T) {
+	for _, roundTrip := range []time.Duration{50 * time.Millisecond, 240 * time.Millisecond} {
+		t.Run(roundTrip.String(), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+				a := election.New(start(t, nodes, far(roundTrip)).Client, "x", election.Options{Label: "a"})
+				client := start(t, nodes)
+				near := election.New(client.Client, "x", election.Options{})
+				require.NoError(t, campaign(t, a).Resign(t.Context()), "its connections are made")
+				time.Sleep(time.Second)
+
+				var term *election.Term
+				var wg sync.WaitGroup
+				wg.Go(func() { term = campaign(t, a) })
+				defer wg.Wait()
+				for state := new(redlock.State); !state.Held; time.Sleep(time.Millisecond) {
+					var err error
+					state, err = client.Inspect(t.Context(), "x")
+					require.NoError(t, err)
+				}
+				leaders := near.Observe(t.Context())
+				leader, err := near.Leader(t.Context())
+				require.NoError(t, err)
+				seen := next(t, leaders)
+				wg.Wait()
+				assert.Equal(t, leaderOf(term), leader, "Leader")
+				assert.Equal(t, leaderOf(term), seen, "Observe")
+			})
+		})
+	}
+}
+
 func TestWithoutFencingTokensObserversLearnTheLabel(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
 		noFence := func(cfg *redlock.Config) { cfg.NoFence = true }

@@ -3,10 +3,12 @@ package election_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
@@ -93,6 +95,55 @@ func (c *cutConn) Receive() (any, error) {
 func (c *cutConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
+}
+
+// far puts a process so far away from the nodes that it hears each reply late.
+func far(roundTrip time.Duration) func(*redlock.Config) {
+	return func(cfg *redlock.Config) {
+		for i := range cfg.Nodes {
+			dial := cfg.Nodes[i].Dial
+			cfg.Nodes[i].Dial = func(ctx context.Context) (redis.Conn, error) {
+				conn, err := dial(ctx)
+				return &farConn{Conn: conn, roundTrip: roundTrip}, err
+			}
+		}
+	}
+}
+
+type farConn struct {
+	redis.Conn
+	roundTrip time.Duration
+
+	mu   sync.Mutex // guards the rest
+	sent int        // commands that were not flushed
+	due  []time.Time
+}
+
+func (c *farConn) Send(name string, args ...any) error {
+	c.mu.Lock()
+	c.sent++
+	c.mu.Unlock()
+	return c.Conn.Send(name, args...)
+}
+
+func (c *farConn) Flush() error {
+	c.mu.Lock()
+	c.due = append(c.due, slices.Repeat([]time.Time{time.Now().Add(c.roundTrip)}, c.sent)...)
+	c.sent = 0
+	c.mu.Unlock()
+	return c.Conn.Flush()
+}
+
+func (c *farConn) Receive() (any, error) {
+	reply, err := c.Conn.Receive()
+	c.mu.Lock()
+	var due time.Time // of a message: now
+	if len(c.due) > 0 {
+		due, c.due = c.due[0], c.due[1:]
+	}
+	c.mu.Unlock()
+	time.Sleep(time.Until(due))
+	return reply, err
 }
 
 func campaign(t *testing.T, e *election.Election) *election.Term {

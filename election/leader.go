@@ -36,24 +36,21 @@ func parseRecord(record string) (l Leader, ok bool) {
 // Leader asks the nodes who leads. The zero Leader means that nobody does. A moment later this may have changed.
 //
 // If too few nodes vote, the error is a [*redlock.RoundError] that is [redlock.ErrNoQuorum]. While the leader changes, or
-// while nodes that are away leave it open, Leader asks again until ctx ends. Other errors are [redlock.ErrInvalid],
-// [redlock.ErrClosed] and ctx.Err().
+// while nodes that are away leave it open, Leader asks again until ctx ends. A leader's label arrives a round trip of the
+// leader after its lock. So before Leader says that the lock was not taken by an election, it looks for the label for a
+// NodeTimeout of the client. Other errors are [redlock.ErrInvalid], [redlock.ErrClosed] and ctx.Err().
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err := e.check(); err != nil {
 		return Leader{}, err
 	}
-	nameless := 0
+	owner := nameless{patience: e.nodes.NodeTimeout()}
 	for pause := minPoll; ; pause = min(2*pause, e.poll) {
 		s, err := e.look(ctx, Leader{})
 		switch {
 		case err != nil:
 			return Leader{}, err
-		case s.found && !s.nameless():
+		case s.found && (!s.nameless() || owner.saw(s)):
 			return s.leader, nil
-		case s.found:
-			if nameless++; nameless == namelessLooks {
-				return s.leader, nil
-			}
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -65,14 +62,12 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	}
 }
 
-// namelessLooks is after how many looks in a row an owner without a record counts as one that has none. A leader stores
-// its record just after it has acquired the lock.
-const namelessLooks = 3
-
 // A sighting is what one look found.
 type sighting struct {
 	found  bool   // else it is not known who leads
 	leader Leader // without label and number, if no record of this owner was found
+
+	began, ended time.Time
 }
 
 // nameless reports whether there is an owner, but no record of it.
@@ -82,19 +77,20 @@ func (s sighting) nameless() bool {
 
 // look asks the nodes who leads. If it is still known, its record is not read again.
 func (e *Election) look(ctx context.Context, known Leader) (sighting, error) {
+	s := sighting{began: time.Now()}
 	state, err := e.client.Inspect(ctx, e.name)
 	if err != nil {
-		return sighting{}, err
+		return s, err
 	}
-	token, found := ownerIn(state)
-	s := sighting{found, Leader{Token: token}}
-	switch {
-	case !found || token == "":
+	s.leader.Token, s.found = ownerIn(state)
+	switch token := s.leader.Token; {
+	case !s.found || token == "":
 	case token == known.Token && known.Label != "":
 		s.leader = known
 	default:
 		s.leader, err = e.readRecord(ctx, token)
 	}
+	s.ended = time.Now()
 	return s, err
 }
 

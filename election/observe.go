@@ -54,7 +54,7 @@ func (o *observer) run(ctx context.Context) {
 		wg.Go(func() { o.nodes.Keep(ctx, node, o.subscribe(ctx)) })
 	}
 
-	var v view
+	v := view{owner: nameless{patience: o.nodes.NodeTimeout()}}
 	var sent *Leader // nil: nothing was sent
 	looks := make(chan looked, 1)
 	want, looking := true, false

@@ -3,6 +3,7 @@ package election
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A view is what an observer knows. It decides what messages and looks mean: no I/O, no goroutine, no clock. Messages
@@ -12,10 +13,9 @@ type view struct {
 	now     Leader
 	changes int // how often a message has changed now
 
-	highest  uint64 // the largest number of a leader that was seen
-	ended    uint64 // the largest number of a term that is known to be over
-	owner    string // the owner without a record that was seen last
-	nameless int    // in how many looks in a row
+	highest uint64   // the largest number of a leader that was seen
+	ended   uint64   // the largest number of a term that is known to be over
+	owner   nameless // the owner without a record that was seen last
 }
 
 // heard takes a message, and returns whether to look.
@@ -60,9 +60,6 @@ func (v *view) saw(s sighting) (again bool) {
 	if !s.found {
 		return false
 	}
-	if !s.nameless() {
-		v.nameless = 0
-	}
 	l := s.leader
 	switch {
 	case l == v.now:
@@ -70,15 +67,32 @@ func (v *view) saw(s sighting) (again bool) {
 		l = Leader{} // its release has not arrived everywhere
 	case l.Number != 0 && l.Number < v.highest:
 		return false // the nodes lost their fencing state; see docs/safety.md
-	case s.nameless():
-		if l.Token != v.owner {
-			v.owner, v.nameless = l.Token, 0
-		}
-		if v.nameless++; v.nameless < namelessLooks {
-			return true
-		}
+	case s.nameless() && !v.owner.saw(s):
+		return true
 	}
 	v.known, v.now = true, l
 	v.highest = max(v.highest, l.Number)
 	return false
+}
+
+// A nameless is an owner of the lock of which looks have found no record.
+type nameless struct {
+	patience time.Duration
+	token    string
+	looks    int
+	since    time.Time // when the first look that saw it ended
+}
+
+// namelessLooks is in how many looks, and over a patience, an owner without a record counts as one that has none. A
+// leader stores its record when it has heard that it has the lock, so the record follows the lock by a round trip of the
+// leader. The patience is NodeTimeout: a leader that is further away than that gets no lock.
+const namelessLooks = 3
+
+// saw takes a look that found an owner without a record, and returns whether the lock was taken by no election.
+func (o *nameless) saw(s sighting) bool {
+	if s.leader.Token != o.token {
+		o.token, o.looks, o.since = s.leader.Token, 0, s.ended
+	}
+	o.looks++
+	return o.looks >= namelessLooks && s.began.Sub(o.since) >= o.patience
 }

@@ -4,11 +4,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func leader(number uint64) Leader { return Leader{"a b", number, fmt.Sprint("token", number)} }
+
+// nobody is what a look finds, after this time, that began and ended a millisecond apart and saw an owner without a record.
+func nobody(token string, after time.Duration) sighting {
+	began := time.Unix(1, 0).Add(after)
+	return sighting{true, Leader{Token: token}, began, began.Add(time.Millisecond)}
+}
 
 func leads(number uint64) string { return "leads " + leader(number).record() }
 
@@ -33,34 +40,50 @@ func TestWhatMessagesAndLooksMean(t *testing.T) {
 	require.True(t, v.now.None())
 	require.False(t, v.heard("ended 2"), "repeated")
 	require.False(t, v.heard(leads(2)), "late")
-	require.False(t, v.saw(sighting{true, leader(2)}), "its release has not arrived")
+	require.False(t, v.saw(sighting{found: true, leader: leader(2)}), "its release has not arrived")
 	require.True(t, v.now.None())
 
-	v.saw(sighting{true, leader(3)})
+	v.saw(sighting{found: true, leader: leader(3)})
 	require.Equal(t, leader(3), v.now)
-	v.saw(sighting{false, Leader{}})
+	v.saw(sighting{})
 	require.Equal(t, leader(3), v.now, "not known")
-	v.saw(sighting{true, Leader{}})
+	v.saw(sighting{found: true})
 	require.True(t, v.now.None())
 	require.True(t, v.heard(leads(3)), "it is there after all: look")
-	v.saw(sighting{true, leader(3)})
+	v.saw(sighting{found: true, leader: leader(3)})
 	require.Equal(t, leader(3), v.now)
 
 	require.True(t, v.heard("ended 5"), "the leader with number 4 or 5 was missed")
 	require.True(t, v.now.None())
-	v.saw(sighting{true, leader(4)})
+	v.saw(sighting{found: true, leader: leader(4)})
 	require.True(t, v.now.None())
-	require.True(t, v.saw(sighting{true, Leader{Token: "token6"}}))
-	require.True(t, v.saw(sighting{true, Leader{Token: "token6"}}))
+	require.True(t, v.saw(nobody("token6", 0)))
+	require.True(t, v.saw(nobody("token6", 0)))
 	require.True(t, v.now.None(), "its record may come")
-	require.False(t, v.saw(sighting{true, Leader{Token: "token6"}}))
+	require.False(t, v.saw(nobody("token6", time.Second)))
 	require.Equal(t, Leader{Token: "token6"}, v.now)
-	v.saw(sighting{true, leader(6)})
+	v.saw(sighting{found: true, leader: leader(6)})
 	require.Equal(t, leader(6), v.now)
 	for _, unclear := range []string{"", "x", "leads", "leads token 0 label", "ended", "ended 0", "ended x"} {
 		require.True(t, v.heard(unclear), "look: %q", unclear)
 		require.Equal(t, leader(6), v.now)
 	}
+}
+
+// The record follows the lock by a round trip of the leader. So many looks in a short time say nothing, and neither do few
+// in a long time: a record may be lost where one node has it.
+func TestAnOwnerHasNoRecordAfterSeveralLooksAndATime(t *testing.T) {
+	v := view{owner: nameless{patience: time.Second}}
+	for i := range 100 {
+		require.True(t, v.saw(nobody("a", time.Duration(i)*10*time.Millisecond)), "look again")
+	}
+	require.True(t, v.saw(nobody("a", time.Second)), "the first look ended a millisecond after it had begun")
+	require.False(t, v.known)
+	require.True(t, v.saw(nobody("b", 2*time.Second)), "another owner")
+	require.True(t, v.saw(nobody("b", 5*time.Second)), "two looks")
+	require.False(t, v.saw(nobody("b", 6*time.Second)))
+	require.Equal(t, Leader{Token: "b"}, v.now)
+	require.False(t, v.saw(nobody("b", 7*time.Second)), "it is known")
 }
 
 // Whatever comes, in whatever order and how often: the number never goes back, and a term that has ended does not return.
@@ -83,9 +106,9 @@ func TestTheNumberNeverGoesBack(t *testing.T) {
 					v.heard(fmt.Sprint("ended ", number))
 					ended = max(ended, number)
 				case 2:
-					v.saw(sighting{true, leader(number)})
+					v.saw(sighting{found: true, leader: leader(number)})
 				default:
-					v.saw(sighting{random.IntN(2) == 0, Leader{}})
+					v.saw(sighting{found: random.IntN(2) == 0})
 				}
 				if v.now.None() {
 					continue

@@ -107,6 +107,8 @@ func show(ctx context.Context) error {
 		case killed != "":
 			log.Printf("observer: %s leads, number %d: it follows %s", leader.Label, leader.Number, killed)
 			return nil
+		case processes[leader.Label] == nil:
+			log.Printf("observer: %q has the lock, and is no process of ours", leader.Label)
 		default:
 			log.Printf("observer: %s leads, number %d; kill it", leader.Label, leader.Number)
 			killed = leader.Label
