@@ -44,8 +44,11 @@
 // leader that died at most about a Poll after its lease has expired, or from the next leader's message. If the Redis
 // user has no right to channels (docs/operations.md), they hear of everything by polling.
 //
+// Until its lease has expired, a leader that died is still the leader to those who ask the nodes. So is one whose [Term] was
+// dropped without Resign; those who observed it then hear that nobody leads.
+//
 // The label is stored beside the lock, at redlock:leader:<key of the lock>. Only the owner of the lock can write it. It
-// expires with the lock, and plays no part in who holds it. If a process takes the same name with [redlock.Client.Mutex],
+// says nothing without that owner's lock, expires a TTL after it at the latest, and plays no part in who holds it. If a process takes the same name with [redlock.Client.Mutex],
 // it excludes every leader. Observers see a leader without label and number then, when they have looked for its label for
 // a NodeTimeout of their client: a leader's label arrives a round trip of the leader after its lock.
 package election

@@ -38,7 +38,7 @@ type Election struct {
 	name   string
 	label  string
 	lock   redlock.Lock
-	tick   time.Duration // how often a leader says that it leads
+	ttl    time.Duration
 	poll   time.Duration
 	err    error // why the election cannot be used; nil if it can
 
@@ -56,12 +56,11 @@ func New(client *redlock.Client, name string, options Options) *Election {
 		host, _ := os.Hostname() // without a name, the process id has to do
 		e.label = fmt.Sprintf("%.240s/%d", host, os.Getpid())
 	}
-	ttl := e.nodes.TTL()
+	e.ttl = e.nodes.TTL()
 	if options.TTL != 0 {
-		ttl = options.TTL
-		e.lock = e.lock.WithTTL(ttl)
+		e.ttl = options.TTL
+		e.lock = e.lock.WithTTL(e.ttl)
 	}
-	e.tick = ttl / 3
 	if e.poll == 0 {
 		e.poll = defaultPoll
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -383,6 +384,56 @@ func TestALeaderFarAwayIsNotNamedBeforeItsLabelIsThere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The lock of a leader that died stays until it expires. Until then it is that leader's, label and number included.
+func TestTheLabelOfADeadLeaderLastsAsLongAsItsLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		near := election.New(start(t, nodes).Client, "x", election.Options{})
+		for i := range 12 { // at any time between two announcements
+			p := start(t, nodes)
+			term := campaign(t, election.New(p.Client, "x", election.Options{Label: "a"}))
+			time.Sleep(10*time.Second + time.Duration(i)*300*time.Millisecond)
+			p.cut()
+			requireNamed(t, near, leaderOf(term))
+		}
+	})
+}
+
+// requireNamed checks that nobody but this leader is named until nobody leads.
+func requireNamed(t *testing.T, e *election.Election, want election.Leader) {
+	t.Helper()
+	for {
+		leader, err := e.Leader(t.Context())
+		require.NoError(t, err)
+		if leader.None() {
+			return
+		}
+		require.Equal(t, want, leader)
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+// A dropped term ends, and its lock expires. Who has heard that it is over does not see it again; to others, it is the
+// leader's until then.
+func TestADroppedTermIsNoLeaderWithoutAName(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		a := election.New(start(t, nodes).Client, "x", election.Options{Label: "a"})
+		near := election.New(start(t, nodes).Client, "x", election.Options{Poll: 100 * time.Millisecond})
+		leaders := near.Observe(t.Context())
+		require.True(t, next(t, leaders).None())
+		dropped := leaderOf(campaign(t, a))
+		require.Equal(t, dropped, next(t, leaders))
+		runtime.GC()
+		require.True(t, next(t, leaders).None())
+		time.Sleep(time.Second) // the message has arrived from all nodes
+		late := near.Observe(t.Context())
+		require.Equal(t, dropped, next(t, late))
+		requireNamed(t, near, dropped)
+		require.True(t, next(t, late).None())
+		requireQuiet(t, leaders)
+		require.NoError(t, campaign(t, a).Resign(t.Context()))
+	})
 }
 
 func TestWithoutFencingTokensObserversLearnTheLabel(t *testing.T) {

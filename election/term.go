@@ -56,7 +56,7 @@ func (t *Term) Lease() *redlock.Lease { return t.lease }
 //
 // ctx bounds only the wait. Resign can be called any number of times.
 func (t *Term) Resign(ctx context.Context) error {
-	t.end()
+	t.end(true)
 	return t.lease.Release(ctx)
 }
 
@@ -81,43 +81,50 @@ type announcer struct {
 	ended bool
 }
 
-// announceScript stores who leads, on a node where it has the lock, and tells observers. It expires with the lock.
+// announceScript stores who leads, on a node where it has the lock, and tells observers. It expires a TTL after the lock
+// would now: renewals make the lock last longer, and if the leader dies then, no announcement follows the last of them.
+// Without the lock of its owner, the record says nothing.
 //
-// KEYS[1] is the lock key, KEYS[2] where to store it and the channel. ARGV[1] is the owner token, ARGV[2] the record.
+// KEYS[1] is the lock key, KEYS[2] where to store it and the channel. ARGV[1] is the owner token, ARGV[2] the record,
+// ARGV[3] the TTL in milliseconds.
 var announceScript = access.NewScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local left = redis.call('PTTL', KEYS[1])
 if left <= 0 then return 0 end
-redis.call('SET', KEYS[2], ARGV[2], 'PX', left)
+redis.call('SET', KEYS[2], ARGV[2], 'PX', left + ARGV[3])
 redis.pcall('PUBLISH', KEYS[2], 'leads ' .. ARGV[2])
 return 1`)
 
-// retractScript deletes what announceScript stored, unless it is another leader's, and tells observers.
+// retractScript deletes what announceScript stored, unless it is another leader's, and tells observers. Where the lock
+// stays until it expires, the record does too: it says who has it.
 //
-// KEYS[1] is where it is stored and the channel. ARGV[1] is the owner token, ARGV[2] the number of the term.
-var retractScript = access.NewScript(`local record = redis.pcall('GET', KEYS[1])
-if type(record) == 'string' and string.sub(record, 1, #ARGV[1] + 1) == ARGV[1] .. ' ' then redis.call('DEL', KEYS[1]) end
-redis.pcall('PUBLISH', KEYS[1], 'ended ' .. ARGV[2])
+// KEYS[1] is the lock key, KEYS[2] where it is stored and the channel. ARGV[1] is the owner token, ARGV[2] the number of the
+// term, ARGV[3] "released" if the lock's release follows.
+var retractScript = access.NewScript(`local record = redis.pcall('GET', KEYS[2])
+if type(record) == 'string' and string.sub(record, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
+  and (ARGV[3] == 'released' or redis.pcall('GET', KEYS[1]) ~= ARGV[1]) then redis.call('DEL', KEYS[2]) end
+redis.pcall('PUBLISH', KEYS[2], 'ended ' .. ARGV[2])
 return 1`)
 
 // run announces the leader until the term ends. It comes back regularly, because the record expires with the lock, and
 // because nodes get the lock with a later renewal.
 func (a *announcer) run(ctx context.Context) {
-	defer a.end()
 	for node := range a.election.nodes.Nodes() {
 		a.election.nodes.Load(node, announceScript)
 		a.election.nodes.Load(node, retractScript)
 	}
-	tick := time.NewTicker(a.election.tick)
+	tick := time.NewTicker(a.election.ttl / 3)
 	defer tick.Stop()
 	for a.announce() {
 		select {
 		case <-tick.C:
 		case <-a.stop:
 			return
-		case <-ctx.Done(): // the client is being closed
+		case <-ctx.Done(): // the client is being closed, and releases its leases
+			a.end(true)
 			return
 		}
 	}
+	a.end(false)
 }
 
 // announce tells all nodes, and returns false when the term is over.
@@ -128,12 +135,12 @@ func (a *announcer) announce() bool {
 		return false
 	}
 	e := a.election
-	a.tellAll(announceScript, []string{e.lockKey, e.leaderKey}, a.token, Leader{e.label, a.number, a.token}.record())
+	a.tellAll(announceScript, a.token, Leader{e.label, a.number, a.token}.record(), strconv.FormatInt(e.ttl.Milliseconds(), 10))
 	return true
 }
 
-// end tells all nodes that the term is over. It is about to be, or was lost.
-func (a *announcer) end() {
+// end tells all nodes that the term is over: its lease is about to be released, or was lost or dropped.
+func (a *announcer) end(released bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
@@ -141,11 +148,16 @@ func (a *announcer) end() {
 	}
 	a.ended = true
 	close(a.stop)
-	a.tellAll(retractScript, []string{a.election.leaderKey}, a.token, strconv.FormatUint(a.number, 10))
+	how := ""
+	if released {
+		how = "released"
+	}
+	a.tellAll(retractScript, a.token, strconv.FormatUint(a.number, 10), how)
 }
 
-func (a *announcer) tellAll(script *access.Script, keys []string, args ...string) {
-	for node := range a.election.nodes.Nodes() {
-		a.election.nodes.Run(node, script, keys, args)
+func (a *announcer) tellAll(script *access.Script, args ...string) {
+	e := a.election
+	for node := range e.nodes.Nodes() {
+		e.nodes.Run(node, script, []string{e.lockKey, e.leaderKey}, args)
 	}
 }

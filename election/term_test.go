@@ -41,13 +41,13 @@ func TestOnlyTheOwnerOfTheLockCanChangeTheRecord(t *testing.T) {
 		before := records()
 		require.Contains(t, before, Leader{"a", second.number, second.token}.record())
 		require.False(t, first.announce(), "it has resigned")
-		first.tellAll(announceScript, []string{e.lockKey, e.leaderKey}, first.token, "late")
-		first.tellAll(retractScript, []string{e.leaderKey}, first.token, "1")
+		first.tellAll(announceScript, first.token, "late", "1000")
+		first.tellAll(retractScript, first.token, "1", "released")
 		require.Equal(t, before, records())
 		require.True(t, second.Valid())
 
 		// Once a term has begun to end, nothing is announced, though its lease may still be valid.
-		second.end()
+		second.end(true)
 		require.True(t, second.Valid())
 		require.False(t, second.announce())
 		require.Empty(t, records())

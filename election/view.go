@@ -15,6 +15,7 @@ type view struct {
 
 	highest uint64   // the largest number of a leader that was seen
 	ended   uint64   // the largest number of a term that is known to be over
+	over    string   // the owner token of the leader that was heard last to end
 	owner   nameless // the owner without a record that was seen last
 }
 
@@ -44,6 +45,9 @@ func (v *view) heard(message string) (look bool) {
 		if !v.known || v.now.Number > number || v.now.Number == 0 {
 			return true
 		}
+		if !v.now.None() {
+			v.over = v.now.Token
+		}
 		v.change(Leader{})
 	}
 	return true
@@ -65,6 +69,8 @@ func (v *view) saw(s sighting) (again bool) {
 	case l == v.now:
 	case l.Number != 0 && l.Number <= v.ended:
 		l = Leader{} // its release has not arrived everywhere
+	case s.nameless() && l.Token == v.over:
+		l = Leader{} // as above, and its record is gone
 	case l.Number != 0 && l.Number < v.highest:
 		return false // the nodes lost their fencing state; see docs/safety.md
 	case s.nameless() && !v.owner.saw(s):

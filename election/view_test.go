@@ -86,6 +86,18 @@ func TestAnOwnerHasNoRecordAfterSeveralLooksAndATime(t *testing.T) {
 	require.False(t, v.saw(nobody("b", 7*time.Second)), "it is known")
 }
 
+// A leader that has ended may still have the lock, and no record any more.
+func TestALeaderThatHasEndedDoesNotComeBackWithoutItsName(t *testing.T) {
+	var v view
+	v.heard(leads(2))
+	v.heard("ended 2")
+	v.heard("ended 3") // of a leader that was not seen
+	for range 2 * namelessLooks {
+		require.False(t, v.saw(nobody(leader(2).Token, 0)))
+		require.Equal(t, Leader{}, v.now)
+	}
+}
+
 // Whatever comes, in whatever order and how often: the number never goes back, and a term that has ended does not return.
 // An observer that forgets the numbers it has seen goes back.
 func TestTheNumberNeverGoesBack(t *testing.T) {
