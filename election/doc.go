@@ -48,7 +48,8 @@
 // dropped without Resign; those who observed it then hear that nobody leads.
 //
 // The label is stored beside the lock, at redlock:leader:<key of the lock>. Only the owner of the lock can write it. It
-// says nothing without that owner's lock, expires a TTL after it at the latest, and plays no part in who holds it. If a process takes the same name with [redlock.Client.Mutex],
-// it excludes every leader. Observers see a leader without label and number then, when they have looked for its label for
-// a NodeTimeout of their client: a leader's label arrives a round trip of the leader after its lock.
+// says nothing without that owner's lock, expires a TTL after it at the latest, and plays no part in who holds it. If a
+// process takes the same name with [redlock.Client.Mutex], it excludes every leader. Observers see a leader without label
+// and number then, when they have looked for its label for a NodeTimeout of their client: a leader's label arrives a round
+// trip of the leader after its lock.
 package election

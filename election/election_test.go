@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -684,4 +685,83 @@ func TestAnObserverKeepsTheLeaderOfABareQuorum(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One server's clock may be wrong. The keys that expire there by that clock do not make an election without a leader.
+func TestOneWrongClockDoesNotHideTheLeader(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubble(t, n, func(t *testing.T, nodes *redlocktest.Nodes) {
+				client := start(t, nodes)
+				observer := election.New(client.Client, "x", election.Options{})
+				leaders := observer.Observe(t.Context())
+				require.True(t, next(t, leaders).None())
+				term := campaign(t, election.New(start(t, nodes).Client, "x", election.Options{}))
+				require.Equal(t, leaderOf(term), next(t, leaders))
+				state, err := client.Inspect(t.Context(), "x") // the lock is on a bare quorum
+				require.NoError(t, err)
+				has := slices.IndexFunc(state.Nodes, func(node redlock.NodeState) bool { return node.Held })
+				nodes.StepClock(has, time.Hour)
+				for range 8 { // before a renewal, and long after it
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					leader, err := observer.Leader(ctx)
+					cancel()
+					if err == nil {
+						require.Equal(t, leaderOf(term), leader)
+					} else {
+						require.ErrorIs(t, err, context.DeadlineExceeded, "it is not known who leads")
+					}
+					requireQuiet(t, leaders)
+					time.Sleep(time.Second)
+				}
+				require.True(t, term.Valid())
+			})
+		})
+	}
+}
+
+// One node at a time has a fault, of each kind. While a term is valid, nobody is told anything else.
+func TestOneFaultAtATimeDoesNotHideTheLeader(t *testing.T) {
+	faults := []struct {
+		name        string
+		begin, undo func(nodes *redlocktest.Nodes, i int)
+	}{
+		{"pause", (*redlocktest.Nodes).Pause, (*redlocktest.Nodes).Resume},
+		{"partition", (*redlocktest.Nodes).Partition, (*redlocktest.Nodes).Heal},
+		{"kill", (*redlocktest.Nodes).Kill, (*redlocktest.Nodes).Restart},
+		{"restart", (*redlocktest.Nodes).Restart, func(*redlocktest.Nodes, int) {}},
+		{"clock ahead", func(nodes *redlocktest.Nodes, i int) { nodes.StepClock(i, time.Hour) },
+			func(nodes *redlocktest.Nodes, i int) { nodes.StepClock(i, -time.Hour) }},
+		{"clock behind", func(nodes *redlocktest.Nodes, i int) { nodes.StepClock(i, -time.Hour) },
+			func(nodes *redlocktest.Nodes, i int) { nodes.StepClock(i, time.Hour) }},
+	}
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		random := rand.New(rand.NewPCG(1, 7))
+		observer := election.New(start(t, nodes).Client, "x", election.Options{Poll: 3 * time.Second})
+		leaders := observer.Observe(t.Context())
+		a := election.New(start(t, nodes).Client, "x", election.Options{Label: "a"})
+		for _, i := range random.Perm(len(faults)) {
+			fault, node := faults[i], random.IntN(3)
+			term := campaign(t, a)
+			for next(t, leaders) != leaderOf(term) {
+			}
+			watchFor := func(d time.Duration) {
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond) {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					leader, err := observer.Leader(ctx)
+					cancel()
+					require.True(t, term.Valid(), fault.name)
+					if err == nil {
+						require.Equal(t, leaderOf(term), leader, fault.name)
+					}
+					requireQuiet(t, leaders)
+				}
+			}
+			fault.begin(nodes, node)
+			watchFor(10 * time.Second)
+			fault.undo(nodes, node)
+			watchFor(45 * time.Second) // also a quarantine
+			require.NoError(t, term.Resign(t.Context()))
+		}
+	})
 }
