@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,13 +12,30 @@ import (
 
 // The ballots of a client (F1, F2). The ballot of the attempt that wins is the lease's fencing token.
 
-// propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false if no node's clock is known.
+// propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false while the clocks of fewer
+// nodes than a quorum are known. No attempt can win then. But one that made its ballot by a single clock that is hours
+// ahead would leave it on that node. Once the clock is right, nobody would believe the node (F2).
 func (c *Client) propose(now Instant) (ballot uint64, known bool) {
-	if c.cfg.NoFence {
+	switch {
+	case c.cfg.NoFence:
 		return 0, true
+	case c.clocksKnown() < c.need:
+		return 0, false
 	}
-	ballot = c.ballot(now)
-	return ballot, ballot != 0
+	return c.ballot(now), true
+}
+
+// errNoBallot is why a node that would vote was not asked for its vote.
+var errNoBallot = errors.New("it was not asked, because a fencing token takes the clocks of more nodes than have been reached")
+
+// unreached is the round of an attempt that cannot make a ballot (F1), because this client was never connected to as many
+// nodes as a quorum.
+func (c *Client) unreached(s *script, t0 Instant) *round {
+	r := c.newRound(plan{call: call{script: s}, t0: t0})
+	for _, n := range c.nodes {
+		r.record(n.index, answer{vote: unknown, err: cmp.Or(n.absent(t0), errNoBallot)})
+	}
+	return r
 }
 
 // ballot is the median of the nodes' clocks in µs, as last observed, and above every ballot that this client has seen

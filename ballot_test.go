@@ -157,3 +157,72 @@ func TestAQuorumThatHasUsedUpTheFencingTokensIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// reach has the client reach these servers, or no longer.
+func (w *world) reach(client int, reached bool, servers ...int) {
+	by := +1
+	if reached {
+		by = -1
+	}
+	for _, i := range servers {
+		w.servers[i].links[client].hold(requests, by)
+	}
+}
+
+// F1: A client reaches only one server, whose clock is hours ahead. It cannot win, and leaves nothing that would cost the
+// server its vote once the clock is right.
+func TestAClientThatReachesOnlyAWrongClockSpoilsNoFencingTokens(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, nodes, 2)
+			all := w.connect(t, 0)
+			require.NoError(t, all.Enroll(t.Context()))
+			last := w.servers[nodes-1]
+			last.step(3 * time.Hour)
+			others := []int{0, 1, 2, 3}[:nodes-1]
+			w.reach(1, false, others...)
+			lonely := w.connect(t, 1)
+			for range 3 {
+				_, err := lonely.Mutex("x").TryAcquire(t.Context())
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.NotErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorContains(t, err, fmt.Sprintf("it was not asked, because a fencing token takes the clocks of more nodes than have been reached [node-%d]", nodes))
+			}
+			w.reach(1, true, others...)
+			last.step(-3 * time.Hour)
+			time.Sleep(time.Minute)
+			for i := range (nodes - 1) / 2 {
+				w.servers[i].stop() // now the last one's vote is needed
+			}
+			for _, c := range []*redlock.Client{all, lonely} {
+				l, err := c.Mutex("x").TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+			}
+		})
+	}
+}
+
+// F1: A client needs the clocks of a quorum once. It waits no longer for them than for the nodes themselves.
+func TestAnAcquireThatWaitsForNodesHasTheLockWhenAQuorumIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 5, 2)
+		require.NoError(t, w.connect(t, 0).Enroll(t.Context()))
+		w.reach(1, false, 0, 1, 2, 3, 4)
+		late := w.connect(t, 1)
+		got := make(chan *redlock.Lease)
+		go func() {
+			l, _ := late.Mutex("x").Acquire(t.Context())
+			got <- l
+		}()
+		for i := range 3 {
+			time.Sleep(10 * time.Second)
+			require.Empty(t, got)
+			w.reach(1, true, i)
+		}
+		began := time.Now()
+		require.NoError(t, (<-got).Release(t.Context()))
+		require.Less(t, time.Since(began), 3*time.Second)
+		w.reach(1, true, 3, 4)
+	})
+}

@@ -166,6 +166,16 @@ func (c *Client) medianClock() (micros int64, known bool) {
 	return medianOf(offsets), true
 }
 
+// clocksKnown is of how many nodes the clock is known: of those that this client has been connected to.
+func (c *Client) clocksKnown() (count int) {
+	for _, n := range c.nodes {
+		if n.clock.Load() != nil {
+			count++
+		}
+	}
+	return count
+}
+
 // roundTrip is how long a round usually takes: the median of the nodes' usual round trips.
 func (c *Client) roundTrip() time.Duration {
 	var array [maxNodes]time.Duration

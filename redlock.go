@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -129,17 +128,6 @@ func (how *approach) acquireCall(p *protocol, l *spec, token any, ballot uint64)
 		return p.fairCall(l.res, how.fair, token, l.millis, ballot)
 	}
 	return p.acquireCall(l.res, how.reservation, token, l.millis, ballot)
-}
-
-// unreached is the round of an attempt that cannot make a ballot (F1): no node's clock is known, because no node was
-// ever connected.
-func (c *Client) unreached(s *script, t0 Instant) *round {
-	r := c.newRound(plan{call: call{script: s}, t0: t0})
-	for _, n := range c.nodes {
-		_, _, why := n.state()
-		r.record(n.index, answer{vote: unknown, err: cmp.Or(why, errConnecting)})
-	}
-	return r
 }
 
 // classify waits until it is clear whether a lost round means held or an outage (A3), for nodes that are up and still

@@ -36,7 +36,10 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any, queueAt nodeSet) *round {
 		now := c.cfg.Clock.Now()
-		ballot, _ := c.propose(now)
+		var ballot uint64
+		if !c.cfg.NoFence {
+			ballot = c.ballot(now)
+		}
 		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
 			queueAt: queueAt, queueEntry: queueNow})
 	}
