@@ -41,6 +41,55 @@ func TestCloseSendsWhatTheLastReplyAsksFor(t *testing.T) {
 	})
 }
 
+// L2: A connection that breaks while Close waits for the answers to its releases is opened again. Close takes no longer
+// than NodeTimeout whatever the server does then, and waits for none that is gone.
+func TestCloseReleasesThoughConnectionsBreakMeanwhile(t *testing.T) {
+	const broken = nodeTimeout / 10
+	for name, of := range map[string]struct {
+		before, then func(*server)
+		longest      time.Duration
+		released     bool
+	}{
+		"the server is up":           {longest: broken, released: true},
+		"the server is gone then":    {then: (*server).stop, longest: broken},
+		"the server was gone before": {before: (*server).stop},
+		"the server answers nobody":  {then: func(s *server) { s.links[0].hold(requests, +1) }, longest: nodeTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 1)
+				_, err := all[0].Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				for _, s := range w.servers {
+					if of.before != nil {
+						of.before(s)
+					}
+					s.links[0].hold(requests, +1)
+				}
+				synctest.Wait()
+				began, closed := time.Now(), make(chan time.Duration, 1)
+				go func() {
+					_ = all[0].Close()
+					closed <- time.Since(began)
+				}()
+				time.Sleep(broken)
+				for _, s := range w.servers {
+					if of.then != nil {
+						of.then(s)
+					}
+					s.links[0].reset() // as CLIENT KILL does, or a firewall that was reloaded
+					s.links[0].hold(requests, -1)
+				}
+				require.LessOrEqual(t, <-closed, of.longest)
+				for _, s := range w.servers {
+					require.True(t, !of.released || s.timeToLive("x") == 0, "the key is left")
+				}
+			})
+		})
+	}
+}
+
 // L2: Close also ends leases that are being renewed at that moment. These leases renew all the time, so each Close
 // meets some.
 func TestCloseEndsEveryLeaseAlsoThoseThatAreBeingRenewed(t *testing.T) {

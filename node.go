@@ -151,12 +151,13 @@ func (n *node) wakeUp() {
 	}
 }
 
-// run keeps the node connected until ctx ends, or after close until nothing is left to do.
+// run keeps the node connected until ctx ends, or after close until nothing is left to do. If the connection breaks after
+// close and releases are owed, it connects once more (L2).
 func (n *node) run(ctx context.Context) {
 	defer close(n.ended)
 	again := reconnect{settings: n.settings}
 	var stale staleConns
-	for {
+	for last := false; ; {
 		n.mu.Lock()
 		n.dropExpired(n.cfg.Clock.Now()) // here too, because a node may never connect again
 		n.mu.Unlock()
@@ -167,9 +168,11 @@ func (n *node) run(ctx context.Context) {
 			stale.add(s)
 		}
 		n.goDown(err)
-		if ctx.Err() != nil || n.isClosing() {
+		closing := n.isClosing()
+		if ctx.Err() != nil || err == ErrClosed || closing && (last || !n.owes()) {
 			return
 		}
+		last = closing
 		again.pause(ctx, n.quit, backoffMax)
 	}
 }

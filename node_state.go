@@ -89,8 +89,8 @@ func (n *node) goDown(err error) {
 	}
 }
 
-// close lets the node send what is queued and receive the answers, and then end. A node that is not connected ends at
-// once.
+// close lets the node send what is queued and receive the answers, and then end. A node that is not connected tries once
+// more if it is owed a release.
 func (n *node) close() {
 	close(n.quit)
 	n.wakeUp()

@@ -34,6 +34,13 @@ func (n *node) owe(r *round) {
 	n.owed = append(n.owed, debt{n.protocol.owedCall(r.call), r.t0})
 }
 
+// owes reports whether any release is owed.
+func (n *node) owes() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.owed) > 0
+}
+
 // owedCall is the release as it is sent again. One that handed the lock to a waiter of its own process reserved the key
 // for nobody, because that waiter's acquire followed it on the same connection (W1). Sent again, it has nothing behind
 // it, so it tells the first waiter of the queue (W2). That is a hint and costs the few others nothing that also reserve
