@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,12 +140,4 @@ func (f *clientFlags) open(ctx context.Context) (client *redlock.Client, done fu
 		return nil, nil, err
 	}
 	return client, func() { client.Close(); closeNodes() }, nil
-}
-
-// plural returns "1 node", "2 nodes".
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -161,9 +161,9 @@ func (h holding) holder() string {
 	case h.Token == "":
 		return "something that is not a lock"
 	case h.Owner == "":
-		return oneLine(h.Token) + foreign(h.Token)
+		return printable(h.Token) + foreign(h.Token)
 	}
-	return oneLine(redlock.Holder{Owner: h.Owner, Label: h.Label}.String())
+	return printable(redlock.Holder{Owner: h.Owner, Label: h.Label}.String())
 }
 
 // foreign says that another library or program wrote the value; "": this one did, or there is none.
@@ -240,7 +240,7 @@ func (l lockReport) having() string {
 }
 
 func (l lockReport) print(out io.Writer) error {
-	key, all := oneLine(l.Key), plural(len(l.Nodes), "node")
+	key, all := printable(l.Key), plural(len(l.Nodes), "node")
 	having := l.having()
 	switch l.State {
 	case "unknown":
@@ -291,7 +291,7 @@ func (l lockReport) print(out io.Writer) error {
 		case !n.Votes && n.Fence == 0:
 			owner = "?"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", n.Node, owner, left, n.Fence, votes)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", printable(n.Node), owner, left, n.Fence, votes)
 	}
 	return table.Flush()
 }

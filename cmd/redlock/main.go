@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -206,35 +205,6 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		meant = " (did you mean " + strings.Join(near, " or ") + "?)"
 	}
 	return usage("there is no command %q%s; %s --help lists them", args[0], meant, cmd.CommandPath())
-}
-
-// say prints one line. Its prefix distinguishes it from the output of the command.
-func say(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, "redlock: %s\n", oneLine(fmt.Sprintf(format, args...)))
-}
-
-// oneLine joins the lines of an error into one. It drops the library's prefix, because say adds the same.
-func oneLine(s string) string {
-	var out []byte
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '\n':
-			out = append(out, ';', ' ')
-		case c < ' ' || c == 0x7f: // no escape sequences from a server or a key
-			out = append(out, ' ')
-		default:
-			out = append(out, c)
-		}
-	}
-	const prefix = "redlock: "
-	if text := string(out); len(text) > len(prefix) && text[:len(prefix)] == prefix {
-		return text[len(prefix):]
-	}
-	return string(out)
-}
-
-func writeJSON(w io.Writer, v any) error {
-	return json.NewEncoder(w).Encode(v) // one line
 }
 
 // failure adds the exit code to an error of the library.

@@ -114,8 +114,8 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 		}
 	}
 	for _, s := range status {
-		n := nodeReport{Node: s.Name, Votes: s.Err == nil, Connected: s.Connected, Warnings: s.Warnings, Role: s.Role,
-			Version: s.Version, RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
+		n := nodeReport{Node: printable(s.Name), Votes: s.Err == nil, Connected: s.Connected, Warnings: allPrintable(s.Warnings), Role: printable(s.Role),
+			Version: printable(s.Version), RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
 			QuarantineMillis: s.Quarantine.Milliseconds(), MaxTTLMillis: s.MaxTTL.Milliseconds()}
 		if s.Latency > slowRoundTrip {
 			n.Warnings = append(n.Warnings, fmt.Sprintf("a round trip takes %v; set NodeTimeout (--node-timeout) to several times that (its default is 250ms)",

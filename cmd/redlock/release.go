@@ -97,9 +97,9 @@ func (o *releaser) release(ctx context.Context, out io.Writer, key string) error
 	case on == 0:
 		fmt.Fprintln(out, "there was nothing to release")
 	case state.Held:
-		fmt.Fprintf(out, "%s was released\n", oneLine(key))
+		fmt.Fprintf(out, "%s was released\n", printable(key))
 	default:
-		fmt.Fprintf(out, "nobody held %s; what was left of it on %d of %s was deleted\n", oneLine(key), on, plural(len(state.Nodes), "node"))
+		fmt.Fprintf(out, "nobody held %s; what was left of it on %d of %s was deleted\n", printable(key), on, plural(len(state.Nodes), "node"))
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (s *topSample) frame(width, height int) []string {
 			lines = append(lines, fmt.Sprintf("… and %d more", len(s.tracks)-i))
 			break
 		}
-		row := pad(cut(oneLine(t.name), name), name)
+		row := pad(cut(printable(t.name), name), name)
 		for j, cell := range t.cells(s.at, s.votes >= s.quorum) {
 			row += " " + inColumn(j, cell, holder)
 		}
@@ -164,7 +164,7 @@ func (s *topSample) lines() (lines []string) {
 
 // quoted quotes a name that is not one plain word.
 func quoted(name string) string {
-	if strings.ContainsAny(name, " \"=\\") || oneLine(name) != name {
+	if strings.ContainsAny(name, " \"=\\") || printable(name) != name {
 		return strconv.Quote(name)
 	}
 	return name

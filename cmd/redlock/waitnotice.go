@@ -77,6 +77,7 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 	for _, key := range w.o.keys {
 		state, _ := client.Inspect(ctx, key)
+		key = printable(key)
 		if state == nil || !state.Held {
 			continue
 		}
@@ -85,7 +86,7 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, report.remaining())
 		}
 		holder, _ := state.Holder()
-		who := oneLine(holder.String()) + foreign(state.Token)
+		who := printable(holder.String()) + foreign(state.Token)
 		if state.Token == "" {
 			who = report.holder() // the key is no string
 		}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// What is printed: one line at a time, and nothing in it that a terminal would obey. Names of locks, and what servers and
+// other programs wrote, can be anything.
+
+// say prints one line. Its prefix distinguishes it from the output of the command.
+func say(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "redlock: %s\n", oneLine(fmt.Sprintf(format, args...)))
+}
+
+// oneLine joins the lines of an error into one. It drops the library's prefix, because say adds the same.
+func oneLine(s string) string {
+	const prefix = "redlock: "
+	text := printable(s)
+	if len(text) > len(prefix) {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
+}
+
+// printable makes one line of a text. What is not printable becomes a space, and what is not UTF-8 is quoted: terminals
+// that expect other encodings obey some of these bytes too.
+func printable(s string) string {
+	var out strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '\n':
+			out.WriteString("; ")
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&out, `\x%02x`, s[i])
+		case unicode.IsPrint(r):
+			out.WriteRune(r)
+		default:
+			out.WriteByte(' ')
+		}
+	}
+	return out.String()
+}
+
+// allPrintable makes each of the texts printable.
+func allPrintable(texts []string) []string {
+	var out []string
+	for _, text := range texts {
+		out = append(out, printable(text))
+	}
+	return out
+}
+
+// writeJSON prints one line of JSON. What a terminal would obey is escaped, as JSON allows: it means the same.
+func writeJSON(w io.Writer, v any) error {
+	var line bytes.Buffer
+	if err := json.NewEncoder(&line).Encode(v); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	for _, r := range line.String() { // it is UTF-8, and ends with a line break
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// plural returns "1 node", "2 nodes".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

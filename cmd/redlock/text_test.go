@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatATerminalWouldObeyIsNotPrinted(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain – ü":       "plain – ü",
+		"two\nlines":      "two; lines",
+		"a\x1b[2Jb\x7fc":  "a [2Jb c",
+		"csi \u009b2Jx":   "csi  2Jx", // what ESC [ is in one rune
+		"bidi \u202eabc":  "bidi  abc",
+		"zero\u200bwidth": "zero width",
+		"raw \xff\x9bx":   `raw \xff\x9bx`,
+		"\ufffd":          "\ufffd", // it is what was written
+	} {
+		require.Equal(t, want, printable(text), "%q", text)
+		for _, r := range quoted(text) {
+			require.True(t, unicode.IsPrint(r), "%q", quoted(text))
+		}
+	}
+	require.Equal(t, "no quorum", oneLine("redlock: no quorum"))
+	require.Equal(t, "redlock: a name", printable("redlock: a name"), "of a lock")
+}
+
+// JSON keeps the text as it is: whoever reads it gets what was written.
+func TestJSONEscapesWhatATerminalWouldObey(t *testing.T) {
+	text := "a\u009b2J\u202eb\u200b\x7f\U000e0001 ü \U0001f512"
+	var out bytes.Buffer
+	require.NoError(t, writeJSON(&out, map[string]string{"key": text}))
+	for _, r := range strings.TrimSuffix(out.String(), "\n") {
+		require.True(t, unicode.IsPrint(r), "%q in %s", r, out.String())
+	}
+	require.Contains(t, out.String(), "ü 🔒")
+	var read map[string]string
+	require.NoError(t, json.Unmarshal(out.Bytes(), &read))
+	require.Equal(t, text, read["key"])
+}
