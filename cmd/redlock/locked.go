@@ -56,7 +56,7 @@ type runReport struct {
 	WaitedSeconds float64  `json:"waited_seconds"`
 	HeldSeconds   float64  `json:"held_seconds"`
 	ExitCode      int      `json:"exit_code"`
-	Reason        string   `json:"reason"` // exited, signal, lost, held, no-quorum, interrupted, usage or failed
+	Reason        string   `json:"reason"` // exited, signal, or a kind of failure
 	Detail        string   `json:"detail,omitempty"`
 	jsonFailure
 }
@@ -179,5 +179,5 @@ func unlessStopped[T any](ctx context.Context, signals <-chan os.Signal, do func
 func codeOf(err error) (code int, reason string, _ error) {
 	exit := &exitError{exitFailed, err}
 	errors.As(err, &exit)
-	return exit.code, kindOf(exit.code), exit.err
+	return exit.code, exit.kind(), exit.err
 }

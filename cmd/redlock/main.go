@@ -111,7 +111,7 @@ func wantsJSON(args []string) (wants bool) {
 // A jsonFailure is what --json prints if a command failed.
 type jsonFailure struct {
 	Error string `json:"error,omitempty"`
-	Kind  string `json:"kind,omitempty"` // held, no-quorum, lost, no-vote, usage, interrupted or failed
+	Kind  string `json:"kind,omitempty"` // held, no-quorum, lost, no-vote, no-lock, usage, interrupted or failed
 }
 
 const kindNoVote = "no-vote"
@@ -119,8 +119,16 @@ const kindNoVote = "no-vote"
 func (f *jsonFailure) failed(err error, kind string) { *f = jsonFailure{oneLine(err.Error()), kind} }
 
 func failureOf(exit *exitError) (f jsonFailure) {
-	f.failed(exit, kindOf(exit.code))
+	f.failed(exit, exit.kind())
 	return f
+}
+
+// kind is the name of what went wrong.
+func (e *exitError) kind() string {
+	if errors.As(e.err, new(*noLockError)) {
+		return "no-lock"
+	}
+	return kindOf(e.code)
 }
 
 // kindOf returns the name of an exit code.

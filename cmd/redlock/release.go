@@ -110,12 +110,12 @@ func (o *releaser) isLock(s *redlock.State) error {
 		switch {
 		case !n.Held:
 		case n.Token == "":
-			return usage("on %s the key of %q is not a string, so not a lock; delete it by hand, or use another name", n.Node, s.Name)
+			return notALock("on %s the key of %q is not a string, so not a lock; delete it by hand, or use another name", n.Node, s.Name)
 		case o.foreign || (isToken(n.Token) || len(n.Sharers) > 0) && n.Remaining >= 0:
 		case n.Remaining < 0:
-			return usage("on %s the key of %q never expires, so this library did not write it: it may not be a lock; add --foreign to delete it anyway", n.Node, s.Name)
+			return notALock("on %s the key of %q never expires, so this library did not write it: it may not be a lock; add --foreign to delete it anyway", n.Node, s.Name)
 		default:
-			return usage("on %s the key of %q holds %s, and no owner token of this library: it may not be a lock; "+
+			return notALock("on %s the key of %q holds %s, and no owner token of this library: it may not be a lock; "+
 				"add --foreign to delete it anyway", n.Node, s.Name, plural(len(n.Token), "byte"))
 		}
 	}

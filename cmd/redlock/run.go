@@ -55,11 +55,14 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
 twice: a host whose clock is late, or that restarts, finds the lock free.
 
+A KEY that holds other data, which never expires, is no lock: a run ends with 64 and says what to do. With a longer
+--wait it says so after a second, and ends at the end of that time. What another library wrote and expires counts as held.
+
 --fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock
 counts as held while somebody waits for it. A run without --fair may overtake.
 
 Exit code: the exit code of CMD (128+n if a signal ended it), or
-  64   usage
+  64   usage, or KEY is the name of other data, which never expires
   69   no quorum of nodes within --wait
   75   held by another within --wait
   76   lease lost, CMD killed
@@ -269,6 +272,9 @@ func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.L
 func (o *runOptions) explain(err error) error {
 	if err == nil {
 		return nil
+	}
+	if never := noLock(err); never != nil {
+		return never
 	}
 	var round *redlock.RoundError
 	switch {

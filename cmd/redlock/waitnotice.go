@@ -90,7 +90,11 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		if state.Token == "" {
 			who = report.holder() // the key is no string
 		}
-		return fmt.Sprintf("%s is held by %s, %s", key, who, report.until())
+		text := fmt.Sprintf("%s is held by %s, %s", key, who, report.until())
+		if report.RemainingMillis < 0 {
+			text += "; it is not a lock: " + howToClear([]string{state.Name}, state.Token != "")
+		}
+		return text
 	}
 	return ""
 }

@@ -1,0 +1,73 @@
+//go:build unix
+
+package main_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+// Other data of the same name would stop a job of cron for ever, and 75 is normal there: nobody would learn of it.
+func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	put := func(t *testing.T, nodes []*fleet.Node, command string, args ...any) {
+		for _, n := range nodes {
+			do(t, n, "DEL", "report")
+			do(t, n, command, append([]any{"report"}, args...)...)
+		}
+	}
+	const byHand = "delete the key by hand, or use another name or --prefix"
+	const token = "0123456789abcdef0123456789abcdef:01234567:web-1/7"
+	for name, c := range map[string]struct {
+		command string
+		args    []any
+		said    string
+	}{
+		"a string":                  {"SET", []any{"data"}, `"data", which never expires; delete it (redlock release --force --foreign report), or use another name or --prefix`},
+		"a hash":                    {"HSET", []any{"a", "b"}, `something that is not a string, which never expires; ` + byHand},
+		"a lock that was PERSISTed": {"SET", []any{token}, `web-1/7, which never expires; delete it (redlock release`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			put(t, f.Nodes(), c.command, c.args...)
+			for _, flag := range []string{"--wait=0", "--wait=50ms", "--fair", "--read", "--semaphore=2"} {
+				code, out, errs := run(t, "run", nodes(f), "--wait=0", flag, "report", "--", "echo", "ran")
+				require.Equal(t, 64, code, "%s: %s", flag, errs)
+				require.Empty(t, out)
+				require.Regexp(t, `^redlock: report is not a lock: on [23] nodes it is [^\n]*\n$`, errs)
+				require.Contains(t, errs, c.said)
+			}
+			code, _, errs := run(t, "run", nodes(f), "--wait=0", "a", "report", "--", "true")
+			require.Equal(t, 64, code)
+			require.Contains(t, errs, "one of a, report is not a lock")
+			require.Contains(t, errs, byHand)
+			code, _, errs = run(t, "run", nodes(f), "--wait=0", "--json", "report", "--", "true")
+			require.Equal(t, 64, code)
+			require.Contains(t, errs, `"reason":"no-lock"`)
+			require.Contains(t, errs, `"kind":"no-lock"`)
+			p := start(t, nil, nil, "run", nodes(f), "report", "--", "true")
+			eventually(t, "the line", func() bool { return p.said() != "" })
+			require.Contains(t, p.said(), "without expiry; it is not a lock: delete ")
+			everyNode(t, f, func(n *fleet.Node) error { do(t, n, "DEL", "report"); return nil })
+			code, _, errs = p.wait()
+			require.Equal(t, 0, code, "it goes on when somebody has deleted the key: %s", errs)
+		})
+	}
+	t.Run("what expires is held", func(t *testing.T) {
+		put(t, f.Nodes(), "SET", "bXkgdmFsdWU=", "PX", 60000) // redsync
+		code, _, errs := run(t, "run", nodes(f), "--wait=0", "report", "--", "true")
+		require.Equal(t, 75, code, errs)
+		put(t, f.Nodes(), "HSET", "thread", 1) // Redisson
+		everyNode(t, f, func(n *fleet.Node) error { do(t, n, "PEXPIRE", "report", 60000); return nil })
+		code, _, errs = run(t, "run", nodes(f), "--wait=0", "report", "--", "true")
+		require.Equal(t, 75, code, errs)
+	})
+	t.Run("a minority is in nobody's way", func(t *testing.T) {
+		everyNode(t, f, func(n *fleet.Node) error { do(t, n, "DEL", "report"); return nil })
+		put(t, f.Nodes()[:1], "SET", "data")
+		code, _, errs := run(t, "run", nodes(f), "--wait=5s", "report", "--", "true")
+		require.Equal(t, 0, code, errs)
+	})
+}
