@@ -46,11 +46,11 @@ func (f *clientFlags) flags(cmd *cobra.Command) {
 	f.loginFlags.flags(cmd)
 	flags.StringVar(&f.prefix, "prefix", "", "`TEXT` before every lock key; Config.Prefix")
 	flags.DurationVar(&f.ttl, "ttl", 0,
-		"length of a lease, renewed after a third of it; at most --max-ttl (default 10s, or --max-ttl if that is less)")
+		"length of a lease, renewed after a third of it; at most --max-ttl (default, also for 0: 10s, or --max-ttl if that is less)")
 	flags.DurationVar(&f.maxTTL, "max-ttl", 0,
-		"longest lease of any client of these nodes; the same for all clients (default what the nodes hold, or 30s)")
+		"longest lease of any client of these nodes; the same for all clients (default, also for 0: what the nodes hold, or 30s)")
 	flags.DurationVar(&f.nodeTimeout, "node-timeout", 0,
-		"how long a node may take to answer (default 250ms, or a quarter of --ttl if that is less)")
+		"how long a node may take to answer (default, also for 0: 250ms, or a quarter of --ttl if that is less)")
 	flags.BoolVar(&f.durable, "durable", false, "every node persists a write before it answers; Config.Durable")
 	flags.BoolVar(&f.noFence, "no-fence", false, "use no fencing tokens; Config.NoFence")
 	flags.BoolVar(&f.json, "json", false, `print one JSON line, on failure too: {"error": …, "kind": "held" …}`)

@@ -55,8 +55,8 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
 twice: a host whose clock is late, or that restarts, finds the lock free.
 
-A KEY that holds other data, which never expires, is no lock: a run ends with 64 and says what to do. With a longer
---wait it says so after a second, and ends at the end of that time. What another library wrote and expires counts as held.
+A KEY that holds other data, which never expires, is no lock: --wait 0 ends with 64 and says what to do. With another
+--wait, run says so after a second, and goes on waiting. What another library wrote and expires counts as held.
 
 --fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock
 counts as held while somebody waits for it. A run without --fair may overtake.
@@ -79,6 +79,7 @@ type runOptions struct {
 	owner     string
 
 	wantsPermits func() bool // --semaphore is given
+	wantsGrace   func() bool // --kill-after is given
 
 	patience waiting
 	keys     []string
@@ -98,13 +99,15 @@ func newRun() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stderr = cmd.ErrOrStderr()
 			o.wantsPermits = func() bool { return cmd.Flags().Changed("semaphore") }
+			o.wantsGrace = func() bool { return cmd.Flags().Changed("kill-after") }
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())
 		},
 	}
 	o.flags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
-	flags.DurationVar(&o.killAfter, "kill-after", 2*time.Second, "time between TERM and KILL if the lease is going to be lost")
+	flags.DurationVar(&o.killAfter, "kill-after", 0,
+		"time between TERM and KILL if the lease is going to be lost; 0: KILL at once (default 2s, or a quarter of --ttl if that is less)")
 	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
 	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
 	flags.BoolVar(&o.passNodes, "pass-nodes", false, "leave "+nodesEnv+", which may have passwords, in CMD's environment")
@@ -179,15 +182,23 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	return err
 }
 
-// checkTimes checks --kill-after against the length of a lease.
+const (
+	usualKillAfter = 2 * time.Second
+	shortestTTL    = 100 * time.Millisecond // with less, there is no time to end a command in
+)
+
+// checkTimes checks --kill-after against the length of a lease, or chooses it.
 func (o *runOptions) checkTimes(ttl time.Duration) error {
+	if !o.wantsGrace() {
+		o.killAfter = min(usualKillAfter, ttl/4)
+	}
 	// A lease that is renewed normally never has less than two thirds of its TTL left. If TERM came while half of it is
 	// left, there would be no time to try a renewal again.
 	switch {
 	case o.killAfter < 0:
 		return usage("--kill-after %v is negative", o.killAfter)
-	case ttl <= 2*margin(ttl):
-		return usage("--ttl %v is too short to end a command in; give %v or more", ttl, 100*time.Millisecond)
+	case ttl < shortestTTL:
+		return usage("--ttl %v is too short to end a command in; give %v or more", ttl, shortestTTL)
 	case o.killAfter+margin(ttl) > ttl/2:
 		return usage("--kill-after %v is too long for --ttl %v: give --kill-after %v or less, or a longer --ttl",
 			o.killAfter, ttl, (ttl/2 - margin(ttl)).Round(time.Millisecond))

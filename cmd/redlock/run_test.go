@@ -119,8 +119,10 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 		"run --nope k -- true":                                 "--help",
 		"run --wait soon k -- true":                            "forever",
 		"run --wait -1s k -- true":                             "forever",
-		"run --ttl 2s k -- true":                               "--kill-after 900ms or less",
+		"run --ttl 2s --kill-after 2s k -- true":               "--kill-after 900ms or less",
 		"run --ttl 10ms --kill-after 0 k -- true":              "100ms or more",
+		"run --ttl 1ns k -- true":                              "100ms or more",
+		"run --ttl 99ms k -- true":                             "100ms or more",
 		"run --kill-after -1s k -- true":                       "negative",
 		"run --nodes embedded --ttl 1m k -- true":              "redlock: --ttl 1m0s is above MaxTTL (30s); raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 1m0s\n",
 		"run --nodes embedded --at-least 4m k -- true":         "redlock: --at-least 4m0s, plus what is added for a round and the clocks, is above MaxTTL (30s)",
@@ -140,6 +142,23 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 		assert.Regexp(t, `^redlock: [^\n]+\n$`, stderr, line)
 		assert.Contains(t, stderr, remedy, line)
 	}
+}
+
+// Where a lease is short, so is the usual time between TERM and KILL: only what was asked for can be too long.
+func TestAShortLeaseNeedsNoOtherFlag(t *testing.T) {
+	for _, flag := range []string{"--ttl=2s", "--ttl=4s", "--max-ttl=3s", "--ttl=0", "--node-timeout=0"} {
+		code, out, errs := run(t, "run", "--nodes=embedded", "--wait=5s", flag, "k", "--", "echo", "ran")
+		require.Equal(t, 0, code, "%s: %s", flag, errs)
+		require.Equal(t, "ran\n", out)
+	}
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=2s")
+	require.Equal(t, 0, code, errs)
+	code, _, errs = run(t, "run", nodes(f), "k", "--", "true") // the nodes decide how long a lease is
+	require.Equal(t, 0, code, errs)
+	code, _, errs = run(t, "run", nodes(f), "--kill-after=2s", "k", "--", "true")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "--kill-after 2s is too long for --ttl 2s: give --kill-after 900ms or less")
 }
 
 func TestSecretsAreNotPrinted(t *testing.T) {

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a refusal tells to give is not refused, and a lease that is long enough needs no --kill-after.
+func TestTimesThatAreTooShortOrTooLong(t *testing.T) {
+	check := func(ttl, killAfter time.Duration, given bool) (*runOptions, error) {
+		o := &runOptions{killAfter: killAfter, wantsGrace: func() bool { return given }}
+		return o, o.checkTimes(ttl)
+	}
+	for ttl := shortestTTL; ttl < time.Minute; ttl += 7 * time.Millisecond {
+		o, err := check(ttl, 0, false)
+		require.NoError(t, err, "%v", ttl)
+		require.Equal(t, min(2*time.Second, ttl/4), o.killAfter)
+		_, err = check(ttl, 0, true)
+		require.NoError(t, err, "%v: killed at once", ttl)
+		_, err = check(ttl, ttl/2, true)
+		require.ErrorContains(t, err, "is too long for --ttl")
+	}
+	for _, ttl := range []time.Duration{1, time.Millisecond, shortestTTL - 1} {
+		_, err := check(ttl, 0, false)
+		require.ErrorContains(t, err, "is too short to end a command in; give 100ms or more")
+	}
+}
