@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -26,7 +23,7 @@ const benchHelp = `Measures on the given nodes
 
 The keys are bench/RANDOM/…. bench removes them at the end. While it runs, it loads the nodes as much as it can.
 
-Exit code: 0 measured, 69 no quorum, 130 interrupted (143: terminated), 64 usage.`
+Exit code: 0 measured, 69 no quorum, 64 usage, 128+n if signal n ended it (130: INT).`
 
 type bench struct {
 	operator
@@ -53,16 +50,7 @@ func newBench() *cobra.Command {
 			if b.goroutines < 1 || b.goroutines > 10_000 {
 				return usage("--goroutines %d: give 1 to 10000", b.goroutines)
 			}
-			signals := make(chan os.Signal, 1)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-			defer signal.Stop(signals)
-			_, err := unlessStopped(cmd.Context(), signals, func(ctx context.Context) (any, error) {
-				return nil, b.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			})
-			if stopped := (*stopSignal)(nil); errors.As(err, &stopped) {
-				return &exitError{stopped.code(), errors.New("interrupted")}
-			}
-			return err
+			return stoppable(cmd, func(ctx context.Context) error { return b.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 		},
 	}
 	b.flags(cmd)

@@ -30,7 +30,7 @@ with every kind of lock of this library. Each run is as short as the scenario al
 Markdown table. This takes several minutes.
 
 Exit code: 0 this library was always safe and each baseline unsafe where it should be, 1 otherwise, 2 it could not run,
-64 usage, 130 interrupted (143: terminated).`,
+64 usage, 128+n if signal n ended it (130: INT).`,
 		Example: "  redlock chaos matrix --fleet process > table.md",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,7 +101,7 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 			outcome, err := chaos.Run(ctx, o)
 			switch {
 			case ctx.Err() != nil:
-				return &exitError{stoppedCode(ctx), errors.New("interrupted")}
+				return &exitError{stoppedCode(ctx), context.Cause(ctx)}
 			case errors.Is(err, chaos.ErrUnable):
 				say(progress, "%v", err)
 				result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})

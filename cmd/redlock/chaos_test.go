@@ -311,7 +311,7 @@ func TestAnInterruptedMatrixSaysSo(t *testing.T) {
 		if err := p.cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		if code, stdout, stderr := p.wait(); code != want || stdout != `{"error":"interrupted","kind":"interrupted"}`+"\n" {
+		if code, stdout, stderr := p.wait(); code != want || stdout != `{"error":"interrupted by `+signalName(sig)+`","kind":"interrupted"}`+"\n" {
 			t.Errorf("%d, not %d: %s%s", code, want, stdout, stderr)
 		}
 	}

@@ -18,20 +18,25 @@ var forwarded = []syscall.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// listen sends the forwarded signals to c. Signals that redlock was started to ignore (nohup) stay ignored, also in the
-// command.
-func listen(c chan<- os.Signal) {
+// notify sends to c those of the forwarded signals that are meant. Signals that redlock was started to ignore (nohup)
+// stay ignored.
+func notify(c chan<- os.Signal, meant func(syscall.Signal) bool) {
 	for _, sig := range forwarded {
-		if !signal.Ignored(sig) {
+		if meant(sig) && !signal.Ignored(sig) {
 			signal.Notify(c, sig)
 		}
 	}
+}
+
+// listen sends the forwarded signals to c. Those that stay ignored are ignored in the command too.
+func listen(c chan<- os.Signal) {
+	notify(c, func(syscall.Signal) bool { return true })
 	// Without this, a closed standard error would end redlock and leave the command behind. SIGPIPE is not ignored,
 	// because the command would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// stops reports whether the signal ends the wait for the lock.
+// stops reports whether the signal ends the wait for the lock, and every other command.
 func stops(sig syscall.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2 }
 
 // atTerminal reports whether redlock is in the foreground of a terminal. The command must then stay in redlock's

@@ -10,7 +10,11 @@ import (
 
 // Windows has no process groups to signal and no TERM, so the command can only be killed.
 
-func listen(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+func notify(c chan<- os.Signal, _ func(syscall.Signal) bool) {
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+}
+
+func listen(c chan<- os.Signal) { notify(c, stops) }
 
 func stops(syscall.Signal) bool { return true }
 

@@ -169,13 +169,13 @@ func TestAnOutputThatCannotBeWrittenIsNoWrongUsage(t *testing.T) {
 
 func TestASignalEndsBenchAndTopAsTheySay(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for sig, want := range endings {
 		p := start(t, nil, nil, "bench", nodes(f), "--seconds=60")
 		eventually(t, "the first measurement", func() bool { return p.said() != "" })
 		require.NoError(t, p.cmd.Process.Signal(sig))
 		code, _, errs := p.wait()
 		require.Equal(t, want, code, errs)
-		require.Contains(t, errs, "redlock: interrupted\n")
+		require.Contains(t, errs, "redlock: interrupted by "+signalName(sig)+"\n")
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

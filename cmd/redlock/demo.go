@@ -32,8 +32,8 @@ reads it, waits 1ms and writes it back. Meanwhile:
   - Two nodes are killed. The other three are a quorum.
   - One of them restarts without its data. It sits out a quarantine before it votes again.
 
-At the end it prints what it checked. Exit code: 0 all checks passed, 1 a check failed, 64 usage, 130 interrupted
-(143: terminated).`
+At the end it prints what it checked. Exit code: 0 all checks passed, 1 a check failed, 64 usage, 128+n if signal
+n ended it (130: INT).`
 
 type demoOptions struct {
 	seconds float64

@@ -57,7 +57,7 @@ func newEnroll() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.stderr = cmd.ErrOrStderr()
-			return o.enroll(cmd.Context(), cmd.OutOrStdout())
+			return stoppable(cmd, func(ctx context.Context) error { return o.enroll(ctx, cmd.OutOrStdout()) })
 		},
 	}
 	o.flags(cmd)
@@ -126,7 +126,7 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 			code = exitNoQuorum
 			what += fmt.Sprintf("; %s not reached (%s), and may still hold another one: see to that first", are(away), whyUnreached(status))
 		}
-		err := o.confirm(code, noLease, "this replaces the configuration on the nodes and ends every quarantine; "+what)
+		err := o.confirm(ctx, code, noLease, "this replaces the configuration on the nodes and ends every quarantine; "+what)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		if o.onlyNew {
 			return usage("%s; if you know that %s, leave out --only-new; nothing was changed", danger, noneForgot)
 		}
-		if err := o.confirm(exitUsage, noneForgot, danger); err != nil {
+		if err := o.confirm(ctx, exitUsage, noneForgot, danger); err != nil {
 			return err
 		}
 	case len(away) > 0:
@@ -157,7 +157,7 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		if o.onlyNew {
 			return &exitError{exitNoQuorum, fmt.Errorf("%s; nothing was changed", unknown)}
 		}
-		if err := o.confirm(exitNoQuorum, noneForgot, unknown); err != nil {
+		if err := o.confirm(ctx, exitNoQuorum, noneForgot, unknown); err != nil {
 			return err
 		}
 		return client.Enroll(ctx)
@@ -171,7 +171,7 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		if waiting = notEnrolled(client.Status(ctx)); err == nil || len(waiting) == 0 {
 			return err
 		}
-		err = o.confirm(exitUsage, noneForgot, whyNotNew(err, len(status)))
+		err = o.confirm(ctx, exitUsage, noneForgot, whyNotNew(err, len(status)))
 		if err != nil {
 			return err
 		}
@@ -281,7 +281,7 @@ func whyNotNew(err error, all int, said ...string) string {
 }
 
 // confirm returns nil if the user knows this. code is the exit code if nobody can be asked.
-func (o *enroller) confirm(code int, known, what string) error {
+func (o *enroller) confirm(ctx context.Context, code int, known, what string) error {
 	switch {
 	case o.yes:
 		return nil
@@ -290,8 +290,19 @@ func (o *enroller) confirm(code int, known, what string) error {
 	}
 	fmt.Fprintf(o.stderr, "redlock: %s.\n"+
 		"Do you know that %s? If that is wrong, two clients may hold one lock. [y/N] ", oneLine(what), known)
-	answer, err := bufio.NewReader(o.stdin).ReadString('\n')
-	if err != nil {
+	answered := make(chan string, 1)
+	go func() { // it goes on reading if a signal comes; then redlock ends
+		answer, _ := bufio.NewReader(o.stdin).ReadString('\n')
+		answered <- answer
+	}()
+	answer := ""
+	select {
+	case answer = <-answered:
+	case <-ctx.Done():
+		fmt.Fprintln(o.stderr)
+		return ctx.Err()
+	}
+	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(o.stderr)
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {

@@ -43,7 +43,7 @@ Exit code: 0 a quorum of the nodes votes and answered for every KEY, 69 too few 
 		Args:              someKeys,
 		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			return o.inspect(cmd.Context(), cmd.OutOrStdout(), keys)
+			return stoppable(cmd, func(ctx context.Context) error { return o.inspect(ctx, cmd.OutOrStdout(), keys) })
 		},
 	}
 	o.flags(cmd)

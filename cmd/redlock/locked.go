@@ -12,42 +12,6 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
-// A stopSignal is the signal that ended the wait for the lock, or a command that holds none.
-type stopSignal struct{ sig syscall.Signal }
-
-func (s *stopSignal) Error() string { return s.sig.String() }
-func (s *stopSignal) code() int     { return exitSignal + int(s.sig) }
-
-// interruptible ends the context at INT, TERM and HUP, so that everything that was started is cleaned up: containers, for
-// example, would outlive a terminal that is closed.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // it stays ignored under nohup
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	go func() {
-		select {
-		case s := <-signals:
-			cancel(&stopSignal{s.(syscall.Signal)})
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		cancel(nil)
-	}
-}
-
-// stoppedCode is the exit code of a command whose interruptible context has ended before the command did.
-func stoppedCode(ctx context.Context) int {
-	if stopped := (*stopSignal)(nil); errors.As(context.Cause(ctx), &stopped) {
-		return stopped.code()
-	}
-	return exitSignal + int(syscall.SIGINT)
-}
-
 // A runReport is what --json prints at the end.
 type runReport struct {
 	Key           string   `json:"key"`

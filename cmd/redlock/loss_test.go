@@ -103,13 +103,13 @@ func TestNoQuorumExits69(t *testing.T) {
 		code, _, stderr := run(t, "run", nodes(f), "--wait", wait, "k", "--", "true")
 		assert.Equal(t, 69, code, stderr)
 	}
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for sig, want := range endings {
 		p := start(t, nil, nil, "run", nodes(f), "k", "--", "true")
 		eventually(t, "the line about waiting", func() bool { return strings.Contains(p.said(), "waiting") })
 		require.NoError(t, p.cmd.Process.Signal(sig))
 		code, _, stderr := p.wait()
 		assert.Equal(t, want, code, stderr)
-		assert.Contains(t, stderr, "before the lock was acquired")
+		assert.Contains(t, stderr, "redlock: interrupted by "+signalName(sig)+" before the lock was acquired\n")
 	}
 }
 

@@ -42,7 +42,9 @@ func newDoctor() *cobra.Command {
 Exit code: 0 every node votes, 1 at least one has no vote, 64 usage.`,
 		Example: "  redlock doctor --nodes a:6379,b:6379,c:6379,d:6379,e:6379",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.doctor(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return stoppable(cmd, func(ctx context.Context) error { return o.doctor(ctx, cmd.OutOrStdout()) })
+		},
 	}
 	o.flags(cmd)
 	return cmd

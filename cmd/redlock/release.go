@@ -47,7 +47,7 @@ Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the ke
 			if !o.force {
 				return usage("this would take the lock away from its holder; add --force to do it")
 			}
-			return o.release(cmd.Context(), cmd.OutOrStdout(), keys[0])
+			return stoppable(cmd, func(ctx context.Context) error { return o.release(ctx, cmd.OutOrStdout(), keys[0]) })
 		},
 	}
 	o.flags(cmd)

@@ -68,7 +68,7 @@ Exit code: the exit code of CMD (128+n if a signal ended it), or
   76   lease lost, CMD killed
   126  CMD cannot be executed
   127  CMD was not found
-  130  interrupted (143: terminated) before the lock was acquired`
+  129, 130, 131, 143  HUP, INT, QUIT or TERM came before the lock was acquired`
 
 type runOptions struct {
 	clientFlags

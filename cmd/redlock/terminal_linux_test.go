@@ -100,7 +100,7 @@ func TestEnrollAsksAtATerminal(t *testing.T) {
 		{"\n", 64, "not confirmed; nothing was changed"},
 		{"no\n", 64, "not confirmed; nothing was changed"},
 		{"\x04", 64, "not confirmed; nothing was changed"}, // the end of the input
-		{"\x03", -1, "[y/N]"},                              // interrupted
+		{"\x03", 130, "redlock: interrupted by SIGINT"},    // interrupted
 		{"Y\n", 0, "3 nodes enrolled; leases of up to 30s"},
 	} {
 		do(t, f.Nodes()[1], "FLUSHALL")
@@ -145,4 +145,17 @@ func TestTopRedrawsATerminal(t *testing.T) {
 	p := startAtTerminal(t, 80, 24, []string{"TERM=dumb"}, "top", "--count=1", nodes(f))
 	require.Equal(t, 0, p.wait())
 	require.NotContains(t, p.said(), "\x1b")
+}
+
+// Whatever ends top, the terminal is as before: with a cursor, and not on the alternate screen.
+func TestEverySignalGivesTheTerminalBack(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	for sig := range endings {
+		p := startAtTerminal(t, 80, 24, nil, "top", "--interval=100ms", nodes(f), "k")
+		eventually(t, "a frame", func() bool { return strings.Contains(p.said(), "\x1b[H") })
+		require.NoError(t, p.cmd.Process.Signal(sig))
+		require.Equal(t, 0, p.wait(), "%v: %s", sig, p.said())
+		require.Contains(t, p.said(), "\x1b[?25h\x1b[?1049l", "%v", sig)
+		require.NotContains(t, p.said(), "goroutine")
+	}
 }

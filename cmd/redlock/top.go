@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +34,7 @@ allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin
 top only reads. It looks once an interval, so it misses what happens in between. Without names, a lock stays on the list
 for 10 s after it was held.
 
-Exit code: 0 it was ended or has printed --count times, 69 too few nodes voted at the end, 64 usage.`
+Exit code: 0 a signal ended it, or it has printed --count times, 69 too few nodes voted at the end, 64 usage.`
 
 type topper struct {
 	operator
@@ -65,7 +63,7 @@ func newTop() *cobra.Command {
 			case len(names) > o.limit:
 				return usage("there are more names than --limit %d", o.limit)
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			return o.top(ctx, cmd.OutOrStdout(), names)
 		},

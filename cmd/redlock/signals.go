@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// What signals do to a command of redlock. redlock run passes them on while its command runs; see child.forward.
+
+// A stopSignal is the signal that ended a command of redlock.
+type stopSignal struct{ sig syscall.Signal }
+
+func (s *stopSignal) Error() string { return "interrupted by " + signalName(s.sig) }
+func (s *stopSignal) code() int     { return exitSignal + int(s.sig) }
+
+func signalName(sig syscall.Signal) string {
+	switch sig {
+	case syscall.SIGINT:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGHUP:
+		return "SIGHUP"
+	case syscall.SIGQUIT:
+		return "SIGQUIT"
+	}
+	return "a signal (" + sig.String() + ")"
+}
+
+// interruptible ends the context at INT, TERM, HUP and QUIT, so that everything that was started is cleaned up:
+// containers, for example, would outlive a terminal that is closed, and a terminal would stay without a cursor.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	notify(signals, stops)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(&stopSignal{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}
+
+// stoppedBy is the signal that ended an interruptible context; nil: none did.
+func stoppedBy(ctx context.Context) (stopped *stopSignal) {
+	errors.As(context.Cause(ctx), &stopped)
+	return stopped
+}
+
+// stoppedCode is the exit code of a command whose interruptible context has ended before the command did.
+func stoppedCode(ctx context.Context) int {
+	if stopped := stoppedBy(ctx); stopped != nil {
+		return stopped.code()
+	}
+	return exitSignal + int(syscall.SIGINT)
+}
+
+// stoppable does what a command does until a signal ends it, and says which.
+func stoppable(cmd *cobra.Command, do func(ctx context.Context) error) error {
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	err := do(ctx)
+	if stopped := stoppedBy(ctx); err != nil && stopped != nil {
+		return &exitError{stopped.code(), stopped}
+	}
+	return err
+}
