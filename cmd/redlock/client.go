@@ -24,11 +24,12 @@ type clientFlags struct {
 	json             bool
 	loginFlags
 
-	quorum    int   // how many votes a lock takes; set by config
-	untold    error // why it is not known what the nodes hold; set by config
-	looks     bool  // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
-	embedded  bool  // the nodes run in this process, new and empty
-	readStdin bool  // the nodes were read from standard input
+	list      []nodeText // as written; set by openNodes
+	quorum    int        // how many votes a lock takes; set by config
+	untold    error      // why it is not known what the nodes hold; set by config
+	looks     bool       // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
+	embedded  bool       // the nodes run in this process, new and empty
+	readStdin bool       // the nodes were read from standard input
 }
 
 const (
@@ -90,7 +91,7 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 	if !f.embedded {
 		// In an outage the flags decide, and what a minority holds. The next step then waits or reports it.
 		if cfg, f.untold = redlock.AgreedConfig(ctx, cfg); f.untold != nil && !errors.Is(f.untold, redlock.ErrNoQuorum) {
-			return cfg, failure(f.untold)
+			return cfg, failure(f.located(f.untold))
 		}
 	}
 	if f.looks && cfg.MaxTTL == 0 && !f.embedded {
@@ -114,7 +115,7 @@ func (f *clientFlags) connect(ctx context.Context, nodes []redlock.Node, hooks r
 func (f *clientFlags) start(ctx context.Context, cfg redlock.Config) (*redlock.Client, error) {
 	client, err := redlock.New(cfg)
 	if err != nil {
-		return nil, failure(err)
+		return nil, failure(f.located(err))
 	}
 	if f.embedded {
 		if err := client.Enroll(ctx); err != nil {

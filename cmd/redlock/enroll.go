@@ -322,14 +322,5 @@ func whichEnrolled(err error) error {
 		problem := sentence(node.Err)
 		why.add(node.Node, problem+remedyFor(problem))
 	}
-	return &enrollError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-len(refused), plural(all, "node"), why.String()), err}
+	return &retoldError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-len(refused), plural(all, "node"), why.String()), err}
 }
-
-// An enrollError replaces the text of an error.
-type enrollError struct {
-	text string
-	err  error
-}
-
-func (e *enrollError) Error() string { return e.text }
-func (e *enrollError) Unwrap() error { return e.err }

@@ -239,6 +239,15 @@ func isOutage(err error) bool {
 	return all-count(refused, isInvalid) >= round.Need
 }
 
+// A retoldError replaces the text of an error.
+type retoldError struct {
+	text string
+	err  error
+}
+
+func (e *retoldError) Error() string { return e.text }
+func (e *retoldError) Unwrap() error { return e.err }
+
 // withFlag names the flag instead of the field, where the library or most of the nodes refused what a flag set.
 func withFlag(err error) error {
 	text := oneLine(err.Error())

@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quorumlock/redlock"
@@ -25,74 +30,98 @@ const embeddedNodes = "embedded"
 // maxNodesFile bounds how much of a --nodes-file is read. 64 nodes need much less.
 const maxNodesFile = 1 << 20
 
-// nodeList returns the list of nodes as the user wrote it, and where it was found.
-func (f *clientFlags) nodeList(stdin io.Reader) (list, source string, err error) {
-	file, by := f.nodesFile, "--nodes-file"
-	switch {
-	case f.nodes != "" && file != "":
-		return "", "", usage("--nodes and --nodes-file exclude each other; give one of them")
-	case f.nodes != "":
-		return f.nodes, "--nodes", nil
+// A nodeText is a node as the user wrote it, and where.
+type nodeText struct {
+	url string
+	at  string // "Nodes[1] (the first is Nodes[0])", or "line 3 of /etc/redlock/nodes"
+}
+
+// nodeList returns the nodes as the user wrote them, and what has them: a flag or a variable.
+func (f *clientFlags) nodeList(stdin io.Reader) (list []nodeText, by string, err error) {
+	text, file := f.nodes, f.nodesFile
+	switch by = "--nodes-file"; {
+	case text != "" && file != "":
+		return nil, "", usage("--nodes and --nodes-file exclude each other; give one of them")
+	case text != "":
+		return splitNodes(text), "--nodes", nil
 	case file == "":
-		list, file, by = os.Getenv(nodesEnv), os.Getenv(nodesFileEnv), nodesFileEnv
-		if list != "" && file != "" {
-			return "", "", usage("%s and %s exclude each other; unset one of them", nodesEnv, nodesFileEnv)
+		text, file, by = os.Getenv(nodesEnv), os.Getenv(nodesFileEnv), nodesFileEnv
+		if text != "" && file != "" {
+			return nil, "", usage("%s and %s exclude each other; unset one of them", nodesEnv, nodesFileEnv)
 		}
 	}
 	switch file {
 	case "":
-		return list, nodesEnv, nil
+		return splitNodes(text), nodesEnv, nil
 	case "-":
 		f.readStdin = true
-		list, err = readNodes(stdin)
+		list, err = readNodes(stdin, "standard input")
 	default:
-		var opened *os.File
-		if opened, err = openSecret(file); err == nil {
-			list, err = readNodes(opened)
-			if !f.json && err == nil && othersMayRead(opened) && hasPassword(list) {
-				say(os.Stderr, "%s: %s has passwords, and other users of this host may read it; chmod 600 %[2]s", by, file)
-			}
-			opened.Close()
-		}
+		list, err = f.readNodesFile(file, by)
 	}
 	if err != nil {
-		return "", "", usage("%s: %w", by, err)
+		return nil, "", usage("%s: %w", by, err)
 	}
 	return list, by, nil
 }
 
-// readNodes reads URLs that are separated by commas or line ends. A line that begins with # is a comment.
-func readNodes(r io.Reader) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxNodesFile))
+func (f *clientFlags) readNodesFile(path, by string) ([]nodeText, error) {
+	file, err := openSecret(path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	var nodes []string
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			nodes = append(nodes, line)
+	defer file.Close()
+	list, err := readNodes(file, path)
+	if !f.json && err == nil && othersMayRead(file) && hasPassword(list) {
+		say(os.Stderr, "%s: %s has passwords, and other users of this host may read it; %s", by, path, howToHide(path))
+	}
+	return list, err
+}
+
+// splitNodes reads URLs that are separated by commas.
+func splitNodes(text string) (list []nodeText) {
+	for u := range strings.SplitSeq(text, ",") {
+		if u = strings.TrimSpace(u); u != "" {
+			list = append(list, nodeText{u, fmt.Sprintf("Nodes[%d] (the first is Nodes[0])", len(list))})
 		}
 	}
-	if len(nodes) == 0 {
-		return "", errors.New("it names no node; write one URL per line")
+	return list
+}
+
+// readNodes reads URLs that are separated by commas or line ends. A line that begins with # is a comment.
+func readNodes(r io.Reader, name string) (list []nodeText, err error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxNodesFile))
+	if err != nil {
+		return nil, err
 	}
-	return strings.Join(nodes, ","), nil
+	number := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) { // editors on Windows begin a file with it
+		number++
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, node := range splitNodes(line) {
+			list = append(list, nodeText{node.url, fmt.Sprintf("line %d of %s", number, name)})
+		}
+	}
+	if len(list) == 0 {
+		return nil, errors.New("it names no node; write one URL per line")
+	}
+	return list, nil
 }
 
 // openNodes returns the nodes that the user asked for, and a function that stops the nodes it started.
 func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), error) {
-	list, source, err := f.nodeList(os.Stdin)
-	if err != nil {
+	list, by, err := f.nodeList(os.Stdin)
+	switch {
+	case err != nil:
 		return nil, nil, err
-	}
-	switch list {
-	case "":
-		if os.Getenv(tokenEnv) != "" {
-			return nil, nil, usage("no nodes: this runs under redlock run, which takes %s out of the environment of its command; "+
-				"give that redlock run --pass-nodes, or this command --nodes-file FILE", nodesEnv)
-		}
+	case len(list) == 0 && os.Getenv(tokenEnv) != "":
+		return nil, nil, usage("no nodes: this runs under redlock run, which takes %s out of the environment of its command; "+
+			"give that redlock run --pass-nodes, or this command --nodes-file FILE", nodesEnv)
+	case len(list) == 0:
 		return nil, nil, usage("no nodes: give --nodes url,url,url or --nodes-file FILE, or set %s", nodesEnv)
-	case embeddedNodes:
+	case len(list) == 1 && list[0].url == embeddedNodes:
 		f.embedded = true
 		started, err := fleet.Start(ctx, fleet.Embedded, fleet.Options{})
 		if err != nil {
@@ -101,16 +130,13 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 		return redlock.Nodes(started.URLs()...), func() { _ = started.Close() }, nil
 	}
 	var urls []string
-	for _, u := range strings.Split(list, ",") {
-		if u = strings.TrimSpace(u); u == "" {
-			continue
+	for _, node := range list {
+		if problem := problemOfURL(node.url); problem != "" {
+			return nil, nil, usage("%s: %s: %s", by, node.at, problem)
 		}
-		if !readable(u) {
-			return nil, nil, usage("%s: Nodes[%d] (the first is Nodes[0]): not a URL; write redis://user:password@host:port, "+
-				"and escape the characters /?#%%@: and the comma in a password: %%2F and so on", source, len(urls))
-		}
-		urls = append(urls, u)
+		urls = append(urls, node.url)
 	}
+	f.list = list
 	nodes := redlock.Nodes(urls...)
 	if err := f.apply(nodes); err != nil {
 		return nil, nil, err
@@ -118,17 +144,49 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 	return nodes, func() {}, nil
 }
 
-// readable refuses URLs whose error message from the library would show a part of the password. If a password has an
-// unescaped / or #, a part of it is where the port or the database should be.
-func readable(raw string) bool {
+// problemOfURL says what is wrong with a URL, before the library sees it. Its error message would show a part of the
+// password of some, or it would look for a host that nobody meant. No part of the URL is quoted.
+func problemOfURL(raw string) string {
 	if !strings.Contains(raw, "://") {
 		raw = "redis://" + raw
 	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return false
+	_, host, _ := strings.Cut(raw, "://")
+	host = host[strings.LastIndexByte(host, '@')+1:] // a password may have anything
+	if i := strings.IndexAny(host, "/?#"); i >= 0 {
+		host = host[:i]
 	}
-	return !strings.Contains(u.Path+u.RawQuery+u.Fragment+u.Opaque+u.Scheme, "@")
+	switch {
+	case strings.Contains(host, ";"):
+		return "it has a semicolon; separate the URLs with commas"
+	case strings.Count(host, ":") > 1 && strings.Trim(host, "0123456789abcdefABCDEF:.") == "":
+		return "write an IPv6 address in brackets: redis://[2001:db8::1]:6379"
+	}
+	u, err := url.Parse(raw)
+	// If a password has an unescaped / or #, a part of it is where the port or the database should be.
+	if err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment+u.Opaque+u.Scheme, "@") {
+		return "not a URL; write redis://user:password@host:port, and escape the characters /?#%@: and the comma in a password: %2F and so on"
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+		return "its port is not 1 to 65535"
+	}
+	return ""
+}
+
+// nodeIndex is how the library names a node, where its error is about what was written.
+var nodeIndex = regexp.MustCompile(`Nodes\[(\d+)\](?:\.URL)?`)
+
+// located says in an error about nodes from a file in which lines they are.
+func (f *clientFlags) located(err error) error {
+	if !isInvalid(err) || len(f.list) == 0 || !strings.HasPrefix(f.list[0].at, "line ") {
+		return err
+	}
+	text := nodeIndex.ReplaceAllStringFunc(err.Error(), func(name string) string {
+		if i, err := strconv.Atoi(nodeIndex.FindStringSubmatch(name)[1]); err == nil && i < len(f.list) {
+			return f.list[i].at
+		}
+		return name
+	})
+	return &retoldError{text, err}
 }
 
 // othersMayRead reports whether the file is one that every user of this host may read. Windows does not say.
@@ -138,4 +196,18 @@ func othersMayRead(file *os.File) bool {
 }
 
 // hasPassword reports whether one of the URLs has a login.
-func hasPassword(list string) bool { return strings.Contains(list, "@") }
+func hasPassword(list []nodeText) bool {
+	return slices.ContainsFunc(list, func(n nodeText) bool { return strings.Contains(n.url, "@") })
+}
+
+// howToHide says how to keep other users from reading a file. A descriptor has no name that means it elsewhere.
+func howToHide(path string) string {
+	if strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/") {
+		behind, err := os.Readlink(path)
+		if err != nil || !filepath.IsAbs(behind) {
+			return "take the right to read it from them (chmod 600 of the file that was opened)"
+		}
+		path = behind
+	}
+	return "chmod 600 " + path
+}
