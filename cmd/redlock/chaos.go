@@ -42,16 +42,6 @@ func newChaos() *cobra.Command {
 	return cmd
 }
 
-// arguments reports a wrong number of arguments as wrong usage.
-func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usage("%w; see %s --help", err, cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
 // newChaosClient is the client process for scenarios that stop or kill a client.
 func newChaosClient() *cobra.Command {
 	return &cobra.Command{
@@ -93,7 +83,7 @@ func newChaosList() *cobra.Command {
 		Use:     "list",
 		Short:   "List the scenarios and the subjects",
 		Example: "  redlock chaos list --json",
-		Args:    arguments(cobra.NoArgs),
+		Args:    takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var scenarios []listed
 			for _, s := range scenario.All() {

@@ -32,7 +32,7 @@ Markdown table. This takes several minutes.
 Exit code: 0 this library was always safe and each baseline unsafe where it should be, 1 otherwise, 2 it could not run,
 64 usage, 128+n if signal n ended it (130: INT).`,
 		Example: "  redlock chaos matrix --fleet process > table.md",
-		Args:    arguments(cobra.NoArgs),
+		Args:    takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			plays, err := playsOf(which)
 			if err != nil {

@@ -88,7 +88,7 @@ func newChaosCheck() *cobra.Command {
 
 Exit code: 0 no violation, 1 violations, 2 it could not be read or not be judged completely, 64 usage.`,
 		Example: "  redlock chaos check report/history.jsonl",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    takesOne("HISTORY.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, err := judgeFile(args[0])
 			if err != nil {
@@ -118,7 +118,7 @@ func newChaosReport() *cobra.Command {
 
 Exit code: 0 the report was made, whatever its verdict; 2 it could not be made; 64 usage.`,
 		Example: "  redlock chaos report report/history.jsonl -o report.html\n  redlock chaos report report/history.jsonl --json",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    takesOne("HISTORY.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out == "" && !asJSON {
 				return usage("no output: give -o FILE.html or --json")

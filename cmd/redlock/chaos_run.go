@@ -63,7 +63,7 @@ Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everyth
 signal n ended it (130: INT).`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
-		Args: arguments(cobra.NoArgs),
+		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(cmd.Flags().Changed("seconds")); err != nil {
 				return &exitError{exitUsage, err}

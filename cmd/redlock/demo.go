@@ -47,7 +47,7 @@ func newDemo() *cobra.Command {
 		Short:   "Watch a lock hold while nodes die",
 		Long:    demoHelp,
 		Example: "  redlock demo\n  redlock demo --seconds 3 --json",
-		Args:    cobra.NoArgs,
+		Args:    takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !(o.seconds >= 1 && o.seconds <= 3600) { // so that NaN is refused too
 				return usage("--seconds %v: give 1 to 3600", o.seconds)

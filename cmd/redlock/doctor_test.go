@@ -236,7 +236,7 @@ func TestDoctorSaysOnceWhatSeveralNodesHaveInCommon(t *testing.T) {
 	}
 	code, out, _ := run(t, "doctor", "--max-ttl=30s", nodes(f))
 	require.Equal(t, 1, code)
-	require.Contains(t, out, "✗ "+strings.Join(names, ", ")+" have no vote: ")
+	require.Contains(t, out, "✗ "+strings.Join(names, ", ")+": each has no vote: ")
 	require.Equal(t, 1, strings.Count(out, "MaxTTL is 30s here and 2m0s there"), out)
 	require.Contains(t, out, "; give --max-ttl 2m0s, or, while none holds a lock, change the nodes with `redlock enroll --change-config --max-ttl 30s`")
 
@@ -252,7 +252,7 @@ func TestDoctorSaysOnceWhatSeveralNodesHaveInCommon(t *testing.T) {
 	require.NoError(t, f.Nodes()[3].Kill())
 	code, out, _ = run(t, "doctor", nodes(f))
 	require.Equal(t, 1, code)
-	require.Contains(t, out, "✗ "+names[1]+", "+names[3]+" have no vote: dial tcp: connect: connection refused; is redis-server running there")
+	require.Contains(t, out, "✗ "+names[1]+", "+names[3]+": each has no vote: dial tcp: connect: connection refused; is redis-server running there")
 
 	// One that restarted waits, and the others vote.
 	require.NoError(t, f.Nodes()[1].Start(t.Context(), fleet.Empty))

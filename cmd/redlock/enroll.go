@@ -78,15 +78,19 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	}
 	defer done()
 	before := statusOnceStarted(ctx, client)
-	if err := o.declare(ctx, client, before); err != nil {
-		if exit := (*exitError)(nil); errors.As(err, &exit) {
-			return exit
-		}
-		return failure(whichEnrolled(err))
+	err = o.declare(ctx, client, before)
+	if err != nil && ctx.Err() != nil {
+		return failure(err)
 	}
-	status := client.Status(ctx)
+	status := client.Status(context.WithoutCancel(ctx))
 	if o.json {
-		return writeJSON(out, diagnose(status, o.quorum))
+		return o.report(out, before, status, err)
+	}
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		return exit
+	}
+	if err != nil {
+		return failure(o.whichEnrolled(err, before))
 	}
 	longest := usualMaxTTL
 	if known := status[0].MaxTTL; known != 0 {
@@ -309,18 +313,4 @@ func (o *enroller) confirm(ctx context.Context, code int, known, what string) er
 		return usage("not confirmed; nothing was changed")
 	}
 	return nil
-}
-
-// whichEnrolled adds to an error how many nodes were enrolled, and which were not and why.
-func whichEnrolled(err error) error {
-	refused, all := nodeErrors(err)
-	if len(refused) == 0 {
-		return err
-	}
-	why := reasons{all: all}
-	for _, node := range refused {
-		problem := sentence(node.Err)
-		why.add(node.Node, problem+remedyFor(problem))
-	}
-	return &retoldError{fmt.Sprintf("%d of %s enrolled; not enrolled: %s", all-len(refused), plural(all, "node"), why.String()), err}
 }

@@ -25,7 +25,7 @@ func newHelp() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usage("there is no command %q; redlock --help lists them", strings.Join(args, " "))
+				return usage("there is no command %s; redlock --help lists them", brief(strings.Join(args, " ")))
 			}
 			topic.InitDefaultHelpFlag()
 			return topic.Help()

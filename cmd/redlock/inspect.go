@@ -50,13 +50,6 @@ Exit code: 0 a quorum of the nodes votes and answered for every KEY, 69 too few 
 	return cmd
 }
 
-func someKeys(cmd *cobra.Command, keys []string) error {
-	if len(keys) == 0 {
-		return usage("%s needs a KEY; see %[1]s --help", cmd.CommandPath())
-	}
-	return nil
-}
-
 func (o *operator) inspect(ctx context.Context, out io.Writer, keys []string) error {
 	client, done, err := o.open(ctx)
 	if err != nil {
@@ -251,7 +244,7 @@ func (l lockReport) print(out io.Writer) error {
 		fmt.Fprintln(out)
 	case "held":
 		if len(l.Sharers) > 0 {
-			fmt.Fprintf(out, "%s is shared by %d on a quorum (%d of %s); largest fencing token %d\n", key, len(l.Sharers), l.Quorum, all, l.Fence)
+			fmt.Fprintf(out, "%s is shared by %d on a quorum (which is %d of %s); largest fencing token %d\n", key, len(l.Sharers), l.Quorum, all, l.Fence)
 			for _, s := range l.Sharers {
 				fmt.Fprintf(out, "  %v\n", s)
 			}
@@ -269,7 +262,7 @@ func (l lockReport) print(out io.Writer) error {
 		fmt.Fprintf(out, "%s is being taken or released, or the rest of it expires: %s, and it takes %d; largest fencing token %d\n",
 			key, having, l.Quorum, l.Fence)
 	default:
-		fmt.Fprintf(out, "%s is free: nobody has it on a quorum (%d of %s)", key, l.Quorum, all)
+		fmt.Fprintf(out, "%s is free: nobody has it on a quorum (which is %d of %s)", key, l.Quorum, all)
 		if having != "" {
 			fmt.Fprintf(out, "; %s, left by a try that failed or has just ended", having)
 		}

@@ -174,9 +174,7 @@ enrolled once: redlock enroll --only-new.`,
 		Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w; see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(wrongFlag)
 	// Flags are explained in lines as long as those of the text above them.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	cobra.EnableCommandSorting = false // in the order in which a newcomer needs them
@@ -200,19 +198,6 @@ enrolled once: redlock enroll --only-new.`,
 	root.SetHelpCommand(help)
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletion is ours
 	return root
-}
-
-// unknownCommand refuses what is no command, and names those that it may be meant for.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	meant := ""
-	cmd.SuggestionsMinimumDistance = 2 // letters
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		meant = " (did you mean " + strings.Join(near, " or ") + "?)"
-	}
-	return usage("there is no command %q%s; %s --help lists them", args[0], meant, cmd.CommandPath())
 }
 
 // failure adds the exit code to an error of the library.
@@ -251,8 +236,12 @@ func (e *retoldError) Unwrap() error { return e.err }
 // withFlag names the flag instead of the field, where the library or most of the nodes refused what a flag set.
 func withFlag(err error) error {
 	text := oneLine(err.Error())
-	for field, flag := range map[string]string{"TTL": "--ttl", "MaxTTL": "--max-ttl", "NodeTimeout": "--node-timeout", "WithMinHold": "--at-least"} {
+	for field, flag := range map[string]string{"TTL": "--ttl", "MaxTTL": "--max-ttl", "NodeTimeout": "--node-timeout",
+		"WithMinHold": "--at-least", "WithOwner": "--owner", "name": "KEY", "permits": "--semaphore"} {
 		if rest, found := strings.CutPrefix(text, "invalid: "+field+": "); found {
+			if strings.HasPrefix(rest, "it ") {
+				flag += ":"
+			}
 			return errors.New(flag + " " + rest)
 		}
 	}

@@ -18,12 +18,7 @@ func newMan() *cobra.Command {
 		Long: `Writes a manual page for redlock and for each of its commands into DIR, which it makes if it does not exist:
 redlock.1, redlock-run.1 and so on. Their text is that of --help.`,
 		Example: "  redlock man /usr/local/share/man/man1\n  redlock man man && man -l man/redlock-run.1",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("%s needs one DIR", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:    takesOne("DIR"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},

@@ -20,13 +20,6 @@ type operator struct{ clientFlags }
 // looking is an operator that only looks at nodes which hold no configuration.
 func looking() operator { return operator{clientFlags{looks: true}} }
 
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage("%s takes no arguments; nodes are given with --nodes", cmd.CommandPath())
-	}
-	return nil
-}
-
 func newDoctor() *cobra.Command {
 	o := looking()
 	cmd := &cobra.Command{
@@ -89,6 +82,8 @@ type nodeReport struct {
 	Votes            bool     `json:"votes"`
 	Connected        bool     `json:"connected"`
 	Problem          string   `json:"problem,omitempty"`
+	Enrolled         string   `json:"enrolled,omitempty"`     // of enroll: now, already or no
+	NotEnrolled      string   `json:"not_enrolled,omitempty"` // why it was not
 	Warnings         []string `json:"warnings,omitempty"`
 	Role             string   `json:"role,omitempty"`
 	Version          string   `json:"version,omitempty"`
@@ -169,10 +164,18 @@ func (d diagnosis) print(out io.Writer) error {
 	}
 	fmt.Fprintln(out)
 	d.printProblems(out)
+	warnings := reasons{}
 	for _, n := range d.Nodes {
 		for _, w := range n.Warnings {
-			fmt.Fprintf(out, "! %s: %s\n", n.Node, w)
+			warnings.add(n.Node, w)
 		}
+	}
+	for _, w := range warnings.list {
+		who := strings.Join(w.nodes, ", ")
+		if len(w.nodes) > 1 {
+			who += " (each)" // what follows is about one node
+		}
+		fmt.Fprintf(out, "! %s: %s\n", who, w.text)
 	}
 	for _, a := range d.Advice {
 		fmt.Fprintf(out, "! %s\n", a)
@@ -181,7 +184,7 @@ func (d diagnosis) print(out io.Writer) error {
 	if d.Votes < d.Quorum {
 		mark, say = "✗", "no quorum, so no lock can be acquired"
 	}
-	_, err := fmt.Fprintf(out, "%s %d of %s %s, and it takes %d: %s\n", mark, d.Votes, plural(len(d.Nodes), "node"), votes(d.Votes), d.Quorum, say)
+	_, err := fmt.Fprintf(out, "%s %d of %s %s, and it takes %d: %s\n", mark, d.Votes, plural(len(d.Nodes), "node"), votes(d.Votes, len(d.Nodes)), d.Quorum, say)
 	return err
 }
 
@@ -204,11 +207,11 @@ func (d diagnosis) printProblems(out io.Writer) {
 		}
 	}
 	for _, r := range why.list {
-		verb := "has"
+		who := strings.Join(r.nodes, ", ")
 		if len(r.nodes) > 1 {
-			verb = "have"
+			who += ": each" // what follows is about one node
 		}
-		fmt.Fprintf(out, "✗ %s %s no vote: %s\n", strings.Join(r.nodes, ", "), verb, r.text)
+		fmt.Fprintf(out, "✗ %s has no vote: %s\n", who, r.text)
 	}
 }
 
@@ -223,9 +226,9 @@ func (d diagnosis) quarantine(upTo string, left time.Duration) string {
 		upTo, left.Round(100*time.Millisecond), remedy)
 }
 
-// votes returns the verb for n nodes.
-func votes(n int) string {
-	if n == 1 {
+// votes returns the verb for n of all nodes.
+func votes(n, all int) string {
+	if n == 1 || all == 1 {
 		return "votes"
 	}
 	return "vote"

@@ -24,7 +24,7 @@ func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
 	for _, n := range f.Nodes() {
 		names = append(names, strings.TrimPrefix(n.URL(), "redis://"))
 	}
-	require.Contains(t, out, "✗ "+strings.Join(names, ", ")+" have no vote: it is new, or ")
+	require.Contains(t, out, "✗ "+strings.Join(names, ", ")+": each has no vote: it is new, or ")
 	require.Equal(t, 1, strings.Count(out, "it is new, or "), "what all have in common is said once: %s", out)
 	require.Contains(t, out, "redlock enroll")
 	require.Contains(t, out, "✗ 0 of 5 nodes vote")
@@ -59,7 +59,7 @@ func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
 	require.NotEmpty(t, d.Nodes[3].Problem)
 	code, _, errs = run(t, "enroll", nodes(f))
 	require.Equal(t, 69, code)
-	require.Contains(t, errs, "4 of 5 nodes enrolled; not enrolled: "+f.Nodes()[3].URL()[len("redis://"):])
+	require.Contains(t, errs, "4 of 5 nodes enrolled already, nothing was changed; not enrolled: "+f.Nodes()[3].URL()[len("redis://"):])
 }
 
 func TestDoctorHasAWordOnTheNumberOfNodes(t *testing.T) {
@@ -117,7 +117,7 @@ func TestDoctorFindsTheChannelRightsThatAreMissing(t *testing.T) {
 	code, out, _ := run(t, "doctor", asDeaf)
 	require.Equal(t, 0, code, out)
 	require.Contains(t, out, "✓ 3 of 3 nodes vote")
-	require.Equal(t, 3, strings.Count(out, "&redlock:released:*"), out)
+	require.Equal(t, 1, strings.Count(out, "&redlock:released:*"), "of all three: %s", out)
 	code, out, _ = run(t, "doctor", "--json", asDeaf)
 	require.Equal(t, 0, code, out)
 	require.Equal(t, 3, strings.Count(out, "NOPERM"), out)

@@ -18,6 +18,8 @@ var remedies = []remedy{
 		"docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
 	{[]string{"WRONGPASS", "invalid password"},
 		"check the user name and the password, and that the user is on; percent-encode what is special in a URL"},
+	{[]string{"DB index is out of range", "invalid DB index"},
+		"the server has no database of this number, which is the end of the URL: give another one, or raise its setting databases"},
 	{[]string{"NOAUTH", "Authentication required"},
 		"give the user and the password, in the URL or with --user and --password-file, which are for every node without a login in its URL"},
 	{[]string{"without any password configured"},

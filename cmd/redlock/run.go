@@ -132,7 +132,7 @@ func parseWait(s string) (waiting, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return w, usage("--wait %q: give 0, a duration such as 30s, or forever", s)
+		return w, usage("--wait %s: give 0, a duration such as 30s, or forever", brief(s))
 	}
 	w.once, w.atMost = d == 0, d
 	return w, nil

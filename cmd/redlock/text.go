@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -77,6 +78,15 @@ func writeJSON(w io.Writer, v any) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// brief quotes what the user wrote, as far as it is needed to find it again.
+func brief(text string) string {
+	const most = 40
+	if utf8.RuneCountInString(text) > most {
+		return strconv.Quote(string([]rune(text)[:most])) + "…"
+	}
+	return strconv.Quote(text)
 }
 
 // plural returns "1 node", "2 nodes".

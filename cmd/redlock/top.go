@@ -26,7 +26,8 @@ allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin
            "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else
   HELD     for how long top has seen this holder; + means that it was there before; "new": the last look had another
   LEFT     when the lock expires if the holder does not renew it
-  WAITERS  how many processes wait (those that wait within one process count as one)
+  WAITERS  how many processes wait (those that wait within one process count as one); one that died
+           counts for some 10 s, and for longer while others wait
   WAITING  for how long the first of them has waited
   BUSY     the share of the time in which somebody waited, since top began
   TURNS    how many holders top has seen, one after the other

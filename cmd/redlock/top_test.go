@@ -145,7 +145,7 @@ func TestTopCountsThoseThatShareALock(t *testing.T) {
 	wait(t, f, "table", next)
 	eventually(t, "both, and the writer that waits", func() bool {
 		_, out, _ := run(t, "top", "--count=1", nodes(f))
-		return strings.Contains(out, `lock=table holder="2 readers" `) && strings.Contains(out, `lock=pool holder="permits of 2" `) &&
+		return strings.Contains(out, `lock=table holder="2 readers" `) && strings.Contains(out, `lock=pool holder="2 holders of permits" `) &&
 			strings.Contains(out, "held=2 waiters=1")
 	})
 	code, out, errs := run(t, "top", "--json", "--count=1", nodes(f), "table")

@@ -44,7 +44,7 @@ func (s *topSample) frame(width, height int) []string {
 		left -= c.width + 1
 	}
 	name, holder := max(left/2, leastName), max(left-left/2, leastName)
-	says := fmt.Sprintf("%d of %s %s", s.votes, plural(s.nodes, "node"), votes(s.votes))
+	says := fmt.Sprintf("%d of %s %s", s.votes, plural(s.nodes, "node"), votes(s.votes, s.nodes))
 	head := fmt.Sprintf("redlock top - %s, %s held, %s", says, plural(s.held, "lock"), plural(s.waiters, "waiter"))
 	if s.votes < s.quorum {
 		head = "redlock top - NO QUORUM: " + says
@@ -131,7 +131,10 @@ func (t *track) holder() string {
 	case t.sharers > 0 && t.owner == "readers":
 		return plural(t.sharers, "reader")
 	case t.sharers > 0:
-		return "permits of " + strconv.Itoa(t.sharers)
+		if t.sharers == 1 {
+			return "1 holder of permits"
+		}
+		return strconv.Itoa(t.sharers) + " holders of permits"
 	}
 	if h := holderOf(t.owner); h.Owner != "" {
 		return h.String()

@@ -41,14 +41,6 @@ func newVersion() *cobra.Command {
 	return cmd
 }
 
-// takesNone is for commands that take no arguments and talk to no nodes.
-func takesNone(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage("%s takes no arguments", cmd.CommandPath())
-	}
-	return nil
-}
-
 // thisVersion reads what the Go command wrote into the program.
 func thisVersion() versionReport {
 	v := versionReport{Version: "unknown", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}

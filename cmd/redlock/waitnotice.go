@@ -116,7 +116,7 @@ func (w *waitNotice) outage(ctx context.Context, client *redlock.Client) string 
 	if vote >= w.o.quorum {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote), w.o.quorum, why.String())
+	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote, len(status)), w.o.quorum, why.String())
 	if quarantined {
 		text += "; nodes in quarantine are new, or may have forgotten leases: if no lease can exist, `redlock enroll` ends it now"
 	}
@@ -168,4 +168,8 @@ func problemOf(err error) (text string, quarantined bool) {
 }
 
 // sentence returns the text of an error as a part of a longer line: what a server says may end with a full stop.
-func sentence(err error) string { return strings.TrimSuffix(oneLine(err.Error()), ".") }
+func sentence(err error) string {
+	text := strings.TrimSuffix(oneLine(err.Error()), ".")
+	// The number of the database is sent with the login.
+	return strings.Replace(text, "refused the login: ERR DB index", "refused the database: ERR DB index", 1)
+}
