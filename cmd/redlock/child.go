@@ -18,6 +18,9 @@ import (
 // continues to expire.
 const longestSleep = time.Second
 
+// holdPrecision is how far the end of the longest hold, as underLease reckons it, may be from that of the lease.
+const holdPrecision = 100 * time.Millisecond
+
 // A child is the command that runs under the lock.
 type child struct {
 	cmd       *exec.Cmd
@@ -58,8 +61,10 @@ func startChild(path string, argv, env []string, stdin io.Reader) (*child, error
 	return c, nil
 }
 
-// underLease runs the command, and ends it before the lease does.
-func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals <-chan os.Signal) (code int, reason string, err error) {
+// underLease runs the command, and ends it before the lease does. length is how long a lease is without a renewal.
+func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, signals <-chan os.Signal) (code int, reason string, err error) {
+	clock := redlock.SystemClock() // like that of the lease, it counts suspended time
+	ends := clock.Now().Add(o.kind.maxHold)
 	c, err := startChild(o.path, o.argv, o.childEnviron(environment(lease)), o.childStdin())
 	if err != nil {
 		return exitNotExecutable, "failed", fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)
@@ -69,9 +74,8 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 		say(o.stderr, "if redlock is killed, processes that the command started continue to run: %v", c.unguarded)
 	}
 	lost := lease.Context()
-	keep := o.killAfter + margin(ttl) // the command gets TERM when this much is left
-	clock := redlock.SystemClock()    // like that of the lease, it counts suspended time
-	until := clock.Now()              // when the lease would end without a renewal, as last known
+	keep := o.killAfter + margin(length) // the command gets TERM when this much is left
+	until := clock.Now()                 // when the lease would end without a renewal, as last known
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -97,15 +101,19 @@ func (o *runOptions) underLease(lease *redlock.Lease, ttl time.Duration, signals
 		}
 		if !lease.Valid() {
 			if why := whyEnded(lease); isTaken(why) {
-				e := c.end(nil, until.Sub(clock.Now())-margin(ttl), o.killAfter)
+				e := c.end(nil, until.Sub(clock.Now())-margin(length), o.killAfter)
 				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), e)
 			}
 		}
 		left := lease.Remaining() - keep
 		if left <= 0 {
 			left = lease.Remaining()
-			e := c.end(lost.Done(), left-margin(ttl), o.killAfter)
-			return exitLost, "lost", fmt.Errorf("lease lost: it could not be renewed, %v were left: the command %s", left.Round(time.Millisecond), e)
+			why := "lease lost: it could not be renewed"
+			if o.kind.maxHold > 0 && ends.Sub(clock.Now()) <= keep+holdPrecision {
+				why = fmt.Sprintf("the longest hold is over (--max-hold %v)", o.kind.maxHold)
+			}
+			e := c.end(lost.Done(), left-margin(length), o.killAfter)
+			return exitLost, "lost", fmt.Errorf("%s, %v were left: the command %s", why, left.Round(time.Millisecond), e)
 		}
 		timer.Reset(min(left, longestSleep))
 	}

@@ -4,7 +4,10 @@ package main_test
 
 import (
 	"encoding/json"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,4 +66,56 @@ func TestReleaseEndsALockThatIsShared(t *testing.T) {
 	code, _, errs := run(t, "release", "--force", nodes(f), "data")
 	require.Equal(t, 64, code)
 	require.Contains(t, errs, "add --foreign")
+}
+
+func TestRunTakesSeveralPermitsOrNone(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	big := start(t, nil, nil, "run", nodes(f), "--semaphore=3", "--permits=2", "pool", "--", "sleep", "20")
+	eventually(t, "two permits to be taken", func() bool {
+		_, out, _ := run(t, "inspect", nodes(f), "pool")
+		return strings.Contains(out, "has 2 permits (slot ")
+	})
+	code, _, errs := run(t, "run", nodes(f), "--wait=0", "--semaphore=3", "--permits=2", "pool", "--", "true")
+	require.Equal(t, 75, code, errs)
+	code, _, errs = run(t, "run", nodes(f), "--wait=0", "--semaphore=3", "pool", "--", "true")
+	require.Equal(t, 0, code, errs)
+	require.NoError(t, big.cmd.Process.Signal(syscall.SIGTERM))
+	big.wait()
+}
+
+// A command that hangs ends in time, although its lease could be renewed for ever, and with what it has started.
+func TestRunEndsACommandAtItsLongestHold(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	for name, c := range map[string]struct {
+		script, ended string
+		flags         []string
+	}{
+		"tidy":   {`trap 'echo tidied; exit 5' TERM; while :; do sleep 0.02; done`, `it ended by itself after TERM, exit code 5`, nil},
+		"deaf":   {`trap '' TERM; while :; do sleep 0.02; done`, `killed, signal 9`, nil},
+		"shared": {`exec sleep 20`, `it ended by itself after TERM, signal 15`, []string{"--semaphore=2"}},
+		"longer": {`exec sleep 20`, `it ended by itself after TERM, signal 15`, []string{"--ttl=3s"}}, // it is renewed
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hold, most := "4s", 4*time.Second
+			if name == "longer" {
+				hold, most = "6s", 6*time.Second
+			}
+			args := append([]string{"run", nodes(f), "--node-timeout=1s", "--json", "--max-hold", hold}, c.flags...)
+			code, out, errs := run(t, append(args, name, "--", "sh", "-c", c.script)...)
+			require.Equal(t, 76, code, errs)
+			require.Contains(t, errs, "the longest hold is over (--max-hold "+hold+"), ")
+			require.Contains(t, errs, c.ended)
+			require.Equal(t, name == "tidy", out == "tidied\n")
+			var r struct {
+				Held float64 `json:"held_seconds"`
+			}
+			line := errs[strings.Index(errs, `{"key"`):] // sh may say that a sleep was terminated
+			require.NoError(t, json.Unmarshal([]byte(line), &r), errs)
+			require.Less(t, r.Held, most.Seconds()+5, "the release may take its time")
+			require.Greater(t, r.Held, most.Seconds()/2)
+		})
+	}
+	code, _, errs := run(t, "run", nodes(f), "--max-hold=4s", "short", "--", "sh", "-c", "exit 3")
+	require.Equal(t, 3, code, errs)
 }

@@ -76,7 +76,8 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		return codeOf(err)
 	}
 	// With less validity, the command would be ended as soon as it started.
-	cfg.MinValidity = o.killAfter + margin(cfg.TTL)
+	length := o.kind.length(cfg.TTL)
+	cfg.MinValidity = o.killAfter + margin(length)
 	client, err := o.start(ctx, cfg)
 	if err != nil {
 		return codeOf(err)
@@ -95,7 +96,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		return codeOf(err)
 	}
 	r.Fence = lease.Fence()
-	code, reason, err = o.underLease(lease, cfg.TTL, signals)
+	code, reason, err = o.underLease(lease, length, signals)
 	lost := !lease.Valid()
 	released := lease.Release(context.WithoutCancel(ctx))
 	r.HeldSeconds = time.Since(acquired).Seconds()

@@ -31,7 +31,8 @@ Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
   - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
 
 redlock renews the lease for as long as CMD runs, so a CMD that hangs keeps the lock for ever. Limit its time if it may
-hang: redlock run KEY -- timeout 10m CMD
+hang: redlock run --max-hold 10m KEY -- CMD. The lease is then not renewed past that time, and CMD gets TERM and KILL
+before it, as when the lease cannot be renewed.
 
 If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
 lease ends and another client can get the lock. At a terminal only CMD gets them: processes that it started must end
@@ -49,7 +50,7 @@ If redlock itself is killed (kill -9), a second process kills CMD and its proces
 CMD can then run for longer than the lease. Pass the fencing token to the resource that CMD works on.
 
 With --read, CMD shares KEY with others that read; a run without --read waits for all of them, and they for it. With
---semaphore N, up to N hold KEY at a time.
+--semaphore N, up to N hold KEY at a time. A run that does more at a time than others takes several of the N: --permits.
 
 --at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a time that is longer
 than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
@@ -65,7 +66,7 @@ Exit code: the exit code of CMD (128+n if a signal ended it), or
   64   usage, or KEY is the name of other data, which never expires
   69   no quorum of nodes within --wait
   75   held by another within --wait
-  76   lease lost, CMD killed
+  76   lease lost, or --max-hold over: CMD was told to end
   126  CMD cannot be executed
   127  CMD was not found
   129, 130, 131, 143  HUP, INT, QUIT or TERM came before the lock was acquired`
@@ -78,8 +79,7 @@ type runOptions struct {
 	kind      kindOfLock
 	owner     string
 
-	wantsPermits func() bool // --semaphore is given
-	wantsGrace   func() bool // --kill-after is given
+	given func(flag string) bool // it was given, whatever its value
 
 	patience waiting
 	keys     []string
@@ -98,8 +98,7 @@ func newRun() *cobra.Command {
 			"  redlock run --wait 0 --nodes embedded try -- sh -c 'echo fence $REDLOCK_FENCE'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stderr = cmd.ErrOrStderr()
-			o.wantsPermits = func() bool { return cmd.Flags().Changed("semaphore") }
-			o.wantsGrace = func() bool { return cmd.Flags().Changed("kill-after") }
+			o.given = cmd.Flags().Changed
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())
 		},
 	}
@@ -112,7 +111,9 @@ func newRun() *cobra.Command {
 	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
 	flags.BoolVar(&o.passNodes, "pass-nodes", false, "leave "+nodesEnv+", which may have passwords, in CMD's environment")
 	flags.BoolVar(&o.kind.read, "read", false, "share the lock with others that read; without it, CMD is alone")
-	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: this many hold it at a time; give all the same number")
+	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: it has this many permits, and each run takes one; give all the same number")
+	flags.IntVar(&o.kind.permits, "permits", 1, "how many permits of --semaphore this run takes, all or none")
+	flags.DurationVar(&o.kind.maxHold, "max-hold", 0, "end CMD in time, so that the lock is not held for longer than this (default: no limit)")
 	flags.StringVar(&o.owner, "owner", "", "what others see, beside this host and process, while the lock is held (default: the name of CMD)")
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
@@ -169,7 +170,7 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := o.kind.check(len(o.keys), o.wantsPermits()); err != nil {
+	if err := o.kind.check(len(o.keys), o.given); err != nil {
 		return err
 	}
 	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
@@ -189,7 +190,11 @@ const (
 
 // checkTimes checks --kill-after against the length of a lease, or chooses it.
 func (o *runOptions) checkTimes(ttl time.Duration) error {
-	if !o.wantsGrace() {
+	ttl, flag := o.kind.length(ttl), "--ttl"
+	if ttl == o.kind.maxHold {
+		flag = "--max-hold"
+	}
+	if !o.given("kill-after") {
 		o.killAfter = min(usualKillAfter, ttl/4)
 	}
 	// A lease that is renewed normally never has less than two thirds of its TTL left. If TERM came while half of it is
@@ -198,10 +203,10 @@ func (o *runOptions) checkTimes(ttl time.Duration) error {
 	case o.killAfter < 0:
 		return usage("--kill-after %v is negative", o.killAfter)
 	case ttl < shortestTTL:
-		return usage("--ttl %v is too short to end a command in; give %v or more", ttl, shortestTTL)
+		return usage("%s %v is too short to end a command in; give %v or more", flag, ttl, shortestTTL)
 	case o.killAfter+margin(ttl) > ttl/2:
-		return usage("--kill-after %v is too long for --ttl %v: give --kill-after %v or less, or a longer --ttl",
-			o.killAfter, ttl, (ttl/2 - margin(ttl)).Round(time.Millisecond))
+		return usage("--kill-after %v is too long for %s %v: give --kill-after %v or less, or a longer %[2]s",
+			o.killAfter, flag, ttl, (ttl/2 - margin(ttl)).Round(time.Millisecond))
 	}
 	return nil
 }

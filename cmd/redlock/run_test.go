@@ -123,6 +123,12 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 		"run --ttl 10ms --kill-after 0 k -- true":              "100ms or more",
 		"run --ttl 1ns k -- true":                              "100ms or more",
 		"run --ttl 99ms k -- true":                             "100ms or more",
+		"run --max-hold 99ms k -- true":                        "--max-hold 99ms is too short to end a command in; give 100ms or more",
+		"run --max-hold 0 k -- true":                           "--max-hold 0s: give more than 0",
+		"run --max-hold 3s --kill-after 2s k -- true":          "--kill-after 2s is too long for --max-hold 3s: give --kill-after 1.35s or less, or a longer --max-hold",
+		"run --permits 2 k -- true":                            "give that too",
+		"run --semaphore 2 --permits 3 k -- true":              "--permits 3: give 1 to 2",
+		"run --semaphore 2 --permits 0 k -- true":              "--permits 0: give 1 to 2",
 		"run --kill-after -1s k -- true":                       "negative",
 		"run --nodes embedded --ttl 1m k -- true":              "redlock: --ttl 1m0s is above MaxTTL (30s); raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 1m0s\n",
 		"run --nodes embedded --at-least 4m k -- true":         "redlock: --at-least 4m0s, plus what is added for a round and the clocks, is above MaxTTL (30s)",
@@ -184,7 +190,7 @@ func TestHelpOfRunSaysHowToLimitACommandThatHangs(t *testing.T) {
 	code, out, _ := run(t, "run", "--help")
 	require.Equal(t, 0, code)
 	require.Contains(t, out, "a CMD that hangs keeps the lock for ever")
-	require.Contains(t, out, "redlock run KEY -- timeout 10m CMD")
+	require.Contains(t, out, "redlock run --max-hold 10m KEY -- CMD")
 }
 
 func TestHelpHasAnExample(t *testing.T) {
