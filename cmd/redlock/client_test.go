@@ -133,7 +133,7 @@ func TestFailuresAreReportedInJSON(t *testing.T) {
 }
 
 func TestWrongUsageIsOneLineAnd64InEveryCommand(t *testing.T) {
-	lines := []string{"inspect", "inspect --nodes a:1", "release k", "release --force a b", "release --force", "doctor now", "enroll now", "bench now",
+	lines := []string{"inspect", "inspect --nodes a:1", "release k", "release --force --token=x k", "release --force", "doctor now", "enroll now", "bench now",
 		"bench --nodes embedded --seconds 0", "demo now", "demo --nope", "dance", "run", "run k --", "run --at-least -1s k -- true",
 		"run --semaphore 0 k -- true", "run --read --semaphore 2 k -- true", "run --read k l -- true", "run --read --at-least 1s k -- true",
 		"inspect --nodes embedded redlock:fence", "doctor --nodes redis://a?database=3"}

@@ -118,6 +118,13 @@ const kindNoVote = "no-vote"
 
 func (f *jsonFailure) failed(err error, kind string) { *f = jsonFailure{oneLine(err.Error()), kind} }
 
+// failedBy enters the error that a command ends with, if there is one.
+func (f *jsonFailure) failedBy(err error) {
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		f.failed(exit, exit.kind())
+	}
+}
+
 func failureOf(exit *exitError) (f jsonFailure) {
 	f.failed(exit, exit.kind())
 	return f
@@ -152,6 +159,7 @@ func kindOf(code int) string {
 const helpWidth = 120
 
 func newRoot() *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   "redlock",
 		Short: "Locks on a quorum of Redis nodes",
@@ -172,8 +180,14 @@ enrolled once: redlock enroll --only-new.`,
 		SilenceUsage:  true,
 		// An unknown command is an error, not a request for help.
 		Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return thisVersion().print(cmd.OutOrStdout())
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print the version, as redlock version does")
 	root.SetFlagErrorFunc(wrongFlag)
 	// Flags are explained in lines as long as those of the text above them.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,15 +17,22 @@ import (
 type releaser struct {
 	operator
 	force, foreign bool
+	token          string
+	stdin          io.Reader
 }
 
 func newRelease() *cobra.Command {
-	o := &releaser{operator: looking()}
+	o := &releaser{operator: looking(), stdin: os.Stdin}
 	cmd := &cobra.Command{
-		Use:   "release --force [flags] KEY",
-		Short: "Delete a lock, whoever holds it, and show who held it",
-		Long: `Deletes KEY from every node, whoever holds it. Use it if you know that the holder is gone for good, and you do not
-want to wait until the lease expires.
+		Use:   "release (--token TOKEN | --force) [flags] KEY [KEY...]",
+		Short: "End a lease whose owner token you have, or delete a lock, whoever holds it",
+		Long: `With --token, releases the lease of each KEY that has this owner token, and no other, however late it comes: for a
+process that goes on with the work of another, or after a crash. redlock run gives its command the token, REDLOCK_TOKEN.
+The process that acquired the lock relies on it until it learns of this: it must have stopped its work. A reader, or a
+holder of permits, is not released by its token.
+
+With --force, deletes each KEY from every node, whoever holds it. Use it if you know that the holder is gone for good,
+and you do not want to wait until the lease expires.
 
 A holder that is still alive may believe that it holds the lock until its next renewal, and by then another client may
 hold it. It is notified sooner only if it has waited for a lock lately, and users may use channels. (redlock run then
@@ -32,27 +41,36 @@ Fencing tokens continue to grow.
 
 redlock deletes KEY only if it is a lock of this library: 32 hexadecimal digits, perhaps with an owner behind them, that
 expire, or the list of those that share the lock. Anything else may be other data with the same name. If it is a lock of
-another library, --foreign deletes it too. Any other key that is not a string is never deleted.
+another library, --foreign deletes it too. Any other key that is not a string is never deleted. Of several KEYs it
+deletes none if one of them is no lock.
 
-Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock.`,
-		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly",
-		Args: func(cmd *cobra.Command, keys []string) error {
-			if len(keys) > 1 {
-				return usage("%s takes one KEY", cmd.CommandPath())
-			}
-			return someKeys(cmd, keys)
-		},
+Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock, 76 no lease has this
+token: it was released, it expired, or another took the lock.`,
+		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly\n" +
+			"  echo \"$TOKEN\" | redlock release --token - nightly",
+		Args:              someKeys,
 		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			if !o.force {
-				return usage("this would take the lock away from its holder; add --force to do it")
+			given := cmd.Flags().Changed("token")
+			switch {
+			case given && (o.force || o.foreign):
+				return usage("--token releases one lease, and --force any: give one of them")
+			case !given && !o.force:
+				return usage("this would take the lock away from its holder; add --force to do it, or give the --token of the lease")
 			}
-			return stoppable(cmd, func(ctx context.Context) error { return o.release(ctx, cmd.OutOrStdout(), keys[0]) })
+			return stoppable(cmd, func(ctx context.Context) error {
+				if given {
+					return o.releaseToken(ctx, cmd.OutOrStdout(), keys)
+				}
+				return o.release(ctx, cmd.OutOrStdout(), keys)
+			})
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.force, "force", false, "take the lock away, whoever holds it")
-	cmd.Flags().BoolVar(&o.foreign, "foreign", false, "delete it even if this library did not write it")
+	flags := cmd.Flags()
+	flags.StringVar(&o.token, "token", "", "release the lease with this owner `TOKEN`; - reads it from standard input, where ps does not show it")
+	flags.BoolVar(&o.force, "force", false, "take the lock away, whoever holds it")
+	flags.BoolVar(&o.foreign, "foreign", false, "delete it even if this library did not write it")
 	return cmd
 }
 
@@ -62,46 +80,137 @@ type releaseReport struct {
 	Released   bool `json:"released"`
 }
 
-func (o *releaser) release(ctx context.Context, out io.Writer, key string) error {
+// release deletes each of the keys, or none if one of them is no lock. It returns the first error.
+func (o *releaser) release(ctx context.Context, out io.Writer, keys []string) error {
 	client, done, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	state, err := client.Inspect(ctx, key)
-	if state == nil {
-		return failure(err)
-	}
-	if err := o.isLock(state); err != nil {
-		return err
-	}
-	before := reportOn(state)
-	released := client.ForceRelease(ctx, key) // before anything is printed: a pipe that nobody reads must not prevent it
-	if !o.json {
-		if err := before.print(out); err != nil {
-			return errors.Join(err, released)
+	states := make([]*redlock.State, len(keys))
+	for i, key := range keys {
+		if states[i], err = client.Inspect(ctx, key); states[i] == nil {
+			return failure(err)
+		}
+		if err := o.isLock(states[i]); err != nil {
+			return err
 		}
 	}
-	if released != nil {
-		return failure(released)
+	var failed error
+	for i, key := range keys {
+		released := client.ForceRelease(ctx, key) // before anything is printed: a pipe that nobody reads must not prevent it
+		if released != nil {
+			released = failure(released)
+		}
+		if i > 0 && !o.json {
+			fmt.Fprintln(out)
+		}
+		if err := o.tell(out, states[i], released); err != nil {
+			return errors.Join(err, released)
+		}
+		failed = cmp.Or(failed, released)
 	}
+	return o.told(failed)
+}
+
+// tell prints what was released.
+func (o *releaser) tell(out io.Writer, state *redlock.State, released error) error {
+	before, key := reportOn(state), printable(state.Name)
 	on := 0
 	for _, n := range state.Nodes {
 		if n.Held {
 			on++
 		}
 	}
+	if o.json {
+		r := releaseReport{before, released == nil && on > 0}
+		r.failedBy(released)
+		return writeJSON(out, r)
+	}
+	if err := before.print(out); err != nil || released != nil {
+		return err
+	}
 	switch {
-	case o.json:
-		return writeJSON(out, releaseReport{before, on > 0})
 	case on == 0:
 		fmt.Fprintln(out, "there was nothing to release")
 	case state.Held:
-		fmt.Fprintf(out, "%s was released\n", printable(key))
+		fmt.Fprintf(out, "%s was released\n", key)
 	default:
-		fmt.Fprintf(out, "nobody held %s; what was left of it on %d of %s was deleted\n", printable(key), on, plural(len(state.Nodes), "node"))
+		fmt.Fprintf(out, "nobody held %s; what was left of it on %d of %s was deleted\n", key, on, plural(len(state.Nodes), "node"))
 	}
 	return nil
+}
+
+// told is the error of a command that has printed it already, if it prints JSON.
+func (o *releaser) told(err error) error {
+	if exit := (*exitError)(nil); o.json && errors.As(err, &exit) {
+		return &exitError{exit.code, nil}
+	}
+	return err
+}
+
+// A tokenReport is what release --token --json prints.
+type tokenReport struct {
+	Key      string `json:"key"`
+	Released bool   `json:"released"`
+	jsonFailure
+}
+
+// releaseToken releases the lease of each key that has the token. It returns the first error.
+func (o *releaser) releaseToken(ctx context.Context, out io.Writer, keys []string) error {
+	token, err := o.readToken()
+	if err != nil {
+		return err
+	}
+	client, done, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var failed error
+	for _, key := range keys {
+		released := client.ReleaseToken(ctx, key, token)
+		switch {
+		case errors.Is(released, redlock.ErrLost):
+			released = &exitError{exitLost, fmt.Errorf("no lease of %s has this token: it was released, it expired, or it never was; "+
+				"a reader or a holder of permits is not released by its token", printable(key))}
+		case released != nil:
+			released = failure(released)
+		}
+		failed = cmp.Or(failed, released)
+		switch {
+		case o.json:
+			r := tokenReport{Key: key, Released: released == nil}
+			r.failedBy(released)
+			err = writeJSON(out, r)
+		case released == nil:
+			_, err = fmt.Fprintf(out, "%s was released\n", printable(key))
+		}
+		if err != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return o.told(failed)
+}
+
+// readToken returns the owner token.
+func (o *releaser) readToken() (string, error) {
+	token, by := o.token, "--token"
+	if token == "-" {
+		if o.nodesFile == "-" {
+			return "", usage("--token and --nodes-file cannot both be read from standard input")
+		}
+		text, err := io.ReadAll(io.LimitReader(o.stdin, maxPassword))
+		if err != nil {
+			return "", usage("%s: %w", by, err)
+		}
+		token, _, _ = strings.Cut(string(text), "\n")
+		token = strings.TrimSuffix(token, "\r")
+	}
+	if !isToken(token) { // it is not quoted: a part of a token is no help, and the whole is a secret
+		return "", usage("%s: it is no owner token; give what REDLOCK_TOKEN or Lease.Token has", by)
+	}
+	return token, nil
 }
 
 // isLock returns an error if the key may not be a lock.

@@ -22,7 +22,7 @@ const runHelp = `Acquires the lock on KEY, or on all KEYs at once, runs CMD, and
 CMD uses redlock's standard input, output and error. Its environment contains
   REDLOCK_KEY    the key; if there are several, one per line
   REDLOCK_FENCE  the fencing token, larger than those of all earlier holders; a resource can refuse smaller ones
-  REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock
+  REDLOCK_TOKEN  the owner token on the nodes; whoever knows it can release the lock (release --token)
 REDLOCK_NODES, which may have passwords, is taken out of it, unless --pass-nodes is given.
 
 Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
