@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -85,9 +86,18 @@ func demo(ctx context.Context, o *demoOptions, cmd *cobra.Command) error {
 	} else {
 		err = view.verdict(result)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return &exitError{exitFailed, err}
+	}
+	return o.ending(ctx, result, cmd.ErrOrStderr())
+}
+
+// ending is how a demo ends whose result was printed.
+func (o *demoOptions) ending(ctx context.Context, result verdict, stderr io.Writer) error {
+	switch {
+	case !result.OK && o.json: // nobody looks for the check in a long line
+		say(stderr, "a check failed: %s", result.failed())
+		return &exitError{exitFailed, nil}
 	case !result.OK:
 		return &exitError{exitFailed, nil}
 	case result.Interrupted:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -217,6 +218,17 @@ func (s *stage) judge(interrupted bool) verdict {
 	v.Checks = s.checks(&v)
 	v.OK = !slices.ContainsFunc(v.Checks, func(c check) bool { return !c.OK })
 	return v
+}
+
+// failed says which checks failed.
+func (v *verdict) failed() string {
+	var failed []string
+	for _, c := range v.Checks {
+		if !c.OK {
+			failed = append(failed, c.Name+": "+c.Detail)
+		}
+	}
+	return strings.Join(failed, "; ")
 }
 
 // checks leaves out what an interrupted demo had not come to. mu is held.

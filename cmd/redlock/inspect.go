@@ -138,10 +138,12 @@ type holding struct {
 	Token           string `json:"token,omitempty"`
 	RemainingMillis int64  `json:"remaining_millis"` // -1: it never expires
 	Fence           uint64 `json:"fence"`
+	Foreign         bool   `json:"foreign,omitempty"` // it is not a lock of this library, or never expires
 }
 
-func hold(token string, holder redlock.Holder, fence uint64) holding {
+func hold(held bool, token string, sharers []redlock.Sharer, holder redlock.Holder, fence uint64) holding {
 	h := holding{Owner: holder.Owner, Label: holder.Label, Token: token, RemainingMillis: holder.Remaining.Milliseconds(), Fence: fence}
+	h.Foreign = held && len(sharers) == 0 && (!isToken(token) || holder.Remaining < 0)
 	if holder.Remaining < 0 {
 		h.RemainingMillis = -1
 	}
@@ -185,11 +187,11 @@ func (h holding) remaining() string {
 
 func reportOn(s *redlock.State) lockReport {
 	holder, _ := s.Holder()
-	l := lockReport{Key: s.Name, Held: s.Held, Votes: s.Votes, Quorum: s.Quorum, holding: hold(s.Token, holder, s.Fence)}
+	l := lockReport{Key: s.Name, Held: s.Held, Votes: s.Votes, Quorum: s.Quorum, holding: hold(s.Held, s.Token, s.Sharers, holder, s.Fence)}
 	free := 0
 	for _, n := range s.Nodes {
 		holder, _ := n.Holder()
-		r := nodeLockReport{Node: n.Node, Votes: n.Err == nil, Held: n.Held, Reserved: n.Reserved, holding: hold(n.Token, holder, n.Fence)}
+		r := nodeLockReport{Node: n.Node, Votes: n.Err == nil, Held: n.Held, Reserved: n.Reserved, holding: hold(n.Held, n.Token, n.Sharers, holder, n.Fence)}
 		if n.Err != nil {
 			r.Problem, _ = problemOf(n.Err)
 		} else if !n.Held {

@@ -68,7 +68,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	cfg, err := unlessStopped(ctx, signals, func(ctx context.Context) (redlock.Config, error) {
 		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused})
 	})
-	r.WaitedSeconds = time.Since(began).Seconds()
+	r.WaitedSeconds = inSeconds(time.Since(began))
 	if err != nil {
 		return codeOf(err)
 	}
@@ -91,7 +91,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		_ = lease.Release(context.WithoutCancel(ctx))
 	}
 	acquired := time.Now()
-	r.WaitedSeconds = acquired.Sub(began).Seconds()
+	r.WaitedSeconds = inSeconds(acquired.Sub(began))
 	if err != nil {
 		return codeOf(err)
 	}
@@ -99,7 +99,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	code, reason, err = o.underLease(lease, length, signals)
 	lost := !lease.Valid()
 	released := lease.Release(context.WithoutCancel(ctx))
-	r.HeldSeconds = time.Since(acquired).Seconds()
+	r.HeldSeconds = inSeconds(time.Since(acquired))
 	switch {
 	case err != nil || lost || released == nil:
 	case errors.Is(released, redlock.ErrLost):
@@ -110,6 +110,9 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	return code, reason, err
 }
+
+// inSeconds leaves out what is less than a millisecond.
+func inSeconds(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
 
 // unlessStopped does what comes before the command. Until that is done, signals end it: there is no command to pass them
 // to. If one came at the very end, it returns both what was done and the signal.

@@ -58,8 +58,8 @@ var quotedRules = map[string]quotedRule{
 	"redlock run --fair":                        {instead: "redlock run --wait 5s --fair queue -- true"},
 	"redlock release --force":                   {notRun: "it is only named"},
 	"redlock release --token TOKEN KEY":         {code: 76, instead: "redlock release --token 0123456789abcdef0123456789abcdef nightly"}, // nobody has it
-	"redlock doctor --prefix lock:":             {code: 1},  // the nodes have agreed on another prefix
-	"redlock enroll --change-config":            {code: 64}, // here is no terminal to confirm it
+	"redlock doctor --prefix lock:":             {code: 1},                                                                               // the nodes have agreed on another prefix
+	"redlock enroll --change-config":            {code: 64},                                                                              // here is no terminal to confirm it
 	"redlock enroll --only-new":                 {},
 	"redlock COMMAND --help":                    {instead: "redlock run --help"},
 	"go run ./try":                              {notRun: "TestTheProgramInTheReadmeCompiles has the program"},
