@@ -112,7 +112,9 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 }
 
 // inSeconds leaves out what is less than a millisecond.
-func inSeconds(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
+func inSeconds(d time.Duration) float64 {
+	return float64(d.Round(time.Millisecond).Milliseconds()) / 1000
+}
 
 // unlessStopped does what comes before the command. Until that is done, signals end it: there is no command to pass them
 // to. If one came at the very end, it returns both what was done and the signal.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
 // Other data of the same name would stop a job of cron for ever, and 75 is normal there: nobody would learn of it.
@@ -70,4 +71,24 @@ func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
 		code, _, errs := run(t, "run", nodes(f), "--wait=5s", "report", "--", "true")
 		require.Equal(t, 0, code, errs)
 	})
+}
+
+// What may change on the servers is waited for, and said. What only other flags change is not.
+func TestWhatEndsAWaitEarlyAndWhatDoesNot(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, _, errs := run(t, "run", nodes(f), "--max-ttl=50s", "k", "--", "true")
+	require.Equal(t, 64, code, errs)
+	f = fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	p := start(t, nil, nil, "run", nodes(f), "--durable", "k", "--", "true")
+	eventually(t, "the line", func() bool { return p.said() != "" })
+	require.Regexp(t, `^redlock: waiting \(--wait forever\): 0 of 3 nodes vote, and it takes 2; all: .*set appendonly yes and appendfsync always`, p.said())
+	everyNode(t, f, func(n *fleet.Node) error {
+		do(t, n, "CONFIG", "SET", "appendfsync", "always")
+		do(t, n, "CONFIG", "SET", "appendonly", "yes")
+		return nil
+	})
+	code, _, errs = run(t, "enroll", "--durable", nodes(f))
+	require.Equal(t, 0, code, errs)
+	code, _, errs = p.wait()
+	require.Equal(t, 0, code, errs)
 }

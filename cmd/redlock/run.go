@@ -56,6 +56,10 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
 twice: a host whose clock is late, or that restarts, finds the lock free.
 
+run waits, as --wait says, for all that may change by itself or on the servers: another holder, nodes that are away, in
+quarantine or unfit (as with --durable, where they do not persist), a wrong password, a missing right. After a second it
+says once what it waits for. It ends at once with 64 if the nodes hold another configuration than its flags say.
+
 A KEY that holds other data, which never expires, is no lock: --wait 0 ends with 64 and says what to do. With another
 --wait, run says so after a second, and goes on waiting. What another library wrote and expires counts as held.
 
