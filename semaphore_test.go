@@ -297,3 +297,109 @@ func TestWrongUsesOfLocksThatSeveralShareAreToldAtOnce(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInvalid, name)
 	}
 }
+
+// S6: A slot above those of the waiter's semaphore may become free, and be reserved for it. It does not take that slot, and
+// the next waiter, which can, has it at once.
+func TestAWaiterTakesNoSlotThatItsSemaphoreDoesNotHave(t *testing.T) {
+	const permits = 4
+	synctest.Test(t, func(t *testing.T) {
+		_, c := fairClients(t, 3, 4)
+		bySlot := slotsTaken(t, c[0], permits)
+		few := []waiting{awaits(t, c[1].Semaphore("x", 1)), awaits(t, c[2].Semaphore("x", 1))}
+		enough := awaits(t, c[3].Semaphore("x", permits))
+		began := time.Now()
+		require.NoError(t, bySlot[permits-1].Release(t.Context()))
+		bySlot[permits-1] = <-enough.got
+		require.NotNil(t, bySlot[permits-1])
+		require.Less(t, time.Since(began), 50*time.Millisecond)
+		for _, w := range few {
+			require.Empty(t, w.got)
+			w.giveUp()
+			require.Nil(t, <-w.got)
+		}
+		state, err := c[0].Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.Len(t, state.Sharers, permits)
+		for _, l := range bySlot {
+			require.NoError(t, l.Release(t.Context()))
+		}
+	})
+}
+
+// A waiting is a call of Acquire that goes on. got has its lease, and is closed when it has ended.
+type waiting struct {
+	got    chan *redlock.Lease
+	giveUp context.CancelFunc
+}
+
+// awaits begins an Acquire in virtual time, and returns when it has had the time to enter the queues.
+func awaits(t *testing.T, lock redlock.Lock) waiting {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	w := waiting{make(chan *redlock.Lease, 1), cancel}
+	go func() {
+		defer close(w.got)
+		if l, err := lock.Acquire(ctx); err == nil {
+			w.got <- l
+		}
+	}()
+	time.Sleep(100 * time.Millisecond)
+	return w
+}
+
+// S6: When nobody is left who knows of more permits, there are no more leases than permits, whatever slots were free on the
+// way there.
+func TestNoMoreLeasesThanPermitsOnceAllKnowOfFewer(t *testing.T) {
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			const permits = 2
+			w, c := fairClients(t, 3, 4)
+			bySlot := slotsTaken(t, c[0], permits+1)
+			require.NoError(t, bySlot[1].Release(t.Context()))
+			time.Sleep(time.Second)
+			for i := range 3 { // each of the others is cut off from another node
+				w.servers[i].links[i+1].hold(requests, +1)
+				defer w.servers[i].links[i+1].hold(requests, -1)
+			}
+			all := []waiting{awaits(t, c[1].Semaphore("x", permits))}
+			time.Sleep(500 * time.Millisecond)
+			require.NoError(t, bySlot[permits].Release(t.Context()))
+			time.Sleep(2 * time.Second)
+			require.NoError(t, bySlot[0].Release(t.Context()))
+			require.NoError(t, c[0].Close())
+			all = append(all, awaits(t, c[2].Semaphore("x", permits)), awaits(t, c[3].Semaphore("x", permits)))
+			time.Sleep(2 * time.Second)
+			valid := 0
+			for _, w := range all {
+				w.giveUp()
+				if l := <-w.got; l != nil {
+					valid++
+					defer l.Release(context.Background())
+				}
+			}
+			require.Positive(t, valid)
+			require.LessOrEqual(t, valid, permits)
+		})
+	}
+}
+
+// slotsTaken has the client take all permits on all nodes. It returns the lease of each slot.
+func slotsTaken(t *testing.T, c *redlock.Client, permits int) map[int]*redlock.Lease {
+	t.Helper()
+	bySlot := map[int]*redlock.Lease{}
+	for range permits {
+		l, err := c.Semaphore("x", permits).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		state, err := c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		for _, s := range state.Sharers {
+			if s.Token == l.Token() {
+				bySlot[s.Slots[0]] = l
+			}
+		}
+	}
+	require.Len(t, bySlot, permits)
+	return bySlot
+}

@@ -161,10 +161,14 @@ func (w *waiter) asksForOthers(r *round) bool {
 	return true
 }
 
-// tooFew is those of the nodes that have reserved permits where these were not enough for a lease with several.
+// tooFew is those of the nodes that have reserved permits where these were not enough: for a lease with several, or because
+// the holders there know of more permits (S6).
 func (s *sharing) tooFew(answers []answer, reserved nodeSet) (nodes nodeSet) {
+	if !s.isSemaphore() {
+		return 0
+	}
 	for i, a := range answers {
-		if s.isSemaphore() && s.take > 1 && reserved.has(i) && a.denial != nil && a.denial.reason == held {
+		if d := a.denial; d != nil && d.reason == held && reserved.has(i) && (s.take > 1 || d.permits > s.permits) {
 			nodes.add(i)
 		}
 	}

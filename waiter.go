@@ -68,6 +68,7 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	turn := w.turn
 	w.turn = hints{}
 	if w.asksForOthers(r) {
+		w.turn.reserved = turn.reserved // what these nodes keep for this client is not used yet
 		return nil
 	}
 	if refused.votes.denied > 0 {
@@ -180,7 +181,9 @@ func (w *waiter) takeTurn(h hints) bool {
 		return false
 	}
 	w.turn, w.how.probe = h, nil
-	if h.permit != 0 && w.res.share.isSemaphore() && w.res.share.take == 1 {
+	// A holder that knows of more permits may have had a slot that this semaphore does not have (S6). It is no use here; but
+	// somebody left, so this attempt asks for another one.
+	if h.permit != 0 && w.res.share.isSemaphore() && w.res.share.take == 1 && h.permit <= w.res.share.permits {
 		w.how.slots = []int{h.permit - 1}
 	}
 	if h.localRelease { // this went ahead on the same connections, and sent no other waiter a message

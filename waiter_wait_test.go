@@ -468,3 +468,28 @@ func TestAnotherNodeIsAskedAtOnceAfterAnError(t *testing.T) {
 		require.Equal(t, 1, s.first())
 	})
 }
+
+// S5, S6: A waiter may use its turn to ask for other permits than the reserved one. If it gets none, it gives that back.
+func TestAReservedPermitIsPassedOnAlsoAfterAskingForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, "y")
+		res := s.c.Semaphore("x", 2).spec.res
+		s.waiter, s.rank = &waiter{client: s.c, res: res}, s.c.ranking(res)
+		s.begin()
+		s.listen()
+		s.all()
+		refusal := func(why reason, free ...int) answer {
+			return answer{vote: denied, micros: 77, denial: &denial{reason: why, owner: other, left: time.Minute, free: free, permits: 4}}
+		}
+		require.True(t, s.takeTurn(hints{reserved: s.set(0), permit: 4}))
+		slept, err := s.refused(t.Context(), refusal(slotTaken, 1), refusal(slotTaken, 1), refusal(slotTaken, 1))
+		require.NoError(t, err)
+		require.Zero(t, slept)
+		require.Equal(t, []int{1}, s.how.slots)
+		require.Equal(t, [3]string{}, s.sent())
+		slept, err = s.refused(t.Context(), refusal(held))
+		require.NoError(t, err)
+		require.Equal(t, reservationTime+margin, slept)
+		require.Equal(t, [3]string{"leave", "", ""}, s.sent())
+	})
+}
