@@ -188,8 +188,8 @@ func init() {
 		"an entry for each": edit("unshare", "redis.call('ZREM', key, entry) == 0", "redis.call('DEL', key) == 0"),
 		// A majority for each permit, counted by the nodes, whatever the slot is.
 		"one slot on all nodes":   edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
-		"intent of a writer":      edit("acquire", "redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)", ""),
-		"intent of a fair writer": edit("fair", "if ticket ~= '0' and tonumber(ticket) <= asked then", "if false then"),
+		"intent of a writer":      edit("acquire", "redis.call('SET', intent, who .. ' ' .. asked, 'PX', math.max(3000, redis.call('PTTL', intent)))", ""),
+		"intent of a fair writer": edit("fair", "if kind == 'reader' and ticket ~= '0' then", "if false then"),
 
 		"order of arrival":         edit("fair", "if ahead > 0 then", "if false then"),
 		"tickets above a quorum's": omit(ticketsCompared),

@@ -73,8 +73,11 @@ if held then
       if me ~= '' then -- a waiting writer keeps new readers out, for a short time (S2)
         local intent = 'redlock:rw:' .. held
         local before = redis.pcall('GET', intent) -- what is no string is none, as in intentOf of entries.lua
-        local asked = type(before) == 'string' and string.match(before, '%d+$') or string.format('%.0f', now)
-        redis.call('SET', intent, me .. ' ' .. asked, 'PX', 3000)
+        local kind, who, asked = string.match(type(before) == 'string' and before or '', '^(%l%l%l%l:)(%S+) (%d+)$')
+        who = who and kind .. who or me
+        if who ~= me then who = kind .. string.rep('0', 32) end -- of several writers: nobody's (entries.lua)
+        asked = asked or string.format('%.0f', now)
+        redis.call('SET', intent, who .. ' ' .. asked, 'PX', math.max(3000, redis.call('PTTL', intent)))
       end
     end
     -- It may not publish; see release.lua.

@@ -11,7 +11,10 @@
 -- Besides, for each such key
 --   redlock:shared:<key>   the waiters that may share it, a part of redlock:wait:<key>: the same members and scores
 --   redlock:rw:<key>       the intent of a waiting writer (S2): "next:<id> <since when, microseconds>", or, of one that
---                          waits in order of arrival, "fair:<id>:<number> <ticket>"
+--                          waits in order of arrival, "fair:<id>:<number> <ticket>". Where several wait, of whom one is
+--                          not in order of arrival, the intent is nobody's, so that none of them takes it along when it
+--                          leaves: instead of <id> it has 32 zeros, or if one of them is in order of arrival, "fair:" and
+--                          32 zeros. It has the earliest of their times
 
 -- kindOf is 'reader' or 'permit', or nil if this is no entry.
 local function kindOf(entry)
@@ -51,6 +54,9 @@ local function intentOf(key)
   local intent = redis.pcall('GET', key)
   return type(intent) == 'string' and intent or ''
 end
+
+-- nobody has the intent of several writers, of whom one waits in order of arrival.
+local nobody = 'fair:' .. string.rep('0', 32)
 
 -- name is what a refusal calls the owner of a key of that kind, if it has none of its own.
 local function name(kind)

@@ -93,11 +93,16 @@ for i = 3, #KEYS, 5 do
       local last = redis.pcall('ZRANGE', KEYS[i], -1, -1)[1]
       local kind = kindOf(last)
       owner = name(kind or 'other')
-      if kind == 'reader' then
-        -- The intent of the first waiter keeps newcomers out (S2), for as long as its place lasts.
-        local asked = tonumber(string.match(intentOf(KEYS[i + 4]), '%d+$') or 1 / 0)
-        if ticket ~= '0' and tonumber(ticket) <= asked then
-          redis.call('SET', KEYS[i + 4], me .. ' ' .. ticket, 'PX', life)
+      if kind == 'reader' and ticket ~= '0' then
+        -- The intent of the first waiter keeps newcomers out (S2), for as long as its place lasts. That of a plain writer
+        -- becomes nobody's.
+        local who, asked = string.match(intentOf(KEYS[i + 4]), '^(%S+) (%d+)$')
+        local first, lasts = tonumber(ticket) <= tonumber(asked or 1 / 0), tonumber(life)
+        if who and (string.sub(who, 1, 5) ~= 'fair:' or who == nobody) then
+          lasts = math.max(lasts, redis.call('PTTL', KEYS[i + 4]))
+          redis.call('SET', KEYS[i + 4], nobody .. ' ' .. (first and ticket or asked), 'PX', lasts)
+        elseif first then
+          redis.call('SET', KEYS[i + 4], me .. ' ' .. ticket, 'PX', lasts)
         end
       end
       -- It may not publish; see release.lua.

@@ -25,10 +25,20 @@ for i = 1, count do
     redis.call('ZREM', KEYS[5 * count + i], ARGV[1])
   end
   local what = look(key, now)
-  -- A writer that gives up no longer keeps readers out (S2).
-  if string.match(intentOf(KEYS[3 * count + i]), '^%S+') == ARGV[1] then
-    redis.call('DEL', KEYS[3 * count + i])
-    if what == 'reader' then begin(key, 1 / 0) end
+  -- A writer that gives up no longer keeps readers out (S2). The next one in order of arrival does so in its place.
+  local intent = KEYS[3 * count + i]
+  local who, asked = string.match(intentOf(intent), '^(%S+) (%d+)$')
+  local next = fair and redis.call('ZRANGE', KEYS[4 * count + i], 0, 0, 'WITHSCORES') or {}
+  if who == ARGV[1] then
+    local left = next[1] and math.ceil((tonumber(redis.call('ZSCORE', KEYS[5 * count + i], next[1]) or 0) - now) / 1000) or 0
+    if what == 'reader' and left > 0 then
+      redis.call('SET', intent, next[1] .. ' ' .. whole(tonumber(next[2])), 'PX', left)
+    else
+      redis.call('DEL', intent)
+      if what == 'reader' then begin(key, 1 / 0) end
+    end
+  elseif who == nobody and fair and not next[1] then -- only plain writers are left: a free key is not kept for them
+    redis.call('SET', intent, 'next:' .. string.rep('0', 32) .. ' ' .. asked, 'PX', math.max(1, redis.call('PTTL', intent)))
   end
   if what == 'permit' then
     for _, entry in ipairs(redis.call('ZRANGE', key, 0, -1)) do

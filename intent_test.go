@@ -1,0 +1,143 @@
+package redlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// The intent of a writer that waits (S2), in virtual time. Two writers may leave theirs at once, in order of arrival or not.
+
+type twoWriters struct {
+	name        string
+	first, then func(redlock.RWMutex) redlock.Lock
+}
+
+var (
+	plainWriter = func(rw redlock.RWMutex) redlock.Lock { return rw.Writer() }
+	fairWriter  = func(rw redlock.RWMutex) redlock.Lock { return rw.Writer().Fair() }
+
+	pairsOfWriters = []twoWriters{
+		{"plain, plain", plainWriter, plainWriter}, {"fair, fair", fairWriter, fairWriter},
+		{"plain, fair", plainWriter, fairWriter}, {"fair, plain", fairWriter, plainWriter},
+	}
+)
+
+// S2: Two writers wait for a reader, and then another reader waits. Whichever of the writers gives up, the new reader still
+// waits for the other one. If both do, it gets in before long.
+func TestAWriterThatGivesUpDoesNotLetReadersPassAnother(t *testing.T) {
+	for _, who := range pairsOfWriters {
+		for _, giveUp := range [][]int{{0}, {1}, {0, 1}, {1, 0}} {
+			t.Run(who.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, c := fairClients(t, 3, 4)
+					old, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+					require.NoError(t, err)
+					r := &roll{t: t}
+					writers := []arrival{arrives(r, 0, who.first(c[1].RWMutex("x"))), arrives(r, 1, who.then(c[2].RWMutex("x")))}
+					time.Sleep(2 * time.Second) // both have asked again
+					reader := arrives(r, 2, c[3].RWMutex("x").Reader())
+					for _, i := range giveUp {
+						writers[i].cancel()
+						require.Error(t, <-writers[i].ended)
+						if len(giveUp) == 1 || i != giveUp[1] {
+							time.Sleep(5 * time.Second)
+							require.Empty(t, r.order(), "the reader passed the writer that waits")
+						}
+					}
+					if len(giveUp) == 2 {
+						began := time.Now()
+						require.NoError(t, <-reader.ended)
+						require.Less(t, time.Since(began), 3200*time.Millisecond)
+						require.NoError(t, old.Release(t.Context()))
+						return
+					}
+					require.NoError(t, old.Release(t.Context()))
+					require.NoError(t, <-writers[1-giveUp[0]].ended)
+					require.NoError(t, <-reader.ended)
+					require.Equal(t, []int{1 - giveUp[0], 2}, r.order())
+				})
+			})
+		}
+	}
+}
+
+// S2: When one of two writers has had the lock and the other has given up, nothing keeps readers out.
+func TestNoIntentIsLeftForAFreeLock(t *testing.T) {
+	for _, who := range pairsOfWriters {
+		t.Run(who.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, c := fairClients(t, 3, 4)
+				old, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+				require.NoError(t, err)
+				r := &roll{t: t}
+				first := arrives(r, 0, who.first(c[1].RWMutex("x")))
+				second := arrives(r, 1, who.then(c[2].RWMutex("x")))
+				time.Sleep(2 * time.Second) // both have asked again
+				second.cancel()
+				require.Error(t, <-second.ended)
+				require.NoError(t, old.Release(t.Context()))
+				require.NoError(t, <-first.ended)
+				synctest.Wait()
+				reader, err := c[3].RWMutex("x").Reader().TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, reader.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// S2: Readers come and go, so that there is always one, and so do writers with little patience. A patient writer gets its
+// turn.
+func TestImpatientWritersDoNotStarveAPatientOne(t *testing.T) {
+	const stay = 400 * time.Millisecond
+	for _, who := range pairsOfWriters {
+		t.Run(who.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := fairClients(t, 3, 6)
+				for _, s := range w.servers {
+					for i := range c {
+						s.slow(i, time.Millisecond)
+					}
+					s.slow(4, 20*time.Millisecond) // the patient one is farther away
+				}
+				var readers []redlock.Lock
+				for i := range 8 {
+					readers = append(readers, c[i%4].RWMutex("x").Reader())
+				}
+				stop := readSteadily(readers, stay)
+				ctx, cancel := context.WithCancel(t.Context())
+				var impatient sync.WaitGroup
+				impatient.Go(func() {
+					for ctx.Err() == nil {
+						short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+						if l, err := who.then(c[5].RWMutex("x")).Acquire(short); err == nil {
+							_ = l.Release(context.Background())
+						}
+						cancel()
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+				time.Sleep(time.Second)
+				for range 3 {
+					began := time.Now()
+					l, err := who.first(c[4].RWMutex("x")).Acquire(soon(t))
+					if assert.NoError(t, err) {
+						assert.Less(t, time.Since(began), 4*time.Second)
+						_ = l.Release(context.Background())
+					}
+				}
+				cancel()
+				impatient.Wait()
+				stop()
+			})
+		})
+	}
+}
