@@ -141,3 +141,37 @@ func TestImpatientWritersDoNotStarveAPatientOne(t *testing.T) {
 		})
 	}
 }
+
+// W2, S2: A writer far away asks again less often than its intent would need if only its message could be lost.
+func TestAFarWritersIntentLastsAsLongAsItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 3)
+		var c []*redlock.Client
+		for i := range 3 {
+			c = append(c, w.connect(t, i, func(cfg *redlock.Config) { cfg.NodeTimeout = time.Second }))
+		}
+		for _, s := range w.servers {
+			s.slow(1, 250*time.Millisecond)
+		}
+		require.NoError(t, c[0].Enroll(t.Context()))
+		for _, x := range c {
+			x.Status(t.Context())
+		}
+		time.Sleep(time.Minute) // long enough to have measured the round trips
+		old, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+		require.NoError(t, err)
+		writer := (&roll{t: t}).join(0, c[1].RWMutex("x").Writer())
+		time.Sleep(2 * time.Second)
+		passed := 0
+		for range 200 { // 20 s
+			if l, err := c[2].RWMutex("x").Reader().TryAcquire(t.Context()); err == nil {
+				passed++
+				require.NoError(t, l.Release(t.Context()))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Zero(t, passed, "of 200 readers that came after the writer, so many passed it")
+		require.NoError(t, old.Release(t.Context()))
+		require.NoError(t, <-writer.ended)
+	})
+}

@@ -137,6 +137,8 @@ func (k *known) untilFree() time.Duration {
 		// look again a little after the reservation's end. (free may be never: nothing may be added to it.)
 		late := k.jitter(k.reservation)
 		return min(free, k.jitter(k.lostPoll)-late) + late
+	case k.obstacle.owner == ownedByReaders:
+		return min(free, k.jitter(min(k.lostPoll, intentPoll))) // the intent must not lapse meanwhile (S2)
 	default:
 		return min(free, k.jitter(k.lostPoll)) // a message will come, unless it is lost
 	}

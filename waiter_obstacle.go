@@ -96,6 +96,9 @@ const (
 	// deafPoll is how often a waiter that gets no messages asks again. Its reservation lasts 2 × reservationTime, so it
 	// notices it in time.
 	deafPoll = 20 * time.Millisecond
+	// intentPoll is how often a writer that waits for readers asks again at least, however many waiters there are and however
+	// far away the nodes are: its intent lasts for 3 s (S2).
+	intentPoll = 1500 * time.Millisecond
 	// manyWaiters is a number of waiters in this client. With more of them, each asks less often, so that all of them
 	// together do not ask more.
 	manyWaiters = 1000
