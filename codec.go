@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -44,6 +45,15 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 			entry = raisedArg
 		}
 		args = append(args, s.marker, entry)
+	case ownShare:
+		var entry any = no
+		switch {
+		case r.queueAt.has(node):
+			entry = r.queueEntry
+		case r.queueEntry != 0:
+			entry = sinceArg(r.queueEntry)
+		}
+		args = append(args, s.marker, entry)
 	case ownMarkerOnly:
 		args = append(args, s.marker)
 	case ownIdentity:
@@ -52,12 +62,22 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 	return append(args, r.args...)
 }
 
+// sinceArg tells a node that does not queue the client since when it waits elsewhere (S2).
+func sinceArg(queueEntry int64) any {
+	since := max(queueEntry, -queueEntry)
+	if since == queueNow {
+		return no
+	}
+	return "=" + strconv.FormatInt(since, 10)
+}
+
 // ownArgs are the first arguments of a script, which differ from node to node.
 type ownArgs uint8
 
 const (
 	ownNothing    ownArgs = iota
 	ownMarker             // acquire.lua and fair.lua: the marker that the node must have, and how to enter the queue
+	ownShare              // share.lua: the same, and to nodes that do not queue the client, since when it waits
 	ownMarkerOnly         // adopt.lua: the marker
 	ownIdentity           // ready.lua: the server's data set
 	ownLease              // extend.lua: one command has several leases; see encodeRenewals

@@ -93,7 +93,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	for _, s := range []*script{p.acquire, p.fair, p.share, p.adopt} {
 		s.grants, s.takes = true, true
 	}
-	p.acquire.own, p.fair.own, p.share.own, p.adopt.own = ownMarker, ownMarker, ownMarker, ownMarkerOnly
+	p.acquire.own, p.fair.own, p.share.own, p.adopt.own = ownMarker, ownMarker, ownShare, ownMarkerOnly
 	p.ready.own, p.extend.own = ownIdentity, ownLease
 	p.swap.name = "detach"
 	undo := *p.swap // the same script, but it is owed until a server has answered it (D5)

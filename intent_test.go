@@ -1,8 +1,10 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,4 +176,66 @@ func TestAFarWritersIntentLastsAsLongAsItWaits(t *testing.T) {
 		require.NoError(t, old.Release(t.Context()))
 		require.NoError(t, <-writer.ended)
 	})
+}
+
+// S2: An intent lets in the readers that waited before the writer. They are queued on one node, and all nodes must know them.
+func TestAReaderThatWaitedBeforeTheWriterGetsInOnAllNodes(t *testing.T) {
+	for name, lock := range map[string]func(redlock.RWMutex) redlock.Lock{"plain": plainWriter, "fair": fairWriter} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := fairClients(t, 3, 4)
+				var sent atomic.Int64
+				for _, s := range w.servers {
+					for i := range c {
+						s.slow(i, time.Millisecond)
+					}
+					s.links[2].heard = func(direction int, b []byte) {
+						if direction == requests {
+							sent.Add(int64(bytes.Count(b, []byte("EVALSHA"))))
+						}
+					}
+				}
+				holder, err := c[0].RWMutex("x").Writer().Acquire(t.Context())
+				require.NoError(t, err)
+				first, late := awaits(t, c[1].RWMutex("x").Reader()), awaits(t, c[2].RWMutex("x").Reader())
+				writer := awaits(t, lock(c[3].RWMutex("x")))
+				for _, s := range w.servers { // the second reader asks too late to get in with the first
+					s.links[2].hold(requests, +1)
+					s.links[3].hold(replies, +1)
+				}
+				require.NoError(t, holder.Release(t.Context()))
+				reader := <-first.got
+				require.NotNil(t, reader)
+				require.NoError(t, reader.Extend(t.Context())) // all nodes have it, so the writer meets it on a quorum
+				time.Sleep(5 * time.Millisecond)
+				for _, s := range w.servers {
+					s.links[3].hold(replies, -1)
+				}
+				time.Sleep(20 * time.Millisecond)
+				intents := 0
+				for _, s := range w.servers {
+					if s.redis.Exists("redlock:rw:x") {
+						intents++
+					}
+				}
+				require.GreaterOrEqual(t, intents, 2, "newcomers find no quorum")
+				sent.Store(0)
+				for _, s := range w.servers {
+					s.links[2].hold(requests, -1)
+				}
+				select {
+				case l := <-late.got:
+					require.NoError(t, l.Release(t.Context()))
+				case <-time.After(2 * time.Second):
+					t.Error("the reader that waited before the writer is not let in")
+					late.giveUp()
+				}
+				require.Less(t, sent.Load(), int64(20), "it asks again and again")
+				_, err = c[1].RWMutex("x").Reader().TryAcquire(t.Context())
+				require.ErrorIs(t, err, redlock.ErrHeld, "one that comes now waits for the writer")
+				require.NoError(t, reader.Release(t.Context()))
+				require.NoError(t, (<-writer.got).Release(t.Context()))
+			})
+		})
+	}
 }

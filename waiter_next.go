@@ -84,8 +84,11 @@ func (k *known) decide() next {
 		n.queueAnew(k, k.first)
 	case k.queueNode != nil:
 		// None of the nodes that the owner has knows that we wait. On the others, this attempt may have left a key free,
-		// or reserved for this client. Two queues of one lock become one again.
+		// or reserved for this client. Two queues of one lock become one again. Where that does not help, as after a split
+		// vote with as many nodes on either side, the pause is longer each time.
 		n.queueAnew(k, k.queueNode)
+		n.outages, n.splits = 0, k.splits+1
+		n.pause = k.protocol.random(min(k.roundTrip<<min(k.splits, 10), k.lostPoll))
 	case k.obstacle.owner != "":
 		// The usual case: one owner is in the way. Sleep until a message comes, or the key could expire.
 		n.outages, n.splits = 0, 0

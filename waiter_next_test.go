@@ -90,8 +90,18 @@ func TestWhatAWaiterKnowsDecidesItsNextAttempt(t *testing.T) {
 		"no node of the owner has queued it, but one can": {
 			knows: knows(nil, a, yes1, by(other, -1), by(other, -1)),
 			also:  func(k *known) { k.queueNode, k.memory = nodeB, before },
-			want: next{probe: nodeB, leaves: b, pause: sleep(usualTrip / 2),
-				memory: memory{queuedAt: a, arrival: 5, outages: 2, splits: 3, polls: true}},
+			want: next{probe: nodeB, leaves: b, pause: sleep(8 * usualTrip / 2),
+				memory: memory{queuedAt: a, arrival: 5, splits: 4, polls: true}},
+		},
+		"the same for the first time": {
+			knows: knows(nil, a, yes1, by(other, -1), by(other, -1)),
+			also:  func(k *known) { k.queueNode = nodeB },
+			want:  next{probe: nodeB, pause: sleep(usualTrip / 2), memory: memory{splits: 1}},
+		},
+		"the same again and again": {
+			knows: knows(nil, a, yes1, by(other, -1), by(other, -1)),
+			also:  func(k *known) { k.queueNode, k.splits = nodeB, 100 },
+			want:  next{probe: nodeB, pause: sleep(time.Second / 2), memory: memory{splits: 101}},
 		},
 		"reserved for another": {
 			knows: knows(nodeA, a, by(reservationPrefix+other, 40*time.Millisecond), none, none),
@@ -206,6 +216,9 @@ func TestAWaiterAsksAgainBeforeLongWhateverItKnows(t *testing.T) {
 		k.pollUntil = k.now + Instant(random.IntN(3)-1)
 		if flip() {
 			k.first = nodeB
+		}
+		if flip() {
+			k.queueNode = nodeB
 		}
 		n := k.decide()
 		require.LessOrEqual(t, n.pause, 3*k.lostPoll/2+margin, "%+v", k)

@@ -10,6 +10,7 @@ package redlock
 func (w *waiter) queueUp() {
 	c := w.client
 	w.how.reservation, w.how.queueAt, w.polls = c.waiters.idFor(w.res.isShared()), 0, false
+	w.how.queueEntry = max(w.arrival, queueNow) // also to nodes that do not queue it (S2)
 	n := w.how.probe
 	if n == nil {
 		n = c.probeFor(w.res)
@@ -23,13 +24,8 @@ func (w *waiter) queueUp() {
 		return
 	}
 	w.how.queueAt, w.polls = at, !hears
-	switch {
-	case w.polls:
-		w.how.queueEntry = -max(w.arrival, 1)
-	case w.arrival != 0:
-		w.how.queueEntry = w.arrival
-	default:
-		w.how.queueEntry = queueNow
+	if w.polls {
+		w.how.queueEntry = -w.how.queueEntry
 	}
 }
 

@@ -7,7 +7,8 @@
 -- KEYS[4]    redlock:rw:<key>
 -- KEYS[5]    redlock:node
 -- KEYS[6]    redlock:fence
--- ARGV       as of acquire.lua, but ARGV[4] is the entry, and there is one fence slot: ARGV[7]
+-- ARGV       as of acquire.lua, but ARGV[4] is the entry, and there is one fence slot: ARGV[7]. And ARGV[2] may be "=" and a
+--            number: do not enter the client, which waits since then in the queue of another node (S2)
 --
 -- Replies: as of acquire.lua. Of a semaphore,
 --   {"held", time, left, owner, highest ballot, free, largest P}
@@ -26,8 +27,9 @@ local highest = 0
 if ballot ~= '0' then highest = tonumber(redis.call('ZSCORE', KEYS[6], ARGV[7]) or 0) end
 local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
-local since, member = tonumber(ARGV[2]), me
-local queues = since ~= 0
+local elsewhere = string.match(ARGV[2], '^=(%d+)$')
+local since, member = tonumber(elsewhere or ARGV[2]), me
+local queues = since ~= 0 and not elsewhere
 if since < 0 then since, member = -since, me .. ':poll' end
 if since <= 1 then since = now end
 
