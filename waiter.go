@@ -19,6 +19,7 @@ type waiter struct {
 	res      *resource
 	attempts int
 	asked    int      // how often in a row it asked at once for other permits of a semaphore
+	stales   int      // how often in a row only the ballot was too low
 	how      approach // of the next attempt
 	inbox    *inbox   // gets hints of releases; nil before the first refusal, unless the lock was contended
 	since    Instant  // when the inbox was made
@@ -62,8 +63,9 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	refused := w.look(r)
 	w.recordQueues(&refused)
 	if r.onlyStale() {
-		return nil // only the ballot was too low: ask again at once, in the same way and turn, with a higher one
+		return w.outbid(ctx)
 	}
+	w.stales = 0
 	w.passOnUnused(&refused)
 	turn := w.turn
 	w.turn = hints{}
@@ -83,6 +85,22 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	}
 	w.queueUp()
 	return err
+}
+
+// outbid is called when only the ballot was too low: ask again in the same way and turn, with a higher one. The first time it
+// does so at once. Readers that get in together may outbid each other again and again; then random pauses separate them.
+func (w *waiter) outbid(ctx context.Context) error {
+	w.stales++
+	if w.stales > 1 {
+		w.client.pause(ctx, w.client.protocol.random(w.client.roundTrip()<<min(w.stales-2, 3)))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case w.client.isClosed():
+		return ErrClosed
+	}
+	return nil
 }
 
 // subscribe has the nodes send messages to this client, which they do only once it has subscribed. The next attempt

@@ -493,3 +493,26 @@ func TestAReservedPermitIsPassedOnAlsoAfterAskingForOthers(t *testing.T) {
 		require.Equal(t, [3]string{"leave", "", ""}, s.sent())
 	})
 }
+
+// W2: Readers that get in together may outbid each other's ballots again and again. A waiter asks again at once only the first
+// time.
+func TestAWaiterThatIsOutbidAgainAndAgainPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, "x")
+		s.all()
+		for _, pause := range []time.Duration{0, usualTrip / 2, usualTrip, 2 * usualTrip, 4 * usualTrip, 4 * usualTrip} {
+			slept, err := s.refused(t.Context(), low, low, yes1)
+			require.NoError(t, err)
+			require.Equal(t, pause, slept)
+		}
+		_, err := s.refused(t.Context(), by(other, 30*time.Millisecond))
+		require.NoError(t, err)
+		slept, err := s.refused(t.Context(), low, low, yes1)
+		require.NoError(t, err)
+		require.Zero(t, slept)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.refused(ended, low, low, yes1)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
