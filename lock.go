@@ -93,7 +93,7 @@ func (l Lock) WithoutRenewal() Lock {
 //     that no quorum is left.
 //
 // Other errors are [ErrInvalid] and [ErrClosed]. Waiters of one client that want the same names are served in order of
-// arrival.
+// arrival; of a semaphore, those that want as many permits of as many.
 func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	s := l.spec
 	if lease, err := l.check(ctx, false); lease != nil || err != nil {

@@ -60,7 +60,7 @@ func (r *resource) isShared() bool { return r.share != nil }
 func (r *resource) shared(how *sharing) *resource {
 	s := *r
 	s.share = how
-	s.queueKey.permits = how.isSemaphore()
+	s.queueKey.take, s.queueKey.permits = how.take, how.permits
 	return &s
 }
 
@@ -124,5 +124,7 @@ func mix(h uint64) uint64 {
 type queueKey struct {
 	names   string
 	several bool
-	permits bool // those who want permits do not queue behind those who want all of the lock
+	// Of a semaphore, how many permits are wanted, and of how many; of other locks 0. Who wants one does not queue behind
+	// those who want all of them: one may be free all the time, and all of them never at once.
+	take, permits int
 }

@@ -403,3 +403,59 @@ func slotsTaken(t *testing.T, c *redlock.Client, permits int) map[int]*redlock.L
 	require.Len(t, bySlot, permits)
 	return bySlot
 }
+
+// W1, S5: An Acquire of all permits may wait for ever beside others that want fewer. It does not take along those of its
+// process, nor does one that knows of fewer permits.
+func TestWhoWantsAPermitDoesNotQueueInItsProcessBehindWhoCannotGetAny(t *testing.T) {
+	for name, ahead := range map[string]func(*redlock.Client) redlock.Lock{
+		"all permits":   func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 3).WithPermits(3) },
+		"fewer permits": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, c := fairClients(t, 3, 3)
+				stop := readSteadily([]redlock.Lock{c[1].Semaphore("x", 3), c[2].Semaphore("x", 3)}, 400*time.Millisecond)
+				patience, giveUp := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() {
+					_, err := ahead(c[0]).Acquire(patience)
+					ended <- err
+				}()
+				time.Sleep(time.Second)
+				for range 10 {
+					began := time.Now()
+					l, err := c[0].Semaphore("x", 3).Acquire(soon(t))
+					require.NoError(t, err)
+					require.Less(t, time.Since(began), 50*time.Millisecond, "one of three is free all the time")
+					time.Sleep(100 * time.Millisecond)
+					require.NoError(t, l.Release(t.Context()))
+				}
+				giveUp()
+				require.ErrorIs(t, <-ended, context.Canceled)
+				stop()
+			})
+		})
+	}
+}
+
+// W1, S5: Waiters of one process for different numbers of permits are queued under one id. A grant to one of them takes it
+// out of the queue; the others enter it again.
+func TestAWaiterForSeveralPermitsIsStillQueuedAfterItsProcessGotOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := fairClients(t, 3, 2)
+		bySlot := slotsTaken(t, c[0], 3)
+		require.NoError(t, bySlot[0].Release(t.Context()))
+		two := awaits(t, c[1].Semaphore("x", 3).WithPermits(2))
+		one, err := c[1].Semaphore("x", 3).Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(200 * time.Millisecond)
+		began := time.Now()
+		require.NoError(t, bySlot[1].Release(t.Context()))
+		require.NoError(t, bySlot[2].Release(t.Context()))
+		several := <-two.got
+		require.NotNil(t, several)
+		require.Less(t, time.Since(began), 150*time.Millisecond)
+		require.NoError(t, one.Release(t.Context()))
+		require.NoError(t, several.Release(t.Context()))
+	})
+}

@@ -85,6 +85,9 @@ func (w *waiter) end() {
 		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved
 	}
 	w.client.waiters.leave(w.res, nodes, told, nil)
+	if w.won != nil && w.res.share.isSemaphore() {
+		w.client.waiters.queueAgain(w.res)
+	}
 }
 
 // leftovers returns the nodes whose queues the winner of a lock still has to leave. A node that granted took the client

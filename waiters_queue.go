@@ -46,6 +46,21 @@ func (w *waiters) leaveLocked(keys []any, nodes, told nodeSet, except *inbox, sh
 	}
 }
 
+// queueAgain has the other waiters of this process for permits of the semaphore ask again soon. All of them are queued under
+// one id, and a grant to one of them took that out of the queue.
+func (w *waiters) queueAgain(res *resource) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.keys[res.keys[0].(string)]; k != nil {
+		for _, box := range k.inboxes {
+			if box.shared {
+				box.hints.resubscribed = w.client.allNodes()
+				box.wakeUp()
+			}
+		}
+	}
+}
+
 func (w *waiters) sendLeave(keys []any, nodes nodeSet, shared bool) {
 	c := w.client
 	r := c.newRound(plan{call: c.protocol.leaveCall(keys, w.idFor(shared), c.reservation())})
