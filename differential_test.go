@@ -235,7 +235,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		case 2, 3:
 			return eval(standard.unshare, keys[:1], entry, pick("0", "60000"))
 		}
-		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002"),
+		args := append([]any{pick("run1 digest", "run1 digest", "run2 digest"), pick("0", "1", "-1", "1700000000000001", "-1700000000000002", "=1700000000000001"),
 			pick("next:1", "next:2"), entry, ttl}, ballot...)
 		return eval(standard.share, shareKeys(names[0]), args...)
 	case 11:

@@ -10,8 +10,13 @@ type RWMutex struct{ writer Lock }
 //
 //   - While there is a reader, no writer gets in, and while there is a writer, nobody else does.
 //   - Each reader has a lease of its own. A reader that dies keeps writers out until its lease is over, and no longer.
-//   - A writer that waits keeps new readers out. If it dies, they are kept out for three seconds at most.
+//   - A writer that waits keeps new readers out. If it dies, they are kept out for three seconds at most. So are they if
+//     several writers wait and all of them give up.
 //   - After a writer, the first waiter has its turn. If that is a reader, the readers that wait get in with it.
+//
+// So neither readers nor writers wait for ever. There are two exceptions, in which readers that come and go all the time may
+// overtake a writer again and again: it is far away, with round trips of 300ms, say, and they are near; or it is a
+// [Client.Mutex] of several names, and several of these have readers. A writer that is [Lock.Fair] has its turn there too.
 //
 // A context that carries a lease of the lock cannot acquire it again: a reader that waits for itself to write, or that
 // wants to read once more behind a writer that waits for it, would wait for ever. That is [ErrInvalid]; see

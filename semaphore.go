@@ -8,8 +8,10 @@ const maxPermits = 1000
 //
 // permits is from 1 to 1000, otherwise acquiring is [ErrInvalid]. An acquire looks at all of them on every node:
 // while a server does, for about 0.2ms with 100 permits and 2ms with 1000, it does nothing else. All clients should
-// give the same number. If they do not, the largest one bounds how many leases there are, and a refusal says what it
-// is ([Denial.Permits]). A client with a smaller number gets a permit only while fewer than that are taken.
+// give the same number. If they do not, the largest one among the leases and clients that are still out bounds how many
+// leases there are, and a refusal says what it is ([Denial.Permits]). Each node gives a permit to a client with a smaller
+// number only while fewer than that are taken there. So after the number was made smaller, there may be more leases than
+// that until those of clients with the larger number have ended.
 //
 // A name that is held as another kind of lock, as by [Client.Mutex], counts as held. A context that carries a lease
 // of the semaphore cannot acquire another one, because both could wait for each other for ever: that is [ErrInvalid],
@@ -20,8 +22,8 @@ func (c *Client) Semaphore(name string, permits int) Lock {
 }
 
 // WithPermits returns a semaphore whose leases have n of its permits instead of one: all of them or none. An Acquire
-// of several permits may be overtaken by others that want fewer. n is from 1 to the number of permits; another n, or
-// a lock that is no semaphore, shows as [ErrInvalid] when the lock is acquired.
+// of several permits may be overtaken by others that want fewer, of its own process too. n is from 1 to the number of
+// permits; another n, or a lock that is no semaphore, shows as [ErrInvalid] when the lock is acquired.
 func (l Lock) WithPermits(n int) Lock {
 	return l.with(func(s *spec) {
 		switch {

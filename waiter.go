@@ -87,8 +87,9 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	return err
 }
 
-// outbid is called when only the ballot was too low: ask again in the same way and turn, with a higher one. The first time it
-// does so at once. Readers that get in together may outbid each other again and again; then random pauses separate them.
+// outbid is called when only the ballot was too low: the next attempt follows in the same way and turn, with a higher one.
+// The first time it does so at once. Readers that get in together may outbid each other again and again: then random pauses
+// separate them.
 func (w *waiter) outbid(ctx context.Context) error {
 	w.stales++
 	if w.stales > 1 {

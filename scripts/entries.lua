@@ -11,10 +11,10 @@
 -- Besides, for each such key
 --   redlock:shared:<key>   the waiters that may share it, a part of redlock:wait:<key>: the same members and scores
 --   redlock:rw:<key>       the intent of a waiting writer (S2): "next:<id> <since when, microseconds>", or, of one that
---                          waits in order of arrival, "fair:<id>:<number> <ticket>". Where several wait, of whom one is
---                          not in order of arrival, the intent is nobody's, so that none of them takes it along when it
---                          leaves: instead of <id> it has 32 zeros, or if one of them is in order of arrival, "fair:" and
---                          32 zeros. It has the earliest of their times
+--                          waits in order of arrival, "fair:<id>:<number> <ticket>". Where several wait, one of them at least
+--                          without order of arrival, it is nobody's: 32 zeros behind "next:", or behind "fair:" if one
+--                          waits in order of arrival. So none of them takes it along when it leaves. Its time is the
+--                          earliest of theirs
 
 -- kindOf is 'reader' or 'permit', or nil if this is no entry.
 local function kindOf(entry)
