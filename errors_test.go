@@ -95,7 +95,7 @@ func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
 	require.ErrorAs(t, err, new(*redlock.Denial))
 }
 
-// A node whose clock is out of step would be of no use if it were free. So with a second one away, no lock can be had:
+// A node whose clock is out of step would be of no use if it were free. So with a second one away, no lock can be granted:
 // that is an outage, also for the name that it has a key of.
 func TestADenialByAWrongClockIsNoProofThatTheLockIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

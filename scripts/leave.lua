@@ -37,7 +37,7 @@ for i = 1, count do
       redis.call('DEL', intent)
       if what == 'reader' then begin(key, 1 / 0) end
     end
-  elseif who == nobody and fair and not next[1] then -- only plain writers are left: a free key is not kept for them
+  elseif who == nobody and fair and not next[1] then -- only plain writers are left, and these do not keep a free key
     redis.call('SET', intent, 'next:' .. string.rep('0', 32) .. ' ' .. asked, 'PX', math.max(1, redis.call('PTTL', intent)))
   end
   if what == 'permit' then
