@@ -95,6 +95,10 @@ func isOffset(text string) bool {
 // identity is the name of the server's data set (Q1). It changes whenever the server may have lost keys, as far as INFO
 // tells. It has up to three parts: the run id of the process; the history that the server took over, if it was a
 // replica in this process and was promoted; and the number of evicted keys, if any.
+//
+// Redis forgets the history when it frees its replication backlog: when a master has had no replica for repl-backlog-ttl
+// (replication.c, replicationCron). Then the name is the run id again. A client cannot tell that from a server that took
+// over other data meanwhile and forgot that too, so it counts as another data set.
 func (s *serverInfo) identity(p *protocol) string {
 	id := s.runID
 	if s.history != "" && !p.omits(dataSetNamed) {
@@ -154,6 +158,10 @@ func (s *serverInfo) warnings() (warn []string) {
 	}
 	if s.maxMemory > 0 {
 		warn = append(warn, fmt.Sprintf("maxmemory is %d: at the limit it refuses locks; keep the locks' servers apart from caches", s.maxMemory))
+	}
+	if s.history != "" {
+		warn = append(warn, "it was a replica and was promoted, or started with such a server's data: unless its repl-backlog-ttl is 0, it forgets that when it has had no replica for so long "+
+			"(an hour by default), and sits out one more quarantine; CONFIG SET repl-backlog-ttl 0")
 	}
 	if s.noKill != nil {
 		warn = append(warn, fmt.Sprintf("after a broken connection, what it still carried cannot be cancelled (%v), so an old command may be applied late; "+
