@@ -105,7 +105,7 @@ func TestANodeThatMayNotBeReadIsNotTakenForANewOne(t *testing.T) {
 	require.NotContains(t, out, "quarantine for")
 	code, _, errs := run(t, "enroll", "--yes", nodes(f))
 	require.Equal(t, 69, code, errs)
-	require.Regexp(t, "2 of 3 nodes enrolled; not enrolled: "+blind+": .*GET redlock:", errs)
+	require.Regexp(t, "2 of 3 nodes enrolled already, nothing was changed; not enrolled: "+blind+": .*GET redlock:", errs)
 }
 
 func TestDoctorFindsTheChannelRightsThatAreMissing(t *testing.T) {

@@ -57,6 +57,8 @@ var quotedRules = map[string]quotedRule{
 	"redlock run --read KEY":                    {instead: "redlock run --wait 5s --read table -- true"},
 	"redlock run --fair":                        {instead: "redlock run --wait 5s --fair queue -- true"},
 	"redlock release --force":                   {notRun: "it is only named"},
+	"redlock inspect":                           {notRun: "it is only named"},
+	"redlock release --token":                   {instead: "redlock release --help"},
 	"redlock release --token TOKEN KEY":         {code: 76, instead: "redlock release --token 0123456789abcdef0123456789abcdef nightly"}, // nobody has it
 	"redlock doctor --prefix lock:":             {code: 1},                                                                               // the nodes have agreed on another prefix
 	"redlock enroll --change-config":            {code: 64},                                                                              // here is no terminal to confirm it
