@@ -33,6 +33,7 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"no URL":                      {"Nodes[0].URL", redlock.Config{Nodes: []redlock.Node{{}}}},
 		"an unknown scheme":           {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("http://a")}},
 		"no host":                     {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://")}},
+		"a port that is none":         {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a:99999")}},
 		"no database":                 {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a/x")}},
 		"a socket with a host":        {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("unix://run/redis.sock")}},
 		"a parameter that is unknown": {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?database=3")}},

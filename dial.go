@@ -52,6 +52,9 @@ func (l login) refused(conn redis.Conn, err error, more bool) error {
 			return refusedConnection(err)
 		}
 	}
+	if strings.Contains(err.Error(), "DB index") { // SELECT goes with the login
+		return fmt.Errorf("it refused the database: %w", err)
+	}
 	return fmt.Errorf("it refused the login: %w", err)
 }
 

@@ -230,6 +230,7 @@ func TestAServerThatWantsNoConnectionDoesNotRefuseTheLogin(t *testing.T) {
 	}{
 		{"ERR max number of clients reached", true, "it refused the connection: ERR max number of clients reached"},
 		{"WRONGPASS invalid password", false, "it refused the login: WRONGPASS invalid password"},
+		{"ERR DB index is out of range", false, "it refused the database: ERR DB index is out of range"},
 	} {
 		t.Run(said.text, func(t *testing.T) {
 			answer := "-" + said.text + "\r\n"

@@ -115,6 +115,9 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 		if u.Hostname() == "" {
 			return e, invalid(field+".URL", "it has no host; give redis://host:port")
 		}
+		if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
+			return e, invalid(field+".URL", "its port is not 1 to 65535")
+		}
 		e.network, e.address = "tcp", net.JoinHostPort(u.Hostname(), port)
 		if u.Scheme == "rediss" {
 			e.tls = &tls.Config{}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -313,7 +314,7 @@ func (j *joined) Format(s fmt.State, verb rune) {
 // printable replaces what is not printable with spaces: what servers and other programs wrote must not add lines or
 // control a terminal.
 func printable(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return text
 	}
 	return strings.Map(func(r rune) rune {

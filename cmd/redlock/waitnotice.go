@@ -169,7 +169,5 @@ func problemOf(err error) (text string, quarantined bool) {
 
 // sentence returns the text of an error as a part of a longer line: what a server says may end with a full stop.
 func sentence(err error) string {
-	text := strings.TrimSuffix(oneLine(err.Error()), ".")
-	// The number of the database is sent with the login.
-	return strings.Replace(text, "refused the login: ERR DB index", "refused the database: ERR DB index", 1)
+	return strings.TrimSuffix(oneLine(err.Error()), ".")
 }
