@@ -21,10 +21,13 @@ func newInspect() *cobra.Command {
 	o := looking()
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] KEY [KEY...]",
-		Short: "Show who holds a lock, for how long, and its largest fencing token",
-		Long: `Asks every node for the owner of KEY, the time until it expires, and the largest fencing token that was granted. The
+		Short: "Show who holds a lock, for how long, and the largest fencing token",
+		Long: `Asks every node for the owner of KEY, the time until it expires, and the largest fencing token that it knows. The
 owner is what the holder says of itself: by default the host name and the process id, and what the lock is held for.
 --json has the owner token too.
+
+No lease of KEY has a larger fencing token. The holder's may be smaller, because a refused try can raise it: do not give
+this number to a resource, which would then refuse the holder.
 
   held     a quorum of the nodes has KEY for one owner
   free     a quorum votes and has KEY for nobody
