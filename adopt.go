@@ -98,7 +98,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	// D4: like one attempt to acquire (A1 to A4), but each node grants only what the ticket has.
 	t0 := c.cfg.Clock.Now()
 	var token any = c.waiters.ownerToken(l.owner)
-	ballot, known := c.propose(t0)
+	ballot, known := c.propose(t0, c.need)
 	if !known {
 		return nil, c.unreached(c.protocol.adopt, t0), nil
 	}

@@ -13,16 +13,18 @@ import (
 // The ballots of a client (F1, F2). The ballot of the attempt that wins is the lease's fencing token.
 
 // propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false while the clocks of fewer
-// nodes than a quorum are known. No attempt can win then. But one that made its ballot by a single clock that is hours
-// ahead would leave it on that node. Once the clock is right, nobody would believe the node (F2).
-func (c *Client) propose(now Instant) (ballot uint64, known bool) {
-	switch {
-	case c.cfg.NoFence:
+// nodes are known than it takes. An attempt takes those of a quorum: without them it cannot win. But one that made its
+// ballot by a single clock that is hours ahead would leave it on that node. Once the clock is right, nobody would believe
+// the node (F2).
+func (c *Client) propose(now Instant, takes int) (ballot uint64, known bool) {
+	if c.cfg.NoFence {
 		return 0, true
-	case c.clocksKnown() < c.need:
+	}
+	median, clocks := c.medianClock()
+	if clocks < takes {
 		return 0, false
 	}
-	return c.ballot(now), true
+	return c.ballot(now, median), true
 }
 
 // errNoBallot is why a node that would vote was not asked for its vote.
@@ -39,12 +41,8 @@ func (c *Client) unreached(s *script, t0 Instant) *round {
 }
 
 // ballot is the median of the nodes' clocks in µs, as last observed, and above every ballot that this client has seen
-// (F1). This process's wall clock is not used. It is 0 while no node's clock is known.
-func (c *Client) ballot(now Instant) uint64 {
-	median, known := c.medianClock()
-	if !known {
-		return 0
-	}
+// (F1). This process's wall clock is not used.
+func (c *Client) ballot(now Instant, median int64) uint64 {
 	if c.protocol.omits(serverBallots) {
 		median = 0
 	}
@@ -125,8 +123,8 @@ const maxMicros = 1 << 53 // above all ballots
 
 // ballotLimit is the largest ballot that one node is believed.
 func (c *Client) ballotLimit() uint64 {
-	median, known := c.medianClock()
-	if !known || c.protocol.omits(farBallotsAgreed) {
+	median, clocks := c.medianClock()
+	if clocks == 0 || c.protocol.omits(farBallotsAgreed) {
 		return math.MaxUint64
 	}
 	return min(max(atMicros(c.cfg.Clock.Now(), median), c.agreedBallot.Load())+uint64(ballotLead.Microseconds()), maxMicros-2)

@@ -36,21 +36,14 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 	args = append(args, r.script.sha, len(r.keys))
 	args = append(args, r.keys...)
 	switch r.script.own {
-	case ownMarker:
+	case ownMarker, ownShare:
 		var entry any = no
 		switch {
 		case r.queueAt.has(node):
 			entry = r.queueEntry
 		case q.raised:
 			entry = raisedArg
-		}
-		args = append(args, s.marker, entry)
-	case ownShare:
-		var entry any = no
-		switch {
-		case r.queueAt.has(node):
-			entry = r.queueEntry
-		case r.queueEntry != 0:
+		case r.script.own == ownShare:
 			entry = sinceArg(r.queueEntry)
 		}
 		args = append(args, s.marker, entry)
@@ -62,10 +55,10 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 	return append(args, r.args...)
 }
 
-// sinceArg tells a node that does not queue the client since when it waits elsewhere (S2).
+// sinceArg tells a node that does not queue the client since when it waits elsewhere, if it does (S2).
 func sinceArg(queueEntry int64) any {
 	since := max(queueEntry, -queueEntry)
-	if since == queueNow {
+	if since <= queueNow {
 		return no
 	}
 	return "=" + strconv.FormatInt(since, 10)

@@ -63,8 +63,8 @@ func newFairWaiter(s *spec, begun Instant) *fairWaiter {
 
 // serverMicros is the median of the nodes' clocks at that moment, in µs, as last observed; 0: it is not known.
 func (c *Client) serverMicros(at Instant) int64 {
-	median, known := c.medianClock()
-	if !known {
+	median, clocks := c.medianClock()
+	if clocks == 0 {
 		return 0
 	}
 	return max(0, int64(at)/1e3+median)
@@ -120,7 +120,7 @@ func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 	n := known.decide()
 	w.fairMemory, w.expected = n.fairMemory, false
 	if w.inbox == nil { // an outage, without a ticket
-		return w.rest(ctx, n.pause)
+		return w.client.rest(ctx, n.pause)
 	}
 	return w.sleep(ctx, n)
 }
@@ -165,7 +165,7 @@ func (w *fairWaiter) loseTurn() {
 // alone makes the pause short: the others may be lost.
 func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 	c := w.client
-	if err := w.rest(ctx, n.holdOff); err != nil {
+	if err := w.client.rest(ctx, n.holdOff); err != nil {
 		return err
 	}
 	end := c.cfg.Clock.Now().Add(n.pause - n.holdOff)
@@ -194,21 +194,6 @@ func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 			return err
 		}
 	}
-}
-
-// rest waits for d. It returns an error if ctx or the client has ended.
-func (w *fairWaiter) rest(ctx context.Context, d time.Duration) error {
-	c := w.client
-	if d > 0 {
-		c.pause(ctx, d)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case c.isClosed():
-		return ErrClosed
-	}
-	return nil
 }
 
 // end leaves the queues when Acquire returns, whether it has the lock or not: a grant takes nobody out of a queue.

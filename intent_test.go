@@ -32,6 +32,17 @@ var (
 	}
 )
 
+// wait has client 0 read, and the writers of clients 1 and 2 wait for it. Client 3 does nothing.
+func (who twoWriters) wait(t *testing.T) (c []*redlock.Client, reader *redlock.Lease, r *roll, writers []arrival) {
+	_, c = fairClients(t, 3, 4)
+	reader, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+	require.NoError(t, err)
+	r = &roll{t: t}
+	writers = []arrival{arrives(r, 0, who.first(c[1].RWMutex("x"))), arrives(r, 1, who.then(c[2].RWMutex("x")))}
+	time.Sleep(2 * time.Second) // both have asked again
+	return c, reader, r, writers
+}
+
 // S2: Two writers wait for a reader, and then another reader waits. Whichever of the writers gives up, the new reader still
 // waits for the other one. If both do, it gets in before long.
 func TestAWriterThatGivesUpDoesNotLetReadersPassAnother(t *testing.T) {
@@ -39,12 +50,7 @@ func TestAWriterThatGivesUpDoesNotLetReadersPassAnother(t *testing.T) {
 		for _, giveUp := range [][]int{{0}, {1}, {0, 1}, {1, 0}} {
 			t.Run(who.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					_, c := fairClients(t, 3, 4)
-					old, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
-					require.NoError(t, err)
-					r := &roll{t: t}
-					writers := []arrival{arrives(r, 0, who.first(c[1].RWMutex("x"))), arrives(r, 1, who.then(c[2].RWMutex("x")))}
-					time.Sleep(2 * time.Second) // both have asked again
+					c, old, r, writers := who.wait(t)
 					reader := arrives(r, 2, c[3].RWMutex("x").Reader())
 					for _, i := range giveUp {
 						writers[i].cancel()
@@ -75,17 +81,11 @@ func TestNoIntentIsLeftForAFreeLock(t *testing.T) {
 	for _, who := range pairsOfWriters {
 		t.Run(who.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, c := fairClients(t, 3, 4)
-				old, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
-				require.NoError(t, err)
-				r := &roll{t: t}
-				first := arrives(r, 0, who.first(c[1].RWMutex("x")))
-				second := arrives(r, 1, who.then(c[2].RWMutex("x")))
-				time.Sleep(2 * time.Second) // both have asked again
-				second.cancel()
-				require.Error(t, <-second.ended)
+				c, old, _, writers := who.wait(t)
+				writers[1].cancel()
+				require.Error(t, <-writers[1].ended)
 				require.NoError(t, old.Release(t.Context()))
-				require.NoError(t, <-first.ended)
+				require.NoError(t, <-writers[0].ended)
 				synctest.Wait()
 				reader, err := c[3].RWMutex("x").Reader().TryAcquire(t.Context())
 				require.NoError(t, err)

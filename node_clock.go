@@ -28,7 +28,7 @@ func inGroup(clocks []*observation, apart time.Duration) (group []*observation) 
 		begins := first.span().low
 		var with []*observation
 		for _, o := range clocks {
-			if s := o.span(); s.low <= begins && begins <= s.high+apart.Microseconds() {
+			if o.span().reaches(begins, apart.Microseconds()) {
 				with = append(with, o)
 			}
 		}

@@ -151,8 +151,9 @@ func (c *Client) awaitEvent(ctx context.Context, event <-chan struct{}, patience
 	return nil
 }
 
-// medianClock is by how many µs the median of the nodes' clocks is ahead of ours, as last observed.
-func (c *Client) medianClock() (micros int64, known bool) {
+// medianClock is by how many µs the median of the nodes' clocks is ahead of ours, as last observed, and of how many nodes
+// the clock is known: of those that this client has been connected to.
+func (c *Client) medianClock() (micros int64, clocks int) {
 	var array [maxNodes]int64
 	offsets := array[:0]
 	for _, n := range c.nodes {
@@ -161,19 +162,9 @@ func (c *Client) medianClock() (micros int64, known bool) {
 		}
 	}
 	if len(offsets) == 0 {
-		return 0, false
+		return 0, 0
 	}
-	return medianOf(offsets), true
-}
-
-// clocksKnown is of how many nodes the clock is known: of those that this client has been connected to.
-func (c *Client) clocksKnown() (count int) {
-	for _, n := range c.nodes {
-		if n.clock.Load() != nil {
-			count++
-		}
-	}
-	return count
+	return medianOf(offsets), len(offsets)
 }
 
 // roundTrip is how long a round usually takes: the median of the nodes' usual round trips.

@@ -71,13 +71,13 @@ func (c *Client) highest(res *resource, among nodeSet, count int) (set nodeSet) 
 // answered an acquire with an error within balkTime. They are not slow, unless a quorum needs slow ones whose round trips
 // are bearable. Those of them are prompt that owe no late answer.
 func (c *Client) eligible(now Instant) (set, prompt nodeSet) {
-	median, known := c.medianClock()
+	median, clocks := c.medianClock()
 	tolerance := toleranceOf(c.cfg.ClockBand)
 	var trips, sorted [maxNodes]time.Duration
 	count := 0
 	for i, n := range c.nodes {
 		o := n.clock.Load()
-		outOfStep := known && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
+		outOfStep := clocks > 0 && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
 		if o == nil || outOfStep || n.balks.Load() > int64(now) {
 			continue
 		}

@@ -37,6 +37,11 @@ type span struct {
 	loose     bool
 }
 
+// reaches reports whether the span, made longer by the tolerance in µs, contains the point.
+func (s span) reaches(point, tolerance int64) bool {
+	return s.low <= point && point <= s.high+tolerance
+}
+
 // A tally counts the votes of one round. Only the first vote of a node counts.
 type tally struct {
 	votes                    []vote
@@ -89,13 +94,17 @@ func (t *tally) exclude(but nodeSet) {
 
 // counted is the nodes whose grants count, and how far apart their clocks may be (C2).
 func (t *tally) counted() (set nodeSet, apart time.Duration) {
-	var all nodeSet
+	return t.agreeing(t.votedBy(granted))
+}
+
+// votedBy is the nodes that cast this vote.
+func (t *tally) votedBy(which vote) (nodes nodeSet) {
 	for i, v := range t.votes {
-		if v == granted {
-			all.add(i)
+		if v == which {
+			nodes.add(i)
 		}
 	}
-	return t.agreeing(all)
+	return nodes
 }
 
 // agreeing is the largest set of these nodes, which have all granted or denied, whose clocks could all lie within the
@@ -115,7 +124,7 @@ func (t *tally) agreeing(nodes nodeSet) (set nodeSet, apart time.Duration) {
 		var agreeing nodeSet
 		for j, clock := range t.clocks {
 			// Node j's span, made longer by the tolerance, contains the point where node i's span begins.
-			if nodes.has(j) && clock.low <= begins.low && begins.low <= clock.high+tolerance {
+			if nodes.has(j) && clock.reaches(begins.low, tolerance) {
 				agreeing.add(j)
 			}
 		}
@@ -192,13 +201,7 @@ func (t *tally) loss() loss {
 // said is the nodes that granted or denied and whose clocks agree. If a node whose clock is out of step were free, its
 // grant would not count. So its denial does not either.
 func (t *tally) said() nodeSet {
-	var all nodeSet
-	for i, v := range t.votes {
-		if v == granted || v == denied {
-			all.add(i)
-		}
-	}
-	set, _ := t.agreeing(all)
+	set, _ := t.agreeing(t.votedBy(granted) | t.votedBy(denied))
 	return set
 }
 

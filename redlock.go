@@ -48,7 +48,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		how.slots = l.res.share.anySlots(c.protocol.random)
 	}
 	var tokenArg any = l.res.share.entry(token, how.slots)
-	ballot, known := c.propose(t0)
+	ballot, known := c.propose(t0, c.need)
 	if !known {
 		return nil, c.unreached(c.protocol.acquire, t0), nil
 	}
@@ -173,6 +173,20 @@ func (c *Client) plant(o *ownership, lacking nodeSet) (reached nodeSet) {
 	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now, answered: o.plantAnswered})
 	reached, _ = c.enqueue(r, lacking, 0)
 	return reached
+}
+
+// rest waits for d. It returns an error if ctx or the client has ended.
+func (c *Client) rest(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		c.pause(ctx, d)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case c.isClosed():
+		return ErrClosed
+	}
+	return nil
 }
 
 // pause waits for d, or until ctx or the client ends.

@@ -470,15 +470,10 @@ func (r *round) concede(nodes nodeSet) {
 // grantedBy is the nodes that granted.
 func (r *round) grantedBy() nodeSet { return r.votedBy(granted) }
 
-func (r *round) votedBy(which vote) (nodes nodeSet) {
+func (r *round) votedBy(which vote) nodeSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, v := range r.tally.votes {
-		if v == which {
-			nodes.add(i)
-		}
-	}
-	return nodes
+	return r.tally.votedBy(which)
 }
 
 // timers keeps stopped timers for reuse, because every round needs one and few fire. Each client has its own timers:

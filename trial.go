@@ -36,10 +36,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any, queueAt nodeSet) *round {
 		now := c.cfg.Clock.Now()
-		var ballot uint64
-		if !c.cfg.NoFence {
-			ballot = c.ballot(now)
-		}
+		ballot, _ := c.propose(now, 1) // it wins nothing, and tries also a node that is alone
 		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
 			queueAt: queueAt, queueEntry: queueNow})
 	}

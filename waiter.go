@@ -91,17 +91,13 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 // The first time it does so at once. Readers that get in together may outbid each other again and again: then random pauses
 // separate them.
 func (w *waiter) outbid(ctx context.Context) error {
+	c := w.client
 	w.stales++
+	pause := time.Duration(0)
 	if w.stales > 1 {
-		w.client.pause(ctx, w.client.protocol.random(w.client.roundTrip()<<min(w.stales-2, 3)))
+		pause = c.protocol.random(c.roundTrip() << min(w.stales-2, 3))
 	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case w.client.isClosed():
-		return ErrClosed
-	}
-	return nil
+	return c.rest(ctx, pause)
 }
 
 // subscribe has the nodes send messages to this client, which they do only once it has subscribed. The next attempt

@@ -22,8 +22,7 @@ func (o *enroller) report(out io.Writer, before, after []redlock.NodeStatus, err
 	refused, _ := nodeErrors(err)
 	why := map[string]string{}
 	for _, node := range refused {
-		problem := sentence(node.Err)
-		why[node.Node] = problem + remedyFor(problem)
+		why[node.Node] = withRemedy(sentence(node.Err))
 	}
 	d := diagnose(after, o.quorum)
 	for i := range d.Nodes {
@@ -75,8 +74,7 @@ func (o *enroller) whichEnrolled(err error, before []redlock.NodeStatus) error {
 	why := reasons{all: all}
 	not := map[string]bool{}
 	for _, node := range refused {
-		problem := sentence(node.Err)
-		why.add(node.Node, problem+remedyFor(problem))
+		why.add(node.Node, withRemedy(sentence(node.Err)))
 		not[node.Node] = true
 	}
 	changed := o.changeConfig

@@ -123,7 +123,7 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 			if 2*differing > len(status) {
 				n.Problem = withFlags(n.Problem, s.Err)
 			}
-			n.Problem += remedyFor(n.Problem)
+			n.Problem = withRemedy(n.Problem)
 			n.quarantined = errors.As(s.Err, new(*redlock.QuarantineError))
 		} else {
 			d.Votes++

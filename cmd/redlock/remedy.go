@@ -56,6 +56,9 @@ func remedyFor(problem string) string {
 	return ""
 }
 
+// withRemedy is the problem and what to do about it.
+func withRemedy(problem string) string { return problem + remedyFor(problem) }
+
 // flagOf is the flag for a field of redlock.Config on which the clients of the same nodes must agree.
 var flagOf = map[string]string{"MaxTTL": "--max-ttl ", "Prefix": "--prefix ", "Durable": "--durable=", "NoFence": "--no-fence="}
 

@@ -22,8 +22,7 @@ func try(ctx context.Context, client *redlock.Client) ([]redlock.NodeStatus, err
 	status := client.Status(ctx)
 	for i, problem := range problems {
 		if kinds := (*redlock.KindsError)(nil); errors.As(problem, &kinds) {
-			text := oneLine(kinds.Error())
-			status[i].Warnings = append(status[i].Warnings, text+remedyFor(text))
+			status[i].Warnings = append(status[i].Warnings, withRemedy(oneLine(kinds.Error())))
 			continue
 		}
 		if problem != nil && status[i].Err == nil {

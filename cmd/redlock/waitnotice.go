@@ -59,8 +59,7 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 				// The outage may be over. If the lock is refused once more, enough nodes vote, and fail at what the lock takes:
 				// a right is missing, or they are slow.
 				if before != nil && before != refusal {
-					text = sentence(*refusal)
-					text += remedyFor(text)
+					text = withRemedy(sentence(*refusal))
 				}
 				before = refusal
 			}
