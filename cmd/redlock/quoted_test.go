@@ -42,9 +42,11 @@ var quotedRules = map[string]quotedRule{
 	`go install ./cmd/redlock && export PATH="$PATH:$(go env GOPATH)/bin"`: {instead: `go install -C "$ROOT" ./cmd/redlock && export PATH="$PATH:$GOBIN"`},
 
 	"redlock chaos run --scenario failover --subject single --out report": {code: 1,
-		instead: "redlock chaos run --scenario failover --subject single --out report --seconds 5"},
+		instead: "redlock chaos run --scenario failover --subject single --out report --seconds 2"},
 	"redlock chaos run --scenario failover --subject single": {code: 1,
-		instead: "redlock chaos run --scenario failover --subject single --seconds 5 --out reports/docker/failover"},
+		instead: "redlock chaos run --scenario failover --subject single --seconds 2 --out reports/docker/failover"},
+	"redlock chaos run --scenario failover --subject redlock-fair": {
+		instead: "redlock chaos run --scenario failover --subject redlock-fair --seconds 2"},
 	"redlock chaos run --scenario all --fleet docker --out report":                           {notRun: "it takes a quarter of an hour; make chaos runs it"},
 	"redlock chaos run --scenario all --subject redlock --fleet docker --out reports/docker": {notRun: "likewise"},
 	"redlock chaos matrix --json":               {notRun: "it takes minutes; chaos_test.go runs one row of it"},
