@@ -64,7 +64,7 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	}
 	enrolled := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if a.vote == granted {
-			c.nodes[node].learnReady(a)
+			c.nodes[node].learnReady(a, false)
 		}
 	}
 	r, err := c.askReadiness(ctx, e.word, enrolled)

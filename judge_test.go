@@ -72,6 +72,21 @@ func TestWithoutAClockBandAQuarantineEndsThoughNoClocksAgree(t *testing.T) {
 	})
 }
 
+// Status does not take the answer to a question that the server answered before Status was called.
+func TestStatusIsNotOlderThanItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		c := w.connect(t, 0)
+		require.NoError(t, c.Enroll(t.Context()))
+		synctest.Wait()
+		w.servers[0].slow(0, 4*time.Millisecond)
+		go c.Status(t.Context())         // INFO arrives at 2 ms, and its answer at 4 ms
+		time.Sleep(7 * time.Millisecond) // ready.lua has been answered at 6 ms
+		w.servers[0].flush()
+		require.Error(t, c.Status(t.Context())[0].Err)
+	})
+}
+
 // Q1: The clock of a server that restarted was behind, and is set right. Then another one is wrong, by as much and ahead.
 // For a client that hears no other, both clocks of the quarantine agree that it is over.
 func TestAQuarantineIsNotEndedByOneWrongClockAfterAnother(t *testing.T) {

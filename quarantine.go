@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,7 @@ type readiness struct {
 	asking    bool         // ready.lua is being asked
 	reloaded  bool         // it is being asked once more, because the server had forgotten it
 	whenKnown []func()     // to be called when it has answered, or the connection broke
+	whenAgain []func()     // likewise, when it has answered a question that was not in flight when they came
 	askAgain  *time.Timer
 }
 
@@ -64,21 +66,21 @@ func (n *node) forgetsNothing() bool {
 // question contains the name of the data set.
 func (n *node) askReady() { n.askReadyThen(nil) }
 
-// askReadyThen also calls then, if it is not nil: when the answer is known, or that to a question in flight. It reports
-// whether it will. It will not if the node is not connected.
+// askReadyThen also calls then, if it is not nil, when a question that was asked after this call is answered: one that is
+// in flight already may have been answered by the server before. It reports whether it will. It will not if the node is
+// not connected.
 func (n *node) askReadyThen(then func()) bool {
 	n.mu.Lock()
 	up, ask := n.up, n.up && !n.readiness.asking
-	if up && then != nil {
+	switch {
+	case !up || then == nil:
+	case ask:
 		n.readiness.whenKnown = append(n.readiness.whenKnown, then)
+	default:
+		n.readiness.whenAgain = append(n.readiness.whenAgain, then)
 	}
 	if ask {
-		n.readiness.asking = true
-		n.infoAskedAt = n.cfg.Clock.Now()
-		n.queue = append(n.queue, request{command: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
-			n.applyInfo(reply, err)
-			n.sendReady()
-		}}})
+		n.queueReady()
 	}
 	n.mu.Unlock()
 	if ask {
@@ -87,12 +89,22 @@ func (n *node) askReadyThen(then func()) bool {
 	return up
 }
 
+// queueReady queues the question. Needs n.mu.
+func (n *node) queueReady() {
+	n.readiness.asking = true
+	n.infoAskedAt = n.cfg.Clock.Now()
+	n.queue = append(n.queue, request{command: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
+		n.applyInfo(reply, err)
+		n.sendReady()
+	}}})
+}
+
 // sendReady asks ready.lua, with the data set that INFO named.
 func (n *node) sendReady() {
 	word, fleet := n.host.word(n)
 	learn := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
-			n.learnReady(a)
+			n.learnReady(a, true)
 		}
 	}
 	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, fleet), answered: learn})
@@ -110,8 +122,9 @@ func (n *node) sendReady() {
 	n.wakeUp()
 }
 
-// learnReady takes the answer of ready.lua, and plans when to ask again if the node may not grant.
-func (n *node) learnReady(a answer) {
+// learnReady takes the answer of ready.lua, and plans when to ask again if the node may not grant. asked: it is the answer
+// that askReady waits for, and not one to Enroll.
+func (n *node) learnReady(a answer, asked bool) {
 	cfg := &n.cfg
 	n.mu.Lock()
 	s := &n.readiness
@@ -124,8 +137,15 @@ func (n *node) learnReady(a answer) {
 	quarantined := s.known && !s.ready && s.why == nil
 	first, was, agreed := !s.known, s.ready, s.known && s.differs == nil
 	n.tried = true
-	callbacks := s.stop()
+	s.stopTimer()
+	var callbacks, late []func()
+	before := *s
 	*s = readiness{identity: s.identity, marker: s.marker, known: true}
+	if asked {
+		callbacks, late = before.whenKnown, before.whenAgain
+	} else {
+		s.asking, s.reloaded, s.whenKnown, s.whenAgain = before.asking, before.reloaded, before.whenKnown, before.whenAgain
+	}
 	again := time.Duration(0)
 	switch {
 	case a.vote == granted:
@@ -151,13 +171,20 @@ func (n *node) learnReady(a answer) {
 	}
 	now := *s
 	n.mu.Unlock()
-	defer func() { // if ready.lua is being asked again by now, the callbacks wait for that answer
+	defer func() {
 		n.mu.Lock()
-		if n.readiness.asking {
-			n.readiness.whenKnown, callbacks = append(n.readiness.whenKnown, callbacks...), nil
+		ask := n.up && !n.readiness.asking && len(late) > 0
+		if ask {
+			n.queueReady()
+			n.readiness.whenKnown, late = append(n.readiness.whenKnown, late...), nil
+		} else if n.readiness.asking { // again, since this answer: all wait for the new one
+			n.readiness.whenKnown, callbacks, late = slices.Concat(n.readiness.whenKnown, callbacks, late), nil, nil
 		}
 		n.mu.Unlock()
-		for _, call := range callbacks {
+		if ask {
+			n.wakeUp()
+		}
+		for _, call := range slices.Concat(callbacks, late) {
 			call()
 		}
 	}()
@@ -180,13 +207,19 @@ func (n *node) waitsForOthers() bool {
 	return n.readiness.unjudged
 }
 
-// stop cancels the timer to ask again, and returns the callbacks that wait for the answer.
-func (s *readiness) stop() (callbacks []func()) {
+// stopTimer cancels the timer to ask again.
+func (s *readiness) stopTimer() {
 	if s.askAgain != nil {
 		s.askAgain.Stop()
 		s.askAgain = nil
 	}
-	callbacks, s.whenKnown = s.whenKnown, nil
+}
+
+// stop cancels the timer to ask again, and returns the callbacks that wait for an answer.
+func (s *readiness) stop() (callbacks []func()) {
+	s.stopTimer()
+	callbacks = slices.Concat(s.whenKnown, s.whenAgain)
+	s.whenKnown, s.whenAgain = nil, nil
 	return callbacks
 }
 
