@@ -37,6 +37,9 @@ type span struct {
 	loose     bool
 }
 
+// anywhere is the span of a clock that is not known. It agrees with every other.
+var anywhere = span{low: math.MinInt64 / 4, high: math.MaxInt64 / 4}
+
 // reaches reports whether the span, made longer by the tolerance in µs, contains the point.
 func (s span) reaches(point, tolerance int64) bool {
 	return s.low <= point && point <= s.high+tolerance

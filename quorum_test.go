@@ -215,6 +215,23 @@ func TestALossIsClearWhenAQuorumHasAnsweredOrCannot(t *testing.T) {
 	require.Equal(t, lossOutage, outage.loss())
 }
 
+// A3: Of a node that refused the light form, and whose script is not awaited, no clock is known. It denied all the same.
+func TestARefusalWithoutAClockIsADenial(t *testing.T) {
+	for scripts := range 3 {
+		r := newRound(plan{call: call{script: standard.acquire}}, 4, 3, 50*time.Millisecond)
+		clock := span{low: 1_700_000_000_000_000, high: 1_700_000_000_000_300}
+		for node := range scripts {
+			r.record(node, answer{vote: denied, clock: clock, denial: &denial{reason: held}})
+		}
+		for node := scripts; node < 3; node++ {
+			r.lightRefused(node, false)
+		}
+		r.concede(0b1111)
+		_, votes := r.snapshot()
+		require.Equal(t, lossHeld, votes.loss())
+	}
+}
+
 func TestAReleaseProvesNothingBetweenAQuorumsYesAndItsNo(t *testing.T) {
 	tally := newTally(3, 2, -1)
 	tally.cast(0, granted, span{})

@@ -451,7 +451,8 @@ func (r *round) lightRefused(node int, wrote bool) {
 	}
 }
 
-// concede counts as denied those of the nodes that refused the light form, and whose script is not awaited any longer.
+// concede counts as denied those of the nodes that refused the light form, and whose script is not awaited any longer. The
+// light form does not read the server's clock.
 func (r *round) concede(nodes nodeSet) {
 	r.mu.Lock()
 	refused, showed := r.refused&nodes, r.showed
@@ -462,7 +463,7 @@ func (r *round) concede(nodes nodeSet) {
 			if showed.has(i) {
 				why = stale
 			}
-			r.record(i, answer{vote: denied, denial: &denial{reason: why}})
+			r.record(i, answer{vote: denied, clock: anywhere, denial: &denial{reason: why}})
 		}
 	}
 }

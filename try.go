@@ -182,7 +182,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 			owner := a.found.denial
 			taken++
 			reserved = reserved || owner.isReservation()
-			r.record(i, answer{vote: denied, denial: &owner})
+			r.record(i, answer{vote: denied, micros: a.micros, clock: a.clock, denial: &owner})
 		}
 	}
 	// Without a quorum of answers, what is known of the nodes may be old: let them vote themselves. And the lock may be

@@ -52,10 +52,15 @@ const (
 func oneAtATime(client *redlock.Client, name func(*asynq.Task) string, patience time.Duration) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			waiting, cancel := context.WithTimeout(ctx, patience)
+			waiting, cancel := context.WithTimeoutCause(ctx, patience, errBusy)
 			lease, err := client.Mutex(name(task)).Acquire(waiting)
+			cause := context.Cause(waiting)
 			cancel()
-			if err != nil {
+			switch {
+			case err == nil:
+			case cause == errBusy: // also where patience was over before any node was asked, as on a machine that stood still
+				return fmt.Errorf("%w: %w", errBusy, err)
+			default:
 				return err
 			}
 			defer func() { // also if next panics, and if the queue has ended the task's context
@@ -68,10 +73,13 @@ func oneAtATime(client *redlock.Client, name func(*asynq.Task) string, patience 
 	}
 }
 
-// config is that of a worker. A task that finds its lock held, or no quorum of nodes, has not failed: it comes again soon,
-// and the attempt is not counted against its retries.
+// errBusy is why a task did not run: for all of patience its lock was held, or no quorum of nodes was there.
+var errBusy = errors.New("the task did not run")
+
+// config is that of a worker. A task that did not run has not failed: it comes again soon, and the attempt is not counted
+// against its retries.
 func config(logger asynq.Logger) asynq.Config {
-	notRun := func(err error) bool { return errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) }
+	notRun := func(err error) bool { return errors.Is(err, errBusy) }
 	return asynq.Config{
 		Concurrency: 4,
 		IsFailure:   func(err error) bool { return !notRun(err) },

@@ -85,6 +85,17 @@ func TestAJobWhoseLockIsHeldIsPutOffAndHasNotFailed(t *testing.T) {
 	require.Equal(t, map[string]bool{"7/1": true}, books.booked)
 }
 
+// However short patience is, a task that did not run has not failed.
+func TestATaskThatCouldNotWaitHasNotFailed(t *testing.T) {
+	client := newClient(t, redlocktest.Start(t, 3))
+	work := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("the task runs") })
+	handler := oneAtATime(client, func(*asynq.Task) string { return "x" }, time.Nanosecond)(work)
+	require.False(t, config(quiet{}).IsFailure(handler.ProcessTask(t.Context(), asynq.NewTask(taskType, nil))))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.True(t, config(quiet{}).IsFailure(handler.ProcessTask(ended, asynq.NewTask(taskType, nil))), "by the queue")
+}
+
 // A deadline of the queue, or the end of the worker. The lock is released, and there is nothing to log.
 func TestATaskThatTheQueueEndsLeavesNoLockAndNoLineInTheLog(t *testing.T) {
 	client := newClient(t, redlocktest.Start(t, 3))
