@@ -11,7 +11,7 @@ type RWMutex struct{ writer Lock }
 //   - While there is a reader, no writer gets in, and while there is a writer, nobody else does.
 //   - Each reader has a lease of its own. A reader that dies keeps writers out until its lease is over, and no longer.
 //   - A writer that waits keeps new readers out. If it dies, they are kept out for three seconds at most. So are they if
-//     several writers wait and all of them give up.
+//     several writers wait and all of them give up, after the last attempt of any writer.
 //   - After a writer, the first waiter has its turn. If that is a reader, the readers that wait get in with it.
 //
 // So neither readers nor writers wait for ever. There are two exceptions, in which readers that come and go all the time may
