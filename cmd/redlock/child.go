@@ -18,8 +18,9 @@ import (
 // continues to expire.
 const longestSleep = time.Second
 
-// holdPrecision is how far the end of the longest hold, as underLease reckons it, may be from that of the lease.
-const holdPrecision = 100 * time.Millisecond
+// holdPrecision is how far the end of the longest hold, as underLease reckons it, may be from that of the lease: on a busy
+// machine, the command starts late.
+const holdPrecision = time.Second
 
 // A child is the command that runs under the lock.
 type child struct {

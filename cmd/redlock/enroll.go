@@ -96,7 +96,7 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	if known := status[0].MaxTTL; known != 0 {
 		longest = known
 	}
-	if len(notEnrolled(before)) == 0 && !o.changeConfig {
+	if !o.changeConfig && !slices.ContainsFunc(before, func(s redlock.NodeStatus) bool { return s.MaxTTL == 0 }) {
 		_, err = fmt.Fprintf(out, "%s enrolled already; nothing was changed\n", plural(len(status), "node"))
 		return err
 	}
@@ -121,7 +121,8 @@ func statusOnceStarted(ctx context.Context, client *redlock.Client) []redlock.No
 	}
 }
 
-// declare enrolls the nodes as the flags say. It asks first, if the nodes are in use.
+// declare enrolls the nodes as the flags say. It asks first, if the nodes are in use. It corrects status where a node that
+// was away turns out to have granted all the time.
 func (o *enroller) declare(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) error {
 	waiting, using := notEnrolled(status), inUse(status)
 	if o.changeConfig {
@@ -137,7 +138,19 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		return client.Enroll(ctx, redlock.ChangeConfig())
 	}
 	switch away := unreached(status); {
-	case len(waiting) == 0: // there is nothing to change
+	case len(waiting) == 0 && o.yes: // there is nothing to ask
+	case len(waiting) == 0:
+		// There is nothing to change, unless a node connects while Enroll waits for it. It may have forgotten: among others
+		// that are in use, OnlyNew admits none.
+		err := client.Enroll(ctx, redlock.OnlyNew())
+		now := client.Status(ctx)
+		if len(using) > 0 {
+			copy(status, now) // who grants now did so before
+		}
+		if err == nil || len(notEnrolled(now)) == 0 && len(unreached(now)) >= len(away) {
+			return err
+		}
+		return o.declare(ctx, client, now)
 	case len(using) > 0:
 		// A node that is new among others that are in use has taken the place of one that may have granted locks.
 		danger := fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; "+

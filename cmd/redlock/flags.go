@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,6 +79,16 @@ func someKeys(cmd *cobra.Command, keys []string) error {
 		return usage("%s needs a KEY; see %[1]s --help", cmd.CommandPath())
 	}
 	return nil
+}
+
+// differentKeys refuses a KEY that is given twice, as a lock of several keys does.
+func differentKeys(cmd *cobra.Command, keys []string) error {
+	for i, key := range keys {
+		if slices.Contains(keys[:i], key) {
+			return usage("KEY %s is given twice", brief(key))
+		}
+	}
+	return someKeys(cmd, keys)
 }
 
 // unknownCommand refuses what is no command, and names those that it may be meant for.

@@ -23,6 +23,8 @@ func (k *kindOfLock) check(keys int, given func(flag string) bool) error {
 	switch {
 	case given("max-hold") && k.maxHold <= 0:
 		return usage("--max-hold %v: give more than 0", k.maxHold)
+	case k.maxHold > 0 && k.atLeast > k.maxHold:
+		return usage("--at-least %v is longer than --max-hold %v: give --at-least %[2]v or less, or a longer --max-hold", k.atLeast, k.maxHold)
 	case given("permits") && !wantsPermits:
 		return usage("--permits is how many of the permits of --semaphore to take; give that too")
 	case wantsPermits && k.semaphore >= 1 && (k.permits < 1 || k.permits > k.semaphore):

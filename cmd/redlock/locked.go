@@ -58,11 +58,17 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	listen(signals)
 	defer signal.Stop(signals)
 
-	nodes, closeNodes, err := o.openNodes(ctx)
+	var nodes []redlock.Node
+	closeNodes, err := unlessStopped(ctx, signals, func(ctx context.Context) (closeNodes func(), err error) {
+		nodes, closeNodes, err = o.openNodes(ctx)
+		return closeNodes, err
+	})
+	if closeNodes != nil {
+		defer closeNodes()
+	}
 	if err != nil {
 		return codeOf(err)
 	}
-	defer closeNodes()
 	notice := &waitNotice{o: o}
 	began := time.Now()
 	cfg, err := unlessStopped(ctx, signals, func(ctx context.Context) (redlock.Config, error) {
@@ -86,9 +92,9 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 
 	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
 	stopNotice := notice.start(ctx, client)
-	lease, err := unlessStopped(ctx, signals, func(ctx context.Context) (*redlock.Lease, error) { return o.acquire(ctx, lock) })
-	if stopNotice(); lease != nil && err != nil { // stopped at the moment when it was acquired: the command has not started
-		_ = lease.Release(context.WithoutCancel(ctx))
+	lease, err := unlessStopped(ctx, signals, func(ctx context.Context) (*redlock.Lease, error) { return o.acquire(ctx, client, lock) })
+	if stopNotice(); lease != nil && err != nil { // stopped at the moment when it was acquired
+		_ = o.release(ctx, client, lease, false)
 	}
 	acquired := time.Now()
 	r.WaitedSeconds = inSeconds(acquired.Sub(began))
@@ -98,7 +104,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	r.Fence = lease.Fence()
 	code, reason, err = o.underLease(lease, length, signals)
 	lost := !lease.Valid()
-	released := lease.Release(context.WithoutCancel(ctx))
+	released := o.release(ctx, client, lease, err == nil || code != exitNotExecutable)
 	r.HeldSeconds = inSeconds(time.Since(acquired))
 	switch {
 	case err != nil || lost || released == nil:
@@ -111,6 +117,18 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	return code, reason, err
 }
 
+// release ends the lease. If the command never ran, a minimum hold ends with it: others may do its work.
+func (o *runOptions) release(ctx context.Context, client *redlock.Client, lease *redlock.Lease, ran bool) error {
+	ctx = context.WithoutCancel(ctx)
+	err := lease.Release(ctx)
+	if !ran && o.kind.atLeast > 0 {
+		for _, key := range o.keys {
+			_ = client.ReleaseToken(ctx, key, lease.Token()) // what fails here expires
+		}
+	}
+	return err
+}
+
 // inSeconds leaves out what is less than a millisecond.
 func inSeconds(d time.Duration) float64 {
 	return float64(d.Round(time.Millisecond).Milliseconds()) / 1000
@@ -118,7 +136,7 @@ func inSeconds(d time.Duration) float64 {
 
 // unlessStopped does what comes before the command. Until that is done, signals end it: there is no command to pass them
 // to. If one came at the very end, it returns both what was done and the signal.
-func unlessStopped[T any](ctx context.Context, signals <-chan os.Signal, do func(context.Context) (T, error)) (T, error) {
+func unlessStopped[T any](ctx context.Context, signals chan os.Signal, do func(context.Context) (T, error)) (T, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	over, done := make(chan struct{}), make(chan struct{})
@@ -130,6 +148,7 @@ func unlessStopped[T any](ctx context.Context, signals <-chan os.Signal, do func
 				return
 			case s := <-signals:
 				if sig := s.(syscall.Signal); stops(sig) {
+					nextEnds(signals)
 					stop(&stopSignal{sig})
 					return
 				}

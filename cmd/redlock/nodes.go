@@ -65,6 +65,17 @@ func (f *clientFlags) nodeList(stdin io.Reader) (list []nodeText, by string, err
 	return list, by, nil
 }
 
+// stdinFor is the flag or the variable that makes redlock read the nodes from standard input; "": none does.
+func (f *clientFlags) stdinFor() string {
+	switch {
+	case f.nodesFile == "-":
+		return "--nodes-file"
+	case f.nodes == "" && f.nodesFile == "" && os.Getenv(nodesFileEnv) == "-":
+		return nodesFileEnv
+	}
+	return ""
+}
+
 func (f *clientFlags) readNodesFile(path, by string) ([]nodeText, error) {
 	file, err := openSecret(path)
 	if err != nil {
@@ -112,7 +123,12 @@ func readNodes(r io.Reader, name string) (list []nodeText, err error) {
 
 // openNodes returns the nodes that the user asked for, and a function that stops the nodes it started.
 func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), error) {
-	list, by, err := f.nodeList(os.Stdin)
+	var list []nodeText
+	var by string
+	err := unlessEnded(ctx, func() (err error) {
+		list, by, err = f.nodeList(os.Stdin)
+		return err
+	})
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -138,7 +154,7 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 	}
 	f.list = list
 	nodes := redlock.Nodes(urls...)
-	if err := f.apply(nodes); err != nil {
+	if err := unlessEnded(ctx, func() error { return f.apply(nodes) }); err != nil {
 		return nil, nil, err
 	}
 	return nodes, func() {}, nil

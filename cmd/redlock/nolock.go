@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/quorumlock/redlock"
 )
@@ -26,28 +28,78 @@ func noLock(refusal error) error {
 		return nil
 	}
 	refused, all := nodeErrors(refusal)
-	on, isString, holds := 0, false, "something that is not a string"
+	var found otherData
 	for _, node := range refused {
 		var denial *redlock.Denial
-		if !errors.As(node, &denial) || !staysForEver(denial) {
+		if errors.As(node, &denial) && staysForEver(denial) {
+			holder, isString := denial.Holder()
+			found.add(holder, isString)
+		}
+	}
+	return found.refusal(round.Names, all, round.Need)
+}
+
+// lookPatience bounds how long a wait that is over takes longer, to learn what was in the way.
+const lookPatience = time.Second
+
+// noLockAmong asks the nodes for the same. After a longer wait, a refusal is no answer to that: it may be of one node,
+// because a client that waits does not ask all of them each time.
+func noLockAmong(ctx context.Context, client *redlock.Client, keys []string) error {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	for _, key := range keys {
+		state, _ := client.Inspect(ctx, key)
+		if state == nil {
 			continue
 		}
-		on++
-		if holder, ok := denial.Holder(); ok {
-			isString, holds = true, printable(holder.String())
+		var found otherData
+		for _, n := range state.Nodes {
+			if n.Held && n.Remaining < 0 && len(n.Sharers) == 0 && !isShared(n.Token) {
+				holder, _ := n.Holder()
+				found.add(holder, n.Token != "")
+			}
+		}
+		if never := found.refusal([]string{key}, len(state.Nodes), state.Quorum); never != nil {
+			return never
 		}
 	}
-	if on == 0 || all-on >= round.Need {
+	return nil
+}
+
+// otherData is what is under the name of a lock for ever.
+type otherData struct {
+	on       int // nodes
+	isString bool
+	text     string // what it is, if it is a string
+}
+
+func (d *otherData) add(holder redlock.Holder, isString bool) {
+	d.on++
+	if isString {
+		d.isString, d.text = true, printable(holder.String())
+	}
+}
+
+// refusal is the error; nil if the other nodes are a quorum.
+func (d *otherData) refusal(names []string, all, need int) error {
+	if d.on == 0 || all-d.on >= need {
 		return nil
 	}
+	what := d.text
+	if !d.isString {
+		what = "something that is not a string"
+	}
 	return notALock("%s not a lock: on %s it is %s, which never expires; %s",
-		areNames(round.Names), plural(on, "node"), holds, howToClear(round.Names, isString))
+		areNames(names), plural(d.on, "node"), what, howToClear(names, d.isString))
 }
 
 // staysForEver reports whether what is in the way never expires.
 func staysForEver(d *redlock.Denial) bool {
-	return d.Reason == redlock.ReasonHeld && d.Left < 0 && d.Owner != "readers" && d.Owner != "permits"
+	return d.Reason == redlock.ReasonHeld && d.Left < 0 && !isShared(d.Owner)
 }
+
+// isShared reports whether a key of this value is that of a lock which several share; see [redlock.NodeState.Sharers].
+func isShared(value string) bool { return value == "readers" || value == "permits" }
 
 // areNames names the locks, with a verb: a refusal does not say which of several is in the way.
 func areNames(names []string) string {

@@ -56,6 +56,22 @@ func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
 			require.Equal(t, 0, code, "it goes on when somebody has deleted the key: %s", errs)
 		})
 	}
+	t.Run("after a longer wait", func(t *testing.T) {
+		put(t, f.Nodes(), "SET", "data")
+		for _, flags := range [][]string{nil, {"--fair"}, {"--read"}, {"--json"}} {
+			code, out, errs := run(t, with([]string{"run", "report", "--", "echo", "ran"}, append(flags, nodes(f), "--wait=4s")...)...)
+			require.Equal(t, 64, code, "%s: %s", flags, errs)
+			require.Empty(t, out)
+			require.Contains(t, errs, "report is not a lock: on 3 nodes it is ")
+			require.Contains(t, errs, "which never expires; delete it (redlock release --force --foreign report), or use another name or --prefix")
+		}
+		code, _, errs := run(t, "run", nodes(f), "--wait=4s", "a", "report", "--", "true")
+		require.Equal(t, 64, code, errs)
+		require.Contains(t, errs, "redlock: report is not a lock: on 3 nodes it is ", "and not one of the two")
+		everyNode(t, f, func(n *fleet.Node) error { do(t, n, "PEXPIRE", "report", 60000); return nil })
+		code, _, errs = run(t, "run", nodes(f), "--wait=4s", "report", "--", "true")
+		require.Equal(t, 75, code, errs)
+	})
 	t.Run("what expires is held", func(t *testing.T) {
 		put(t, f.Nodes(), "SET", "bXkgdmFsdWU=", "PX", 60000) // redsync
 		code, _, errs := run(t, "run", nodes(f), "--wait=0", "report", "--", "true")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ type releaser struct {
 	force, foreign bool
 	token          string
 	stdin          io.Reader
+	stderr         io.Writer
 }
 
 func newRelease() *cobra.Command {
@@ -44,13 +44,17 @@ expire, or the list of those that share the lock. Anything else may be other dat
 another library, --foreign deletes it too. Any other key that is not a string is never deleted. Of several KEYs it
 deletes none if one of them is no lock.
 
+It tells what became of each KEY after it has tried all of them, and fails if one of them failed. A signal ends it
+between two KEYs: the rest stays as it is.
+
 Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock, 76 no lease has this
-token: it was released, it expired, or another took the lock.`,
+token: it was released, it expired, or another took the lock. If some KEYs are of 69 and others of 76, it is 69.`,
 		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly\n" +
 			"  echo \"$TOKEN\" | redlock release --token - nightly",
-		Args:              someKeys,
+		Args:              differentKeys,
 		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, keys []string) error {
+			o.stderr = cmd.ErrOrStderr()
 			given := cmd.Flags().Changed("token")
 			switch {
 			case given && (o.force || o.foreign):
@@ -80,7 +84,7 @@ type releaseReport struct {
 	Released   bool `json:"released"`
 }
 
-// release deletes each of the keys, or none if one of them is no lock. It returns the first error.
+// release deletes each of the keys, or none if one of them is no lock.
 func (o *releaser) release(ctx context.Context, out io.Writer, keys []string) error {
 	client, done, err := o.open(ctx)
 	if err != nil {
@@ -96,21 +100,67 @@ func (o *releaser) release(ctx context.Context, out io.Writer, keys []string) er
 			return err
 		}
 	}
-	var failed error
-	for i, key := range keys {
-		released := client.ForceRelease(ctx, key) // before anything is printed: a pipe that nobody reads must not prevent it
-		if released != nil {
-			released = failure(released)
+	return o.each(ctx, keys, func(key string) error {
+		if err := client.ForceRelease(ctx, key); err != nil {
+			return failure(err)
 		}
+		return nil
+	}, func(i int, released error) error {
 		if i > 0 && !o.json {
 			fmt.Fprintln(out)
 		}
-		if err := o.tell(out, states[i], released); err != nil {
-			return errors.Join(err, released)
+		return o.tell(out, states[i], released)
+	})
+}
+
+// each releases the keys, until a signal ends that, and then tells what became of each: an output that nobody reads must
+// not prevent a release.
+func (o *releaser) each(ctx context.Context, keys []string, release func(key string) error, tell func(i int, released error) error) error {
+	var outcomes, failures []error
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			break
 		}
-		failed = cmp.Or(failed, released)
+		released := release(key)
+		if ctx.Err() != nil && errors.Is(released, context.Canceled) {
+			break // nobody knows what became of this one
+		}
+		outcomes = append(outcomes, released)
+		if released != nil {
+			failures = append(failures, released)
+		}
 	}
-	return o.told(failed)
+	for i, released := range outcomes {
+		switch err := tell(i, released); {
+		case err == nil:
+		case len(failures) == 0:
+			return err
+		default:
+			return &exitError{worst(failures), errors.Join(append([]error{err}, failures...)...)}
+		}
+	}
+	if !o.json { // its lines have them
+		for _, err := range failures {
+			say(o.stderr, "%v", err)
+		}
+	}
+	switch {
+	case len(outcomes) < len(keys):
+		return ctx.Err()
+	case len(failures) > 0:
+		return &exitError{worst(failures), nil}
+	}
+	return nil
+}
+
+// worst is the exit code for several failures: that of the first, unless another one leaves open whether a lock is held.
+func worst(failures []error) (code int) {
+	for _, err := range failures {
+		if one, _, _ := codeOf(err); code == 0 || one == exitNoQuorum {
+			code = one
+		}
+	}
+	return code
 }
 
 // tell prints what was released.
@@ -141,14 +191,6 @@ func (o *releaser) tell(out io.Writer, state *redlock.State, released error) err
 	return nil
 }
 
-// told is the error of a command that has printed it already, if it prints JSON.
-func (o *releaser) told(err error) error {
-	if exit := (*exitError)(nil); o.json && errors.As(err, &exit) {
-		return &exitError{exit.code, nil}
-	}
-	return err
-}
-
 // A tokenReport is what release --token --json prints.
 type tokenReport struct {
 	Key      string `json:"key"`
@@ -156,9 +198,9 @@ type tokenReport struct {
 	jsonFailure
 }
 
-// releaseToken releases the lease of each key that has the token. It returns the first error.
+// releaseToken releases the lease of each key that has the token.
 func (o *releaser) releaseToken(ctx context.Context, out io.Writer, keys []string) error {
-	token, err := o.readToken()
+	token, err := o.readToken(ctx)
 	if err != nil {
 		return err
 	}
@@ -167,40 +209,40 @@ func (o *releaser) releaseToken(ctx context.Context, out io.Writer, keys []strin
 		return err
 	}
 	defer done()
-	var failed error
-	for _, key := range keys {
-		released := client.ReleaseToken(ctx, key, token)
-		switch {
-		case errors.Is(released, redlock.ErrLost):
-			released = &exitError{exitLost, fmt.Errorf("no lease of %s has this token: it was released, it expired, or it never was; "+
+	return o.each(ctx, keys, func(key string) error {
+		switch err := client.ReleaseToken(ctx, key, token); {
+		case errors.Is(err, redlock.ErrLost):
+			return &exitError{exitLost, fmt.Errorf("no lease of %s has this token: it was released, it expired, or it never was; "+
 				"a reader or a holder of permits is not released by its token", printable(key))}
-		case released != nil:
-			released = failure(released)
+		case err != nil:
+			return failure(err)
 		}
-		failed = cmp.Or(failed, released)
+		return nil
+	}, func(i int, released error) (err error) {
 		switch {
 		case o.json:
-			r := tokenReport{Key: key, Released: released == nil}
+			r := tokenReport{Key: keys[i], Released: released == nil}
 			r.failedBy(released)
 			err = writeJSON(out, r)
 		case released == nil:
-			_, err = fmt.Fprintf(out, "%s was released\n", printable(key))
+			_, err = fmt.Fprintf(out, "%s was released\n", printable(keys[i]))
 		}
-		if err != nil {
-			return errors.Join(err, failed)
-		}
-	}
-	return o.told(failed)
+		return err
+	})
 }
 
 // readToken returns the owner token.
-func (o *releaser) readToken() (string, error) {
+func (o *releaser) readToken(ctx context.Context) (string, error) {
 	token, by := o.token, "--token"
 	if token == "-" {
-		if o.nodesFile == "-" {
-			return "", usage("--token and --nodes-file cannot both be read from standard input")
+		if nodes := o.stdinFor(); nodes != "" {
+			return "", usage("--token and %s cannot both be read from standard input", nodes)
 		}
-		text, err := io.ReadAll(io.LimitReader(o.stdin, maxPassword))
+		var text []byte
+		err := unlessEnded(ctx, func() (err error) {
+			text, err = io.ReadAll(io.LimitReader(o.stdin, maxPassword))
+			return err
+		})
 		if err != nil {
 			return "", usage("%s: %w", by, err)
 		}

@@ -54,14 +54,14 @@ With --read, CMD shares KEY with others that read; a run without --read waits fo
 
 --at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a time that is longer
 than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
-twice: a host whose clock is late, or that restarts, finds the lock free.
+twice: a host whose clock is late, or that restarts, finds the lock free. A CMD that cannot be executed holds nothing.
 
 run waits, as --wait says, for all that may change by itself or on the servers: another holder, nodes that are away, in
 quarantine or unfit (as with --durable, where they do not persist), a wrong password, a missing right. After a second it
 says once what it waits for. It ends at once with 64 if the nodes hold another configuration than its flags say.
 
-A KEY that holds other data, which never expires, is no lock: --wait 0 ends with 64 and says what to do. With another
---wait, run says so after a second, and goes on waiting. What another library wrote and expires counts as held.
+A KEY that holds other data, which never expires, is no lock. run says so after a second and goes on waiting. When
+--wait is over, it ends with 64 and says what to do. What another library wrote and expires counts as held.
 
 --fair serves those that wait in the order in which they arrived, on all hosts. It is slower. With --wait 0 the lock
 counts as held while somebody waits for it. A run without --fair may overtake.
@@ -278,7 +278,7 @@ func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hook
 }
 
 // acquire waits for the lock as long as --wait says. Its error has an exit code.
-func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.Lease, error) {
+func (o *runOptions) acquire(ctx context.Context, client *redlock.Client, lock redlock.Lock) (*redlock.Lease, error) {
 	if o.patience.once {
 		lease, err := lock.TryAcquire(ctx)
 		return lease, o.explain(err)
@@ -286,6 +286,11 @@ func (o *runOptions) acquire(ctx context.Context, lock redlock.Lock) (*redlock.L
 	bounded, cancel := o.patience.bound(ctx, time.Now())
 	defer cancel()
 	lease, err := lock.Acquire(bounded)
+	if errors.Is(err, redlock.ErrHeld) {
+		if never := noLockAmong(ctx, client, o.keys); never != nil {
+			return lease, never
+		}
+	}
 	return lease, o.explain(err)
 }
 

@@ -126,6 +126,7 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 		"run --max-hold 99ms k -- true":                        "--max-hold 99ms is too short to end a command in; give 100ms or more",
 		"run --max-hold 0 k -- true":                           "--max-hold 0s: give more than 0",
 		"run --max-hold 3s --kill-after 2s k -- true":          "--kill-after 2s is too long for --max-hold 3s: give --kill-after 1.35s or less, or a longer --max-hold",
+		"run --at-least 20s --max-hold 10s k -- true":          "--at-least 20s is longer than --max-hold 10s: give --at-least 10s or less, or a longer --max-hold",
 		"run --permits 2 k -- true":                            "give that too",
 		"run --semaphore 2 --permits 3 k -- true":              "--permits 3: give 1 to 2",
 		"run --semaphore 2 --permits 0 k -- true":              "--permits 0: give 1 to 2",

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -33,7 +34,8 @@ func signalName(sig syscall.Signal) string {
 }
 
 // interruptible ends the context at INT, TERM, HUP and QUIT, so that everything that was started is cleaned up:
-// containers, for example, would outlive a terminal that is closed, and a terminal would stay without a cursor.
+// containers, for example, would outlive a terminal that is closed, and a terminal would stay without a cursor. Whoever
+// does not want to wait for that sends a second one.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
@@ -41,6 +43,7 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case s := <-signals:
+			nextEnds(signals)
 			cancel(&stopSignal{s.(syscall.Signal)})
 		case <-ctx.Done():
 		}
@@ -48,6 +51,28 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {
 		signal.Stop(signals)
 		cancel(nil)
+	}
+}
+
+// sameSignal is how long a second signal counts as the first. A terminal that closes, and a wrapper that passes on what
+// was typed, send two at once.
+const sameSignal = 300 * time.Millisecond
+
+// nextEnds lets the signals of a channel end redlock at once, as they end a program that does not handle them.
+func nextEnds(signals chan<- os.Signal) {
+	time.AfterFunc(sameSignal, func() { signal.Stop(signals) })
+}
+
+// unlessEnded does what may wait for others for ever, as reading a pipe does. If the context ends before that is done, it
+// goes on, and redlock ends.
+func unlessEnded(ctx context.Context, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -78,14 +78,17 @@ func newTop() *cobra.Command {
 
 func (o *topper) top(ctx context.Context, out io.Writer, names []string) error {
 	nodes, closeNodes, err := o.openNodes(ctx)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // ended before there was anything to see
+	case err != nil:
 		return err
 	}
 	defer closeNodes()
 	cfg, err := o.config(ctx, nodes, redlock.Hooks{})
 	switch {
 	case ctx.Err() != nil:
-		return nil // ended before there was anything to see
+		return nil
 	case err != nil:
 		return err
 	}
