@@ -238,3 +238,89 @@ func TestAReaderThatWaitedBeforeTheWriterGetsInOnAllNodes(t *testing.T) {
 		})
 	}
 }
+
+// W2, S2: Readers hold a quorum without the node that is asked first. A writer does not ask it and another one in turn as fast
+// as they answer, and still has the lock soon after the readers have left.
+func TestAWriterDoesNotHurryWhileReadersHoldAQuorumWithoutTheFirstNode(t *testing.T) {
+	for name, lock := range map[string]func(redlock.RWMutex) redlock.Lock{"plain": plainWriter, "fair": fairWriter} {
+		for _, stay := range []time.Duration{100 * time.Millisecond, 1300 * time.Millisecond, 2800 * time.Millisecond} {
+			t.Run(name+", "+stay.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, c := fairClients(t, 3, 2)
+					var sent atomic.Int64
+					for _, s := range w.servers {
+						s.slow(0, time.Millisecond)
+						s.slow(1, time.Millisecond)
+						s.links[1].heard = func(direction int, b []byte) {
+							if direction == requests {
+								sent.Add(int64(bytes.Count(b, []byte("EVALSHA"))))
+							}
+						}
+					}
+					first := w.servers[redlock.ProbeFor(c[1], "x")]
+					first.slow(0, 50*time.Millisecond)
+					time.Sleep(time.Minute) // long enough to have measured the round trips
+					reader, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, 2, redlock.KnownToHave(reader))
+					writer := awaits(t, lock(c[1].RWMutex("x")))
+					sent.Store(0)
+					time.Sleep(time.Second)
+					require.Less(t, sent.Load(), int64(30), "it asks again and again")
+					time.Sleep(stay)
+					require.Empty(t, writer.got)
+					began := time.Now()
+					require.NoError(t, reader.Release(t.Context()))
+					l := <-writer.got
+					require.NotNil(t, l)
+					require.Less(t, time.Since(began), 20*time.Millisecond)
+					require.NoError(t, l.Release(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// S2: A writer gives up while its question is on the way to the nodes that have not yet told it of readers. It leaves no intent
+// there: however often it comes back, another reader gets in.
+func TestAnImpatientWriterLeavesNoIntentBehind(t *testing.T) {
+	for name, lock := range map[string]func(redlock.RWMutex) redlock.Lock{"plain": plainWriter, "fair": fairWriter} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := fairClients(t, 3, 3)
+				for _, s := range w.servers {
+					for i := range c {
+						s.slow(i, 60*time.Millisecond) // longer than was measured, so all nodes are asked
+					}
+				}
+				old, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, old.Extend(t.Context())) // all nodes have it
+				ctx, cancel := context.WithCancel(t.Context())
+				var impatient sync.WaitGroup
+				impatient.Go(func() {
+					for ctx.Err() == nil {
+						short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+						_, err := lock(c[1].RWMutex("x")).Acquire(short)
+						assert.Error(t, err)
+						cancel()
+						time.Sleep(400 * time.Millisecond)
+					}
+				})
+				time.Sleep(3 * time.Second)
+				for range 5 {
+					began := time.Now()
+					reader, err := c[2].RWMutex("x").Reader().Acquire(soon(t))
+					if assert.NoError(t, err) {
+						assert.Less(t, time.Since(began), time.Second)
+						assert.NoError(t, reader.Release(t.Context()))
+					}
+					time.Sleep(130 * time.Millisecond)
+				}
+				cancel()
+				impatient.Wait()
+				require.NoError(t, old.Release(t.Context()))
+			})
+		})
+	}
+}

@@ -7,7 +7,7 @@ import "time"
 // WithMinHold returns the lock with a minimum hold: after it was acquired, nobody else gets it for at least d, in this
 // process or another. Release, [Client.Close] and a lost lease end the lease at once, but the lock stays taken for the
 // rest of d. The same goes for a crash, because the nodes have the lock for d from the beginning. Only
-// [Client.ForceRelease] ends it sooner. An Acquire that fails keeps nothing.
+// [Client.ForceRelease] and [Client.ReleaseToken] end it sooner. An Acquire that fails keeps nothing.
 //
 // Use it for work that must run once in an interval: each process calls [Lock.TryDo] at each tick. Choose d longer than
 // the time between the ticks of different processes, and shorter than the interval. If d is too short, work that

@@ -459,3 +459,36 @@ func TestAWaiterForSeveralPermitsIsStillQueuedAfterItsProcessGotOne(t *testing.T
 		require.NoError(t, several.Release(t.Context()))
 	})
 }
+
+// W1, S5: The same if the waiter for one gives up while a node has granted it the permit, and others have not answered yet.
+func TestAWaiterForSeveralPermitsIsStillQueuedAfterAnotherOfItsProcessGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3, 2)
+		bySlot := slotsTaken(t, c[0], 3)
+		require.NoError(t, bySlot[0].Release(t.Context()))
+		two := awaits(t, c[1].Semaphore("x", 3).WithPermits(2))
+		first := redlock.ProbeFor(c[1], "x")
+		for i, s := range w.servers {
+			if i != first {
+				s.links[1].hold(replies, +1)
+			}
+		}
+		one := awaits(t, c[1].Semaphore("x", 3))
+		one.giveUp()
+		require.Nil(t, <-one.got)
+		for i, s := range w.servers {
+			if i != first {
+				s.links[1].hold(replies, -1)
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		require.Empty(t, two.got)
+		began := time.Now()
+		require.NoError(t, bySlot[1].Release(t.Context()))
+		require.NoError(t, bySlot[2].Release(t.Context()))
+		several := <-two.got
+		require.NotNil(t, several)
+		require.Less(t, time.Since(began), 150*time.Millisecond)
+		require.NoError(t, several.Release(t.Context()))
+	})
+}

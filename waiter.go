@@ -25,6 +25,9 @@ type waiter struct {
 	since    Instant  // when the inbox was made
 	turn     hints    // that it is this client's turn, which the attempt that is being made uses; zero: it is not
 	won      *round   // the round that acquired the lock; nil: none has
+	stays    *node    // in whose queue the next attempt stays, if it asks all at once; nil: that of the node asked first
+	// metReaders says that it is a writer and readers have refused it: its later rounds leave its intent (S2).
+	metReaders bool
 	memory
 }
 
@@ -151,7 +154,7 @@ func (w *waiter) know(r refusedRound, turn hints) known {
 
 // carryOut does what was decided, up to the time of the next attempt.
 func (w *waiter) carryOut(ctx context.Context, n next) error {
-	w.memory, w.how.probe = n.memory, n.probe
+	w.memory, w.how.probe, w.stays = n.memory, n.probe, n.stays
 	if n.leaves != 0 {
 		w.client.waiters.leave(w.res, n.leaves, n.passesOn, w.inbox)
 	}

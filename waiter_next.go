@@ -31,6 +31,7 @@ type known struct {
 type next struct {
 	memory
 	probe    *node         // to be asked first; nil: all at once
+	stays    *node         // in whose queue it stays when it asks all at once; nil: that of the node asked first
 	leaves   nodeSet       // nodes whose queues it leaves now, which passes on what they reserved
 	passesOn nodeSet       // of these, where it was told of a release and could not use it
 	pause    time.Duration // it sleeps no longer than this; 0: not at all
@@ -88,17 +89,21 @@ func (k *known) decide() next {
 		// vote with as many nodes on either side, the pause is longer each time.
 		n.queueAnew(k, k.queueNode)
 		n.outages, n.splits = 0, k.splits+1
-		n.pause = k.protocol.random(min(k.roundTrip<<min(k.splits, 10), k.lostPoll))
+		n.queued = n.queuedAt
+		n.pause = k.protocol.random(min(k.roundTrip<<min(k.splits, 10), k.mostPause()))
+	case k.obstacle.owner == ownedByReaders && k.askedOne():
+		// A writer leaves its intent on all nodes (S2). It stays in the queue that it has just entered: the readers may not
+		// have the node that would be asked first, which would then grant and not queue it. One node's answer does not end
+		// a series of splits: the round that follows may be the next one.
+		n.outages, n.probe, n.stays = 0, nil, k.asked
+		return n.now()
 	case k.obstacle.owner != "":
 		// The usual case: one owner is in the way. Sleep until a message comes, or the key could expire.
 		n.outages, n.splits = 0, 0
 		n.queued, n.unqueued = k.entered, k.obstacle.unqueued(k.entered)
 		n.pause = k.untilFree()
-		if k.obstacle.owner == ownedByReaders { // a writer leaves its intent on all nodes (S2)
+		if k.obstacle.owner == ownedByReaders {
 			n.probe = nil
-			if k.askedOne() {
-				return n.now()
-			}
 		}
 	case k.lostToOthers():
 		// A split vote (W3). A random pause of a few round trips, longer each time, separates the contenders.
@@ -141,8 +146,16 @@ func (k *known) untilFree() time.Duration {
 		late := k.jitter(k.reservation)
 		return min(free, k.jitter(k.lostPoll)-late) + late
 	case k.obstacle.owner == ownedByReaders:
-		return min(free, k.jitter(min(k.lostPoll, intentPoll))) // the intent must not lapse meanwhile (S2)
+		return min(free, k.jitter(k.mostPause()))
 	default:
 		return min(free, k.jitter(k.lostPoll)) // a message will come, unless it is lost
 	}
+}
+
+// mostPause is how long a waiter sleeps at most, before jitter, although a message should come.
+func (k *known) mostPause() time.Duration {
+	if k.obstacle.owner == ownedByReaders {
+		return min(k.lostPoll, intentPoll) // a writer's intent must not lapse meanwhile (S2)
+	}
+	return k.lostPoll
 }

@@ -1,17 +1,19 @@
 package redlock
 
+import "cmp"
+
 // How a waiter enters the queues on the nodes, and leaves them (W2).
 
-// queueUp has the next attempt enter this client in the queue of the node that is asked first, or would be if they were
-// not asked all at once. The node does so if it refuses the attempt: as a waiter that gets messages, or as one that
-// polls. The attempt does not enter the queue while the subscription to that node is still being made, because a release
-// skips a waiter that does not listen. Nor does it while fewer nodes than a quorum answer, because it could not use its
-// turn.
+// queueUp has the next attempt enter this client in the queue of the node that is asked first. If all are asked at once,
+// that is the node in whose queue it is to stay, or the one that would be asked first. The node does so if it refuses the
+// attempt: as a waiter that gets messages, or as one that polls. The attempt does not enter the queue while the
+// subscription to that node is still being made, because a release skips a waiter that does not listen. Nor does it while
+// fewer nodes than a quorum answer, because it could not use its turn.
 func (w *waiter) queueUp() {
 	c := w.client
 	w.how.reservation, w.how.queueAt, w.polls = c.waiters.idFor(w.res.isShared()), 0, false
 	w.how.queueEntry = max(w.arrival, queueNow) // also to nodes that do not queue it (S2)
-	n := w.how.probe
+	n := cmp.Or(w.how.probe, w.stays)
 	if n == nil {
 		n = c.probeFor(w.res)
 	}
@@ -81,11 +83,13 @@ func (w *waiter) end() {
 		nodes = w.leftovers(nodes, unused.reserved)
 	case unused.localRelease: // no other waiter got a message of that release, on any node
 		nodes = w.client.allNodes()
+	case w.metReaders: // a node that has not answered yet may have its intent too (S2)
+		nodes = w.client.allNodes()
 	default:
 		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved
 	}
 	w.client.waiters.leave(w.res, nodes, told, nil)
-	if w.won != nil && w.res.share.isSemaphore() {
+	if w.res.share.isSemaphore() { // also if it has won nothing: some nodes may have granted its last attempt
 		w.client.waiters.queueAgain(w.res)
 	}
 }
@@ -121,6 +125,7 @@ func (w *waiter) recordQueues(r *refusedRound) {
 	for i, a := range r.answers {
 		if a.denial != nil && a.denial.owner == ownedByReaders {
 			w.queuedAt.add(i) // there is a writer's intent too (S2)
+			w.metReaders = !w.res.isShared()
 		}
 		if r.entered.has(i) && a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken) {
 			w.queuedAt.add(i)

@@ -516,3 +516,53 @@ func TestAWaiterThatIsOutbidAgainAndAgainPauses(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }
+
+// W2: A waiter that finds the owner elsewhere again and again pauses for long. It is in the queues of other nodes meanwhile:
+// if messages of one of these may be lost, it asks again soon. A writer asks again before its intent lapses (S2).
+func TestAWaiterThatPausesBeforeItQueuesAnewIsStillInItsOtherQueues(t *testing.T) {
+	const soon = 10 * time.Millisecond
+	for name, c := range map[string]struct {
+		owner  string
+		breaks int // the node whose subscription breaks
+		sleeps time.Duration
+	}{
+		"where it is queued":     {other, 2, soon + 5*time.Second/10},
+		"where it is not":        {other, 1, 5*time.Second/2 + margin},
+		"the queue that it left": {other, 0, 5*time.Second/2 + margin},
+		"a writer":               {ownedByReaders, 0, intentPoll/2 + margin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, "x")
+				for _, n := range s.c.nodes { // far away, so that it expects messages to take long
+					n.trip.Store(int64(time.Second))
+				}
+				s.all()
+				s.splits, s.queuedAt = 100, s.set(0, 2)
+				time.AfterFunc(soon, func() { s.c.waiters.confirm(s.rank[c.breaks], false) })
+				slept, err := s.refused(t.Context(), yes1, by(c.owner, time.Minute), by(c.owner, time.Minute))
+				require.NoError(t, err)
+				require.Equal(t, [3]string{"leave", "", ""}, s.sent())
+				require.Equal(t, c.sleeps, slept)
+			})
+		})
+	}
+}
+
+// W2, S2: A waiter that gives up tells the nodes that may have it in a queue. A writer that has met readers tells all: its
+// intent may be on one that has not answered yet.
+func TestAWriterThatHasMetReadersTakesItsIntentFromAllNodes(t *testing.T) {
+	for owner, sends := range map[string][3]string{
+		other:          {"leave", "", ""},
+		ownedByReaders: {"leave", "leave", "leave"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t, "x")
+			s.one()
+			_, err := s.refused(t.Context(), by(owner, time.Minute))
+			require.NoError(t, err)
+			s.end()
+			require.Equal(t, sends, s.sent(), owner)
+		})
+	}
+}
