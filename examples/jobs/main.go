@@ -52,15 +52,13 @@ const (
 func oneAtATime(client *redlock.Client, name func(*asynq.Task) string, patience time.Duration) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			waiting, cancel := context.WithTimeoutCause(ctx, patience, errBusy)
+			waiting, cancel := context.WithTimeoutCause(ctx, patience, errImpatient)
 			lease, err := client.Mutex(name(task)).Acquire(waiting)
-			cause := context.Cause(waiting)
+			if cause := context.Cause(waiting); err != nil && cause == errImpatient {
+				err = fmt.Errorf("%w: %w", cause, err)
+			}
 			cancel()
-			switch {
-			case err == nil:
-			case cause == errBusy: // also where patience was over before any node was asked, as on a machine that stood still
-				return fmt.Errorf("%w: %w", errBusy, err)
-			default:
+			if err != nil {
 				return err
 			}
 			defer func() { // also if next panics, and if the queue has ended the task's context
@@ -73,13 +71,15 @@ func oneAtATime(client *redlock.Client, name func(*asynq.Task) string, patience 
 	}
 }
 
-// errBusy is why a task did not run: for all of patience its lock was held, or no quorum of nodes was there.
-var errBusy = errors.New("the task did not run")
+// errImpatient says that patience was over, perhaps before any node was asked, as on a machine that stood still.
+var errImpatient = errors.New("the task did not run")
 
-// config is that of a worker. A task that did not run has not failed: it comes again soon, and the attempt is not counted
-// against its retries.
+// config is that of a worker. A task that finds its lock held, or no quorum of nodes, has not failed: it comes again soon,
+// and the attempt is not counted against its retries. Nor has one that could not wait.
 func config(logger asynq.Logger) asynq.Config {
-	notRun := func(err error) bool { return errors.Is(err, errBusy) }
+	notRun := func(err error) bool {
+		return errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, errImpatient)
+	}
 	return asynq.Config{
 		Concurrency: 4,
 		IsFailure:   func(err error) bool { return !notRun(err) },
