@@ -238,7 +238,7 @@ func TestADetachThatFailsLeavesNothing(t *testing.T) {
 
 // D4, D5: Of all that adopt one ticket at the same moment, one gets the lock, and the others take nothing from it.
 func TestOfAllThatAdoptATicketOneGetsTheLock(t *testing.T) {
-	for seed := range uint64(trials(8)) {
+	for seed := range uint64(trials(20)) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 11))
 			nodes, size := 3+random.IntN(3), 2+random.IntN(6)

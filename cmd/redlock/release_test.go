@@ -129,7 +129,8 @@ func TestASignalEndsReleaseBetweenTwoKeys(t *testing.T) {
 		everyNode(t, f, func(n *fleet.Node) error { return n.Delay(30 * time.Millisecond) })
 		p := start(t, nil, nil, append([]string{"release", nodes(f), flag, "--node-timeout=4s", "--token", first.Token()}, keys...)...)
 		eventually(t, "the first release", func() bool { return do(t, f.Nodes()[0], "EXISTS", "k0").(int64) == 0 })
-		time.Sleep(300 * time.Millisecond)
+		before := scriptsRun(t, f.Nodes()[0])
+		eventually(t, "several others", func() bool { return scriptsRun(t, f.Nodes()[0]) >= before+6 })
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 		code, out, errs := p.wait()
 		require.Equal(t, 143, code, errs)
@@ -150,6 +151,16 @@ func TestASignalEndsReleaseBetweenTwoKeys(t *testing.T) {
 		everyNode(t, f, (*fleet.Node).Heal)
 	}
 	require.NoError(t, last.Extend(t.Context()))
+}
+
+// scriptsRun is how many scripts the server has run.
+func scriptsRun(t *testing.T, n *fleet.Node) (calls int) {
+	stats := string(do(t, n, "INFO", "commandstats").([]byte))
+	_, evalsha, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
+	require.True(t, found, stats)
+	_, err := fmt.Sscan(evalsha[:strings.IndexByte(evalsha, ',')], &calls)
+	require.NoError(t, err)
+	return calls
 }
 
 // Either all of them are locks, or nothing is deleted.
