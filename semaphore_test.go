@@ -449,15 +449,22 @@ func TestAWaiterForSeveralPermitsIsStillQueuedAfterItsProcessGotOne(t *testing.T
 		one, err := c[1].Semaphore("x", 3).Acquire(t.Context())
 		require.NoError(t, err)
 		time.Sleep(200 * time.Millisecond)
-		began := time.Now()
-		require.NoError(t, bySlot[1].Release(t.Context()))
-		require.NoError(t, bySlot[2].Release(t.Context()))
-		several := <-two.got
-		require.NotNil(t, several)
-		require.Less(t, time.Since(began), 150*time.Millisecond)
+		several := getsSeveral(t, two, bySlot[1], bySlot[2])
 		require.NoError(t, one.Release(t.Context()))
 		require.NoError(t, several.Release(t.Context()))
 	})
+}
+
+// getsSeveral releases these permits, and demands that the waiter gets them soon.
+func getsSeveral(t *testing.T, waiter waiting, permits ...*redlock.Lease) *redlock.Lease {
+	began := time.Now()
+	for _, permit := range permits {
+		require.NoError(t, permit.Release(t.Context()))
+	}
+	several := <-waiter.got
+	require.NotNil(t, several)
+	require.Less(t, time.Since(began), 150*time.Millisecond)
+	return several
 }
 
 // W1, S5: The same if the waiter for one gives up while a node has granted it the permit, and others have not answered yet.
@@ -483,12 +490,6 @@ func TestAWaiterForSeveralPermitsIsStillQueuedAfterAnotherOfItsProcessGaveUp(t *
 		}
 		time.Sleep(200 * time.Millisecond)
 		require.Empty(t, two.got)
-		began := time.Now()
-		require.NoError(t, bySlot[1].Release(t.Context()))
-		require.NoError(t, bySlot[2].Release(t.Context()))
-		several := <-two.got
-		require.NotNil(t, several)
-		require.Less(t, time.Since(began), 150*time.Millisecond)
-		require.NoError(t, several.Release(t.Context()))
+		require.NoError(t, getsSeveral(t, two, bySlot[1], bySlot[2]).Release(t.Context()))
 	})
 }

@@ -102,7 +102,7 @@ func (k *known) decide() next {
 		n.outages, n.splits = 0, 0
 		n.queued, n.unqueued = k.entered, k.obstacle.unqueued(k.entered)
 		n.pause = k.untilFree()
-		if k.obstacle.owner == ownedByReaders {
+		if k.obstacle.owner == ownedByReaders { // again all nodes: the intent is renewed there (S2)
 			n.probe = nil
 		}
 	case k.lostToOthers():
@@ -145,10 +145,8 @@ func (k *known) untilFree() time.Duration {
 		// look again a little after the reservation's end. (free may be never: nothing may be added to it.)
 		late := k.jitter(k.reservation)
 		return min(free, k.jitter(k.lostPoll)-late) + late
-	case k.obstacle.owner == ownedByReaders:
-		return min(free, k.jitter(k.mostPause()))
 	default:
-		return min(free, k.jitter(k.lostPoll)) // a message will come, unless it is lost
+		return min(free, k.jitter(k.mostPause())) // a message will come, unless it is lost
 	}
 }
 

@@ -81,9 +81,8 @@ func (w *waiter) end() {
 	switch {
 	case w.won != nil:
 		nodes = w.leftovers(nodes, unused.reserved)
-	case unused.localRelease: // no other waiter got a message of that release, on any node
-		nodes = w.client.allNodes()
-	case w.metReaders: // a node that has not answered yet may have its intent too (S2)
+	case unused.localRelease, // no other waiter got a message of that release, on any node
+		w.metReaders: // a node that has not answered yet may have its intent too (S2)
 		nodes = w.client.allNodes()
 	default:
 		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved

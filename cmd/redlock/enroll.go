@@ -96,7 +96,7 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	if known := status[0].MaxTTL; known != 0 {
 		longest = known
 	}
-	if !o.changeConfig && !slices.ContainsFunc(before, func(s redlock.NodeStatus) bool { return s.MaxTTL == 0 }) {
+	if len(inUse(before)) == len(before) && !o.changeConfig {
 		_, err = fmt.Fprintf(out, "%s enrolled already; nothing was changed\n", plural(len(status), "node"))
 		return err
 	}
