@@ -29,6 +29,9 @@ func (w *world) judge(workers []*worker) {
 	}
 	done.Wait()
 	w.storm()
+	if w.has.impatient && !w.abandon() {
+		return
+	}
 	if w.has.handsOver {
 		w.adoptAtOnce(0)
 	}
@@ -156,6 +159,54 @@ func (w *world) storm() {
 		_ = l.Release(context.Background())
 	}
 	time.Sleep(4 * w.slow())
+}
+
+// abandon has one client wait, give up, and lose its connections. When the holder releases, the next waiter has its turn:
+// nothing is kept for the one that has gone (W2). It reports whether all is as before.
+func (w *world) abandon() bool {
+	if w.has.clients < 3 || w.has.differs > 0 || w.has.mute > 0 {
+		return true
+	}
+	const name = "abandoned"
+	holder, gone, next := w.clients[0].current(), w.clients[1], w.clients[2].current()
+	held, err := holder.Mutex(name).Acquire(context.Background())
+	if err != nil {
+		w.oracle.report(stuck, "%s: %v", name, err)
+		return true
+	}
+	ctx, giveUp := context.WithTimeout(context.Background(), 10*w.slow())
+	_, err = gone.current().Mutex(name).Acquire(ctx)
+	giveUp()
+	w.trace("client %d gives up: %v", gone.id+1, err)
+	time.Sleep(4 * w.slow())
+	for _, s := range w.servers {
+		s.links[gone.id].hold(requests, +1)
+		s.links[gone.id].hold(replies, +1)
+	}
+	var waiting sync.WaitGroup
+	var got time.Time
+	waiting.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		l, err := next.Mutex(name).Acquire(ctx)
+		if got = time.Now(); err != nil {
+			w.oracle.report(stuck, "%s: %v", name, err)
+			return
+		}
+		_ = l.Release(context.Background())
+	})
+	time.Sleep(10 * w.slow())
+	free := time.Now()
+	_ = held.Release(context.Background())
+	waiting.Wait()
+	if late := got.Sub(free); late > 8*w.slow() {
+		w.oracle.report(leftFree, "client %d has given up, and the next waiter gets in after %v", gone.id+1, late)
+	}
+	for _, s := range w.servers {
+		s.links[gone.id].hold(requests, -1)
+		s.links[gone.id].hold(replies, -1)
+	}
+	return w.recovers()
 }
 
 // outOfStep sets the one clock that may step, has everybody try and adopt at the same moment, and puts it right again. What

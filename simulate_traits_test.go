@@ -114,7 +114,9 @@ func drawTraits(r *rand.Rand, shows string) traits {
 	if draw(5, differing) {
 		t.differs, t.difference = t.clients, r.IntN(len(differences))
 	}
-	t.impatient = draw(10, impatience)
+	if t.impatient = draw(10, impatience); t.impatient {
+		t.clients = 3 // who holds, who gives up, and who waits
+	}
 	if draw(6, muteness) {
 		t.mute = 1 + r.IntN(t.clients)
 	}
