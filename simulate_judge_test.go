@@ -162,7 +162,7 @@ func (w *world) storm() {
 }
 
 // abandon has one client wait, give up, and lose its connections. When the holder releases, the next waiter has its turn:
-// nothing is kept for the one that has gone (W2). It reports whether all is as before.
+// nothing is reserved for the one that has gone (W2). It reports whether all is as before.
 func (w *world) abandon() bool {
 	if w.has.clients < 3 || w.has.differs > 0 || w.has.mute > 0 {
 		return true

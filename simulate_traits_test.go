@@ -115,7 +115,7 @@ func drawTraits(r *rand.Rand, shows string) traits {
 		t.differs, t.difference = t.clients, r.IntN(len(differences))
 	}
 	if t.impatient = draw(10, impatience); t.impatient {
-		t.clients = 3 // who holds, who gives up, and who waits
+		t.clients = 3 // a holder, a waiter that gives up, and the next waiter
 	}
 	if draw(6, muteness) {
 		t.mute = 1 + r.IntN(t.clients)
