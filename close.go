@@ -1,6 +1,6 @@
 package redlock
 
-import "time"
+import "context"
 
 // Close ends every lease; the cause of its context is [ErrClosed]. Every Acquire and TryAcquire that is running returns
 // ErrClosed. Close then sends the releases, and waits for the nodes' answers and for the client's goroutines. A minimum
@@ -22,8 +22,8 @@ func (c *Client) Close() error {
 		return nil
 	}
 	close(c.ending)
-	timer := time.NewTimer(c.cfg.NodeTimeout)
-	defer timer.Stop()
+	patience, done := context.WithTimeout(context.Background(), c.cfg.NodeTimeout)
+	defer done()
 	leases := c.scheduler.drain()
 	for _, o := range leases { // L2: all contexts end before anything is sent
 		o.end(ErrClosed)
@@ -41,8 +41,7 @@ func (c *Client) Close() error {
 	for _, n := range c.nodes {
 		select {
 		case <-n.ended:
-		case <-timer.C:
-			timer.Reset(0)
+		case <-patience.Done():
 		}
 	}
 	c.cancel()

@@ -155,10 +155,15 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 		r.mu.Unlock()
 		return nil
 	}
+	if patience <= 0 {
+		r.mu.Unlock()
+		r.expire(errSilent)
+		return nil
+	}
 	q := question{decided, make(chan struct{})}
 	r.questions = append(r.questions, q)
 	r.mu.Unlock()
-	timer := timers.start(max(patience, 0))
+	timer := timers.start(patience)
 	defer timers.stop(timer)
 	select {
 	case <-q.answer:

@@ -397,7 +397,8 @@ func TestAReleaseWakesAWaiter(t *testing.T) {
 		time.Sleep(time.Minute + 123*time.Millisecond) // at no time at which anybody polls
 		released := time.Now()
 		require.NoError(t, lease.Release(t.Context()))
-		require.Equal(t, released, <-got)
+		// The waiter can ask a node before the release has reached it, and asks again a moment later.
+		require.WithinDuration(t, released, <-got, 50*time.Millisecond)
 	})
 }
 
