@@ -73,7 +73,7 @@ const maxTries = 30
 // recordOnce adds to the lanes the slots of those of the names that were sent to a bare quorum. It returns the others.
 func recordOnce(ctx context.Context, c Config, names []int, lanes [][]slot) (leases []*redlock.Lease, again []int, err error) {
 	tapes := make([]*tape, len(c.URLs))
-	cfg := redlock.Config{NoFence: !c.Fence}
+	cfg := redlock.Config{NoFence: !c.Fence, NodeTimeout: 2 * time.Second} // a busy machine answers late
 	for i, server := range c.URLs {
 		network, address, err := split(server)
 		if err != nil {
