@@ -130,12 +130,15 @@ func (c *Client) heldConfigs(ctx context.Context) []heldConfig {
 	}
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
-	for range asked {
+	for asked > 0 {
 		select {
 		case r := <-replies:
 			held[r.node] = r.heldConfig
-		case <-timer.C:
-			return held
+			asked--
+		case due := <-timer.C:
+			if timer.isOver(due) {
+				return held
+			}
 		case <-ctx.Done():
 			return held
 		}

@@ -29,7 +29,8 @@ type Config struct {
 	// MaxTTL is the longest lease that any client of these nodes takes, up to a year. Default 30s.
 	MaxTTL time.Duration
 	// NodeTimeout is how long one round waits for a node. For a lock with a short TTL ([Lock.WithTTL]) it is a quarter
-	// of that TTL, if that is less. Below TTL/2. Default 250ms, or TTL/4 if that is less.
+	// of that TTL, if that is less. A client that stood still when it was over, and learns that late, waits once more for
+	// as long as it was late: the answers may be there. Below TTL/2. Default 250ms, or TTL/4 if that is less.
 	NodeTimeout time.Duration
 	// MinValidity is the least useful lease: a round that leaves no more validity than this does not acquire the lock.
 	// Default 0: any time above 0 is enough.

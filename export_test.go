@@ -49,6 +49,9 @@ func InLine(c *Client, name string, more ...string) int {
 // KnownToHave is of how many nodes the client knows that they had the keys of the lease once.
 func KnownToHave(l *Lease) int { return l.ownership.hadKeys().len() }
 
+// Proven is how many nodes the client knows to have been vouched for since they have the keys of the lease (R1).
+func Proven(l *Lease) int { return l.ownership.provenAt().len() }
+
 // Owed is how many releases the client still owes to this node (L3).
 func Owed(c *Client, node int) int {
 	n := c.nodes[node]

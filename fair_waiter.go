@@ -190,7 +190,7 @@ func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 			end = now.Add(sooner)
 			timer.Reset(sooner)
 		}
-		if timeUp, err := c.awaitHint(ctx, w.inbox, timer); timeUp || err != nil {
+		if timeUp, err := c.awaitHint(ctx, w.inbox, timer.Timer); timeUp || err != nil {
 			return err
 		}
 	}

@@ -42,6 +42,7 @@ type node struct {
 	server      serverInfo // of the server that it is, or was last, connected to; see fitness.go
 	unfit       error      // why that server is refused as a voter; nil if it is not
 	infoAskedAt Instant    // when INFO was last asked for
+	spared      Instant    // when the request was sent that was found late, and gets another chance
 	readiness   readiness  // whether it may grant; see quarantine.go
 	light       bool       // it knows the commands of the light acquire
 	proxied     bool       // another server process once answered on a connection that stayed open
@@ -207,8 +208,8 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 		case <-n.wake:
 		case err := <-broken:
 			return err, true
-		case <-health.C:
-			wait, err := n.checkHealth()
+		case due := <-health.C:
+			wait, err := n.checkHealth(time.Since(due))
 			if err != nil {
 				return err, false
 			}

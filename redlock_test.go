@@ -98,11 +98,12 @@ func holds(t testing.TB, f *fleet.Fleet, key, owner string) {
 }
 
 // spread has the lease renewed, and waits until every node has the key, and the client knows it: elsewhere a renewal
-// takes the key. An Acquire asks a bare quorum.
+// takes the key. It also waits until every node counts in a renewal whatever happens next. An Acquire asks a bare quorum.
 func spread(t testing.TB, f *fleet.Fleet, key string, l *redlock.Lease) {
 	t.Helper()
 	require.NoError(t, l.Extend(soon(t)))
-	require.Eventually(t, func() bool { return redlock.KnownToHave(l) == len(f.Nodes()) }, 5*time.Second, time.Millisecond)
+	everyNode := func() bool { return redlock.KnownToHave(l) == len(f.Nodes()) && redlock.Proven(l) == len(f.Nodes()) }
+	require.Eventually(t, everyNode, 5*time.Second, time.Millisecond)
 	holds(t, f, key, l.Token())
 }
 

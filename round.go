@@ -165,16 +165,21 @@ func (r *round) until(ctx context.Context, timers *timers, ending <-chan struct{
 	r.mu.Unlock()
 	timer := timers.start(patience)
 	defer timers.stop(timer)
-	select {
-	case <-q.answer:
-	case <-timer.C:
-		r.expire(errSilent)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-ending:
-		return ErrClosed
+	for {
+		select {
+		case <-q.answer:
+			return nil
+		case due := <-timer.C:
+			if timer.isOver(due) {
+				r.expire(errSilent)
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ending:
+			return ErrClosed
+		}
 	}
-	return nil
 }
 
 // takeDecided removes and returns the questions that are now decided. r.mu is held.
@@ -352,8 +357,10 @@ func (r *round) await(ctx context.Context, timers *timers, timeout time.Duration
 	for !r.decided.Load() {
 		select {
 		case <-r.signal:
-		case <-timer.C:
-			r.expire(errSilent) // if the votes decided just now, their callback is still running: a signal follows
+		case due := <-timer.C:
+			if timer.isOver(due) {
+				r.expire(errSilent) // if the votes decided just now, their callback is still running: a signal follows
+			}
 		case <-ctx.Done():
 			return undecided
 		case <-r.ending:
@@ -480,24 +487,6 @@ func (r *round) votedBy(which vote) nodeSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tally.votedBy(which)
-}
-
-// timers keeps stopped timers for reuse, because every round needs one and few fire. Each client has its own timers:
-// one that was made in a testing/synctest bubble must not leave the bubble.
-type timers struct{ pool sync.Pool }
-
-func (t *timers) start(d time.Duration) *time.Timer {
-	if timer, ok := t.pool.Get().(*time.Timer); ok {
-		timer.Reset(d)
-		return timer
-	}
-	return time.NewTimer(d)
-}
-
-// stop need not drain the channel: since Go 1.23 the channel of a stopped timer is empty.
-func (t *timers) stop(timer *time.Timer) {
-	timer.Stop()
-	t.pool.Put(timer)
 }
 
 // A finding is what inspect.lua found on a node: how the node would refuse an acquire, if the key is taken.

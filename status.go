@@ -63,11 +63,14 @@ func (c *Client) lookAround(ctx context.Context) {
 	}
 	timer := c.timers.start(c.cfg.NodeTimeout)
 	defer c.timers.stop(timer)
-	for range asked {
+	for asked > 0 {
 		select {
 		case <-answers:
-		case <-timer.C:
-			return
+			asked--
+		case due := <-timer.C:
+			if timer.isOver(due) {
+				return
+			}
 		case <-ctx.Done():
 			return
 		case <-c.ending:

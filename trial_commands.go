@@ -135,7 +135,10 @@ func (c *Client) tryCommands(ctx context.Context, l *spec, nodes []error) error 
 			if nodes[a.node] == nil {
 				nodes[a.node] = refusals(a.refused)
 			}
-		case <-timer.C:
+		case due := <-timer.C:
+			if !timer.isOver(due) {
+				continue
+			}
 			for i := range nodes {
 				if asked.has(i) && nodes[i] == nil {
 					nodes[i] = errSilent

@@ -117,7 +117,7 @@ func (w *waiter) subscribe(ctx context.Context) error {
 	defer w.client.timers.stop(timer)
 	n := w.how.probe
 	for n != nil && !w.canQueueAt(n) {
-		if timeUp, err := w.awaitHint(ctx, timer); timeUp || err != nil {
+		if timeUp, err := w.awaitHint(ctx, timer.Timer); timeUp || err != nil {
 			return err
 		}
 		h := w.client.waiters.drain(w.inbox)
@@ -179,7 +179,7 @@ func (w *waiter) sleep(ctx context.Context, n next) error {
 			pause, end = sooner, now.Add(sooner)
 			timer.Reset(sooner)
 		}
-		timeUp, err := w.awaitHint(ctx, timer)
+		timeUp, err := w.awaitHint(ctx, timer.Timer)
 		switch {
 		case err != nil:
 			return err

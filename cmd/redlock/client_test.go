@@ -126,7 +126,7 @@ func TestFailuresAreReportedInJSON(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	lease, err := newClient(t, f).Mutex("k").Acquire(t.Context())
 	require.NoError(t, err)
-	code, _, errs := run(t, "run", nodes(f), "--json", "--wait=0", "k", "--", "true")
+	code, _, errs := run(t, "run", nodes(f), "--node-timeout=3s", "--json", "--wait=0", "k", "--", "true")
 	assert.Equal(t, 75, code)
 	assert.Contains(t, errs, `"kind":"held"`)
 	require.NoError(t, lease.Release(t.Context()))
@@ -161,7 +161,7 @@ func TestAnOutputThatCannotBeWrittenIsNoWrongUsage(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	for _, line := range []string{"inspect k", "inspect --json k", "doctor", "doctor --json", "enroll", "enroll --json", "release --force k",
 		"release --force --json k", "bench --seconds=0.01", "bench --seconds=0.01 --json", "top --count=1 k"} {
-		args := append([]string{"-c", `exec "$0" "$@" 1<"$0"`, binary}, with(strings.Fields(line), nodes(f))...)
+		args := append([]string{"-c", `exec "$0" "$@" 1<"$0"`, binary}, with(strings.Fields(line), nodes(f), "--node-timeout=3s")...)
 		code, _, errs := startProgram(t, nil, nil, "sh", args...).wait()
 		assert.Equal(t, 1, code, "%s: %s", line, errs)
 	}
@@ -170,7 +170,7 @@ func TestAnOutputThatCannotBeWrittenIsNoWrongUsage(t *testing.T) {
 func TestASignalEndsBenchAndTopAsTheySay(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	for sig, want := range endings {
-		p := start(t, nil, nil, "bench", nodes(f), "--seconds=60")
+		p := start(t, nil, nil, "bench", nodes(f), "--node-timeout=3s", "--seconds=60")
 		eventually(t, "the first measurement", func() bool { return p.said() != "" })
 		require.NoError(t, p.cmd.Process.Signal(sig))
 		code, _, errs := p.wait()

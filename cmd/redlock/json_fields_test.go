@@ -87,7 +87,7 @@ func TestTheCommandsPrintTheFieldsOfTheirReports(t *testing.T) {
 		"enroll --nodes embedded":                                             &diagnosis{},
 		"enroll --nodes 127.0.0.1:1":                                          &diagnosis{}, // it fails
 		"top --nodes embedded --count 1 k":                                    &topReport{},
-		"bench --nodes embedded --seconds 0.01":                               &benchReport{},
+		"bench --nodes embedded --node-timeout 3s --seconds 0.01":             &benchReport{},
 		"demo --seconds 1":                                                    &verdict{},
 		"version":                                                             &versionReport{},
 	} {

@@ -59,13 +59,13 @@ func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
 	t.Run("after a longer wait", func(t *testing.T) {
 		put(t, f.Nodes(), "SET", "data")
 		for _, flags := range [][]string{nil, {"--fair"}, {"--read"}, {"--json"}} {
-			code, out, errs := run(t, with([]string{"run", "report", "--", "echo", "ran"}, append(flags, nodes(f), "--wait=4s")...)...)
+			code, out, errs := run(t, with([]string{"run", "report", "--", "echo", "ran"}, append(flags, nodes(f), "--wait=4s", "--node-timeout=1s")...)...)
 			require.Equal(t, 64, code, "%s: %s", flags, errs)
 			require.Empty(t, out)
 			require.Contains(t, errs, "report is not a lock: on 3 nodes it is ")
 			require.Contains(t, errs, "which never expires; delete it (redlock release --force --foreign report), or use another name or --prefix")
 		}
-		code, _, errs := run(t, "run", nodes(f), "--wait=4s", "a", "report", "--", "true")
+		code, _, errs := run(t, "run", nodes(f), "--wait=4s", "--node-timeout=1s", "a", "report", "--", "true")
 		require.Equal(t, 64, code, errs)
 		require.Contains(t, errs, "redlock: report is not a lock: on 3 nodes it is ", "and not one of the two")
 		everyNode(t, f, func(n *fleet.Node) error { do(t, n, "PEXPIRE", "report", 60000); return nil })

@@ -70,7 +70,7 @@ func TestWhatIsSaidOfANodeAndItsDatabaseIsRight(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "refused the database: ERR DB index is out of range; the server has no database of this number")
 	require.Contains(t, out, "0 of 1 node votes, and it takes 1")
-	code, out, errs := run(t, "inspect", nodes(f), "k")
+	code, out, errs := run(t, "inspect", nodes(f), "--node-timeout=3s", "k")
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "nobody has it on a quorum (which is 1 of 1 node)")
 }
