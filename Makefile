@@ -27,7 +27,9 @@ help: ## list the targets
 demo: ## five nodes in this process, contenders, kills: no Redis and no Docker needed
 	go run ./cmd/redlock demo
 
-test: fleets lint unit simulate simulate-switches nested fuzz ## everything; installs missing servers and a missing chromium where it may
+# The tests of unit wait more than they compute, so two targets run at once.
+test: fleets lint ## everything; installs missing servers and a missing chromium where it may
+	@$(MAKE) --no-print-directory -j2 unit simulate simulate-switches nested fuzz
 	@.ci/fleets.sh summary
 
 fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus makes them a must

@@ -52,6 +52,17 @@ func KnownToHave(l *Lease) int { return l.ownership.hadKeys().len() }
 // Proven is how many nodes the client knows to have been vouched for since they have the keys of the lease (R1).
 func Proven(l *Lease) int { return l.ownership.provenAt().len() }
 
+// Answered reports whether the nodes have answered all that the lease's client sent to them.
+func Answered(l *Lease) bool {
+	waiting := 0
+	for _, n := range l.ownership.client.nodes {
+		n.mu.Lock()
+		waiting += len(n.queue) + n.flight.len()
+		n.mu.Unlock()
+	}
+	return waiting == 0
+}
+
 // Owed is how many releases the client still owes to this node (L3).
 func Owed(c *Client, node int) int {
 	n := c.nodes[node]

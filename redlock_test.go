@@ -98,11 +98,14 @@ func holds(t testing.TB, f *fleet.Fleet, key, owner string) {
 }
 
 // spread has the lease renewed, and waits until every node has the key, and the client knows it: elsewhere a renewal
-// takes the key. It also waits until every node counts in a renewal whatever happens next. An Acquire asks a bare quorum.
+// takes the key. An Acquire asks a bare quorum. It also waits until every node has answered the renewal, which would put
+// back a key that the test deletes, and counts in the next one whatever happens to its marker.
 func spread(t testing.TB, f *fleet.Fleet, key string, l *redlock.Lease) {
 	t.Helper()
 	require.NoError(t, l.Extend(soon(t)))
-	everyNode := func() bool { return redlock.KnownToHave(l) == len(f.Nodes()) && redlock.Proven(l) == len(f.Nodes()) }
+	everyNode := func() bool {
+		return redlock.KnownToHave(l) == len(f.Nodes()) && redlock.Proven(l) == len(f.Nodes()) && redlock.Answered(l)
+	}
 	require.Eventually(t, everyNode, 5*time.Second, time.Millisecond)
 	holds(t, f, key, l.Token())
 }
