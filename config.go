@@ -28,9 +28,9 @@ type Config struct {
 	TTL time.Duration
 	// MaxTTL is the longest lease that any client of these nodes takes, up to a year. Default 30s.
 	MaxTTL time.Duration
-	// NodeTimeout is how long one round waits for a node. For a lock with a short TTL ([Lock.WithTTL]) it is a quarter
-	// of that TTL, if that is less. A client that stood still when it was over, and learns that late, waits once more for
-	// as long as it was late: the answers may be there. Below TTL/2. Default 250ms, or TTL/4 if that is less.
+	// NodeTimeout is how long one round waits for a node, or a quarter of the lock's TTL ([Lock.WithTTL]) if that is less.
+	// Then it looks once more for answers, a sixteenth of that time later; or, if this process stood still and so learned
+	// late that the time is over, as much later as it was late. Below TTL/2. Default 250ms, or TTL/4 if that is less.
 	NodeTimeout time.Duration
 	// MinValidity is the least useful lease: a round that leaves no more validity than this does not acquire the lock.
 	// Default 0: any time above 0 is enough.
