@@ -42,8 +42,9 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 	defer c.finish()
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
-	begun, waited, looked, loaded := c.cfg.Clock.Now(), false, false, false
+	begun, settled, looked, loaded := c.cfg.Clock.Now(), false, false, false
 	for rounds := 1; ; rounds++ {
+		settled = settled || c.hasTried()
 		lease, r, err := c.adopt(ctx, s, &t)
 		switch {
 		case lease != nil:
@@ -62,8 +63,8 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 			// need pauses of several round trips, however far away the nodes are.
 			c.giveWay(ctx, rounds, max(8*c.roundTrip(), c.cfg.NodeTimeout/minTries))
 			continue
-		case next == isUnknown && !waited && !c.hasTried():
-			waited = true // some node is still connecting for the first time: it may complete the quorum
+		case next == isUnknown && !settled:
+			settled = true // some node was connecting for the first time: it may complete the quorum
 			if err := c.awaitAll(ctx); err != nil {
 				return nil, err
 			}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -30,6 +31,9 @@ func Seed(cfg *Config, seed uint64) {
 		return time.Duration(random.Int64N(int64(n)))
 	}
 }
+
+// AwaitAll waits until every node has said whether it may grant, or failed to connect, once.
+func AwaitAll(c *Client, ctx context.Context) error { return c.awaitAll(ctx) }
 
 // InLine is how many callers of this client want the lock and do not have it (W1).
 func InLine(c *Client, name string, more ...string) int {

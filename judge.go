@@ -77,7 +77,8 @@ func (c *Client) inStep(others []*observation, asked *observation) (offsets []in
 // readied is called when a node has answered ready.lua. agrees: the node does not object to our configuration, which is
 // news. A node that could not be judged so far may be judged now, because more nodes can be heard: ask it again.
 func (c *Client) readied(n *node, agrees bool) {
-	defer c.nodeTried() // a node that is asked again has not had its say
+	defer c.nodeTried()
+	defer n.hasAnswered() // not before it is clear which nodes are asked again: those have not had their say
 
 	if n.waitsForOthers() { // the other nodes may have answered since this one was asked
 		if word, _ := c.word(n); word != wordLook {

@@ -120,6 +120,13 @@ func (n *node) state() (tried, up bool, why error) {
 	return n.tried && !judging, n.up && n.readiness.known, n.why
 }
 
+// hasAnswered notes that the first attempt is over.
+func (n *node) hasAnswered() {
+	n.mu.Lock()
+	n.tried = true
+	n.mu.Unlock()
+}
+
 var errNotJudged = errors.New("it is new, or may have forgotten what it granted, and the other nodes have not answered yet, which it takes to judge that")
 
 // unreadyNow is unready, for people: a node that is about to be judged is no outage of the others.

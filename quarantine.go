@@ -136,7 +136,6 @@ func (n *node) learnReady(a answer, asked bool) {
 	}
 	quarantined := s.known && !s.ready && s.why == nil
 	first, was, agreed := !s.known, s.ready, s.known && s.differs == nil
-	n.tried = true
 	s.stopTimer()
 	var callbacks, late []func()
 	before := *s

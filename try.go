@@ -48,6 +48,7 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 		t.how.probe = c.probeFor(s.res)
 	}
 	for {
+		t.settled = t.settled || c.hasTried()
 		lease, r, err := traced.attempt(ctx, c, s, t.how)
 		t.rounds++
 		if lease != nil {
@@ -78,12 +79,12 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 
 // A try is one TryAcquire, from round to round.
 type try struct {
-	spec   *spec
-	how    approach
-	begun  Instant
-	rounds int
-	waited bool // it has waited until every node had tried to connect
-	loaded bool // it has asked again because servers had forgotten the script
+	spec    *spec
+	how     approach
+	begun   Instant
+	rounds  int
+	settled bool // before the last round, every node had tried to connect, or this try had waited for that
+	loaded  bool // it has asked again because servers had forgotten the script
 }
 
 // next is called after a lost round. It returns how the try ends, or nothing if another round is to follow; then it has
@@ -113,10 +114,10 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 			t.loaded = true
 			return nil, nil // the script is loaded again, ahead of the next round
 		}
-		if t.waited || c.hasTried() || refusal.Granted >= c.need {
+		if t.settled || refusal.Granted >= c.need {
 			return refusal, nil
 		}
-		t.waited = true // some node is still connecting for the first time: it may complete the quorum
+		t.settled = true // some node was connecting for the first time: it may complete the quorum
 		return nil, c.awaitAll(ctx)
 	}
 	c.waiters.contend(s.res)
