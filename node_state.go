@@ -15,12 +15,14 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 	defer n.mu.Unlock()
 	now, stall := n.cfg.Clock.Now(), n.stallTimeout()
 	busy := n.flight.len() > 0
-	if busy && now.Sub(n.flight.oldest().sentAt) > stall {
-		if late <= 0 || n.spared == n.flight.oldest().sentAt {
-			return 0, errStalled
+	if busy {
+		if sent := n.flight.oldest().sentAt; now.Sub(sent) > stall {
+			if late <= 0 || n.spared == sent {
+				return 0, errStalled
+			}
+			n.spared = sent
+			return stall / 4, nil
 		}
-		n.spared = n.flight.oldest().sentAt
-		return stall / 4, nil
 	}
 	if now.Sub(n.infoAskedAt) >= healthInterval {
 		n.infoAskedAt = now

@@ -272,14 +272,14 @@ func TestAKeyOfAnotherProgramIsCalledThat(t *testing.T) {
 	require.Contains(t, out, "k is held by foo (not a lock of this library) on 3 of 3 nodes, without expiry; largest")
 	require.Regexp(t, `of-redsync is held by bXkgdmFsdWUgaXMgdGhhdA== \(not a lock of this library\) on 3 of 3 nodes, for [0-9.]+m?s unless it is renewed;`, out)
 	require.Equal(t, 2+6, strings.Count(out, "not a lock of this library"), out)
-	code, _, errs = run(t, "run", "--wait=1500ms", nodes(f), "k", "--", "true")
+	code, _, errs = run(t, "run", "--wait=6s", nodes(f), "k", "--", "true")
 	require.Equal(t, 64, code)
 	require.Contains(t, errs, `k is held by "foo" (not a lock of this library), without expiry`)
 	require.Regexp(t, `k is not a lock: on [23] nodes it is "foo", which never expires`, errs)
 	for _, n := range f.Nodes() {
 		do(t, n, "RPUSH", "list", "x")
 	}
-	code, _, errs = run(t, "run", "--wait=1500ms", nodes(f), "list", "--", "true")
+	code, _, errs = run(t, "run", "--wait=6s", nodes(f), "list", "--", "true")
 	require.Equal(t, 64, code)
 	require.Contains(t, errs, "list is held by something that is not a lock, without expiry")
 }
