@@ -20,8 +20,9 @@ type handover struct {
 //
 // First it renews the lease. If that fails, the error is that of [Lease.Extend], and the lease is what it was before.
 // Then the lease ends: its context ends with [ErrReleased], and Valid is false. So the work must stop before Detach is
-// called. Then the nodes swap the owner token for that of the ticket. If too few of them answer, or ctx ends, there is
-// no ticket, and the lock is released; the error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err().
+// called. Then the nodes swap the owner token for that of the ticket. Detach waits for all that are up, no longer than
+// NodeTimeout. If there is no quorum by then, or by the end of ctx, there is no ticket, and the lock is released; the
+// error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err().
 //
 // ErrInvalid means that the lock cannot be handed over: several share it ([Client.Semaphore], [RWMutex.Reader]),
 // other leases of a re-entered lock still hold it, or its minimum hold ([Lock.WithMinHold]) is not over. The lease is
@@ -63,11 +64,11 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	// to a node that has given it to somebody.
 	h := o.handed
 	c.send(r, r.only, 0)
-	err = r.until(ctx, &c.timers, c.ending, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), o.swapDecided)
+	err = r.until(ctx, &c.timers, c.ending, r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now()), o.swapSettled)
 	o.mu.Lock()
 	h.decided = true
-	if swapped := r.grantedBy(); err == nil && (swapped&o.provenAt()).len() >= c.need {
-		h.counted = swapped
+	if swapped := r.grantedBy(); (swapped & o.provenAt()).len() >= c.need {
+		h.counted, err = swapped, nil
 	}
 	o.mu.Unlock()
 	_, votes := r.snapshot()
@@ -102,20 +103,17 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
 }
 
-// swapDecided reports whether a quorum of nodes has swapped, or cannot any more. As in a renewal, only nodes count that were
-// vouched for since they have the keys (R1).
-func (o *ownership) swapDecided(t *tally) bool {
-	proven, swapped, open := o.provenAt(), 0, 0
+// swapSettled reports whether every node has answered, or no quorum can swap any more. A quorum is not enough: the ticket
+// could be used before another node swaps, and what that one then has for the ticket would only keep others out. As in a
+// renewal, only nodes count that were vouched for since they have the keys (R1).
+func (o *ownership) swapSettled(t *tally) bool {
+	proven, possible := o.provenAt(), 0
 	for node, v := range t.votes {
-		switch {
-		case !proven.has(node):
-		case v == granted:
-			swapped++
-		case v == pending:
-			open++
+		if proven.has(node) && (v == granted || v == pending) {
+			possible++
 		}
 	}
-	return swapped >= t.need || swapped+open < t.need
+	return t.open() == 0 || possible < t.need
 }
 
 // leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for
@@ -143,9 +141,8 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 	h := &handover{done: make(chan struct{})}
 	r := c.newRound(plan{call: swap, only: o.reached,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
-			late := c.cfg.Clock.Now().Sub(r.t0) > c.cfg.NodeTimeout
 			o.mu.Lock()
-			late = late && h.decided && !h.counted.has(node) // else Detach counts it, or releases it with all others
+			late := h.decided && !h.counted.has(node)
 			o.mu.Unlock()
 			if a.vote == granted && late || a.vote == unknown {
 				// The network held it up, or may still: what was sent on a connection that broke can arrive at any

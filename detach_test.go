@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -604,6 +605,38 @@ func TestATicketIsGivenUpByItsToken(t *testing.T) {
 	next, err := b.Mutex("x").TryAcquire(ctx)
 	require.NoError(t, err)
 	require.NoError(t, next.Release(ctx))
+}
+
+// D3: A node that swaps later than a quorum has nothing left of a ticket that was used at once, or given up.
+func TestNothingOfATicketIsLeftOnANodeThatSwapsLater(t *testing.T) {
+	for _, late := range []time.Duration{10 * time.Millisecond, nodeTimeout - 10*time.Millisecond, nodeTimeout + 10*time.Millisecond, 4 * nodeTimeout} {
+		for _, adopted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("late=%v adopted=%v", late, adopted), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, giver, taker := giverAndTaker(t)
+					l, err := giver.Mutex("x").Acquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, l.Extend(t.Context()))
+					synctest.Wait()
+					w.servers[2].slow(0, late)
+					ticket, err := l.Detach(t.Context())
+					require.NoError(t, err)
+					left := make([]string, 3)
+					if adopted {
+						lease, err := taker.Adopt(t.Context(), ticket)
+						require.NoError(t, err)
+						require.NoError(t, lease.Extend(t.Context()))
+						defer lease.Release(t.Context())
+						left = slices.Repeat([]string{lease.Token()}, 3)
+					} else {
+						require.NoError(t, taker.ReleaseToken(t.Context(), "x", ticket.Token()))
+					}
+					time.Sleep(4 * time.Second) // the ticket lasts for ten
+					require.Equal(t, left, w.owners("x"))
+				})
+			})
+		}
+	}
 }
 
 // giverAndTaker are two clients of three enrolled nodes, in virtual time.
