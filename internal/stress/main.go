@@ -34,7 +34,7 @@ func main() {
 	jobs := flag.Int("jobs", 2*runtime.NumCPU(), "number of test programs that run at once, each of them load for the others")
 	burners := flag.Int("burners", (runtime.NumCPU()+1)/2, "number of goroutines that keep processors busy while tests wait")
 	match := flag.String("run", "", "run only tests that match, like go test -run")
-	timeout := flag.Duration("timeout", 20*time.Minute, "time limit for one run of one package")
+	timeout := flag.Duration("timeout", time.Hour, "time limit for one run of one package")
 	logFile := flag.String("log", "stress.log", "file for the output of failed runs")
 	recordFile := flag.String("record", "", "file that keeps how often each program has run, so that a later call goes on: a program that is still the same is run only as often as is left")
 	flag.Parse()
