@@ -128,21 +128,7 @@ func (c *Client) heldConfigs(ctx context.Context) []heldConfig {
 			replies <- reply{i, heldConfig{text, err}}
 		})
 	}
-	timer := c.timers.start(c.cfg.NodeTimeout)
-	defer c.timers.stop(timer)
-	for asked > 0 {
-		select {
-		case r := <-replies:
-			held[r.node] = r.heldConfig
-			asked--
-		case due := <-timer.C:
-			if timer.isOver(due) {
-				return held
-			}
-		case <-ctx.Done():
-			return held
-		}
-	}
+	_ = gather(ctx, c, c.cfg.NodeTimeout, asked, replies, func(r reply) { held[r.node] = r.heldConfig }) // else errSilent
 	return held
 }
 

@@ -78,7 +78,7 @@ func (c *Client) inStep(others []*observation, asked *observation) (offsets []in
 // news. A node that could not be judged so far may be judged now, because more nodes can be heard: ask it again.
 func (c *Client) readied(n *node, agrees bool) {
 	defer c.nodeTried()
-	defer n.hasAnswered() // not before it is clear which nodes are asked again: those have not had their say
+	defer n.noteTried() // not before it is clear which nodes are asked again: those have not had their say
 
 	if n.waitsForOthers() { // the other nodes may have answered since this one was asked
 		if word, _ := c.word(n); word != wordLook {

@@ -122,8 +122,8 @@ func (n *node) state() (tried, up bool, why error) {
 	return n.tried && !judging, n.up && n.readiness.known, n.why
 }
 
-// hasAnswered notes that the first attempt is over.
-func (n *node) hasAnswered() {
+// noteTried notes that the first attempt is over.
+func (n *node) noteTried() {
 	n.mu.Lock()
 	n.tried = true
 	n.mu.Unlock()

@@ -224,3 +224,26 @@ func (c *Client) hedgeAfter(nodes nodeSet) (longest time.Duration) {
 	}
 	return longest
 }
+
+// gather takes so many answers as they come, for no longer than the patience. The error says that ctx or the client
+// ended first.
+func gather[T any](ctx context.Context, c *Client, patience time.Duration, count int, answers <-chan T, take func(T)) error {
+	timer := c.timers.start(patience)
+	defer c.timers.stop(timer)
+	for count > 0 {
+		select {
+		case a := <-answers:
+			take(a)
+			count--
+		case due := <-timer.C:
+			if timer.isOver(due) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ending:
+			return ErrClosed
+		}
+	}
+	return nil
+}

@@ -61,22 +61,7 @@ func (c *Client) lookAround(ctx context.Context) {
 	for _, n := range c.nodes {
 		asked += n.refresh(c.waiters.subscribers[n.index].askPublish(), func() { answers <- struct{}{} })
 	}
-	timer := c.timers.start(c.cfg.NodeTimeout)
-	defer c.timers.stop(timer)
-	for asked > 0 {
-		select {
-		case <-answers:
-			asked--
-		case due := <-timer.C:
-			if timer.isOver(due) {
-				return
-			}
-		case <-ctx.Done():
-			return
-		case <-c.ending:
-			return
-		}
-	}
+	_ = gather(ctx, c, c.cfg.NodeTimeout, asked, answers, func(struct{}) {}) // what has not come is not news
 }
 
 // refresh asks the server for INFO, TIME, whether this client may publish, with Durable how it persists, and whether it

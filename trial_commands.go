@@ -126,29 +126,18 @@ func (c *Client) tryCommands(ctx context.Context, l *spec, nodes []error) error 
 			nodes[i] = why
 		}
 	}
-	timer := c.timers.start(c.stallTimeout())
-	defer c.timers.stop(timer)
-	for asked != 0 {
-		select {
-		case a := <-answers:
-			asked &^= 1 << a.node
-			if nodes[a.node] == nil {
-				nodes[a.node] = refusals(a.refused)
-			}
-		case due := <-timer.C:
-			if !timer.isOver(due) {
-				continue
-			}
-			for i := range nodes {
-				if asked.has(i) && nodes[i] == nil {
-					nodes[i] = errSilent
-				}
-			}
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.ending:
-			return ErrClosed
+	err := gather(ctx, c, c.stallTimeout(), asked.len(), answers, func(a answer) {
+		asked &^= 1 << a.node
+		if nodes[a.node] == nil {
+			nodes[a.node] = refusals(a.refused)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		if asked.has(i) && nodes[i] == nil {
+			nodes[i] = errSilent
 		}
 	}
 	return nil
