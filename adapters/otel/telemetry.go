@@ -108,7 +108,8 @@ func (t *Telemetry) Hooks(others redlock.Hooks) redlock.Hooks {
 // Watch adds to the metrics what the client holds and waits for, with all other clients that are watched, and whether its
 // nodes vote. Each collection asks the nodes of each client, for a second at most. Two watched clients must not have a
 // node's name in common: of several clients of the same nodes, watch one, or give each a meter provider of its own. stop
-// ends it; call it before the client is closed. The events that the client has dropped stay counted.
+// ends it; call it before the client is closed. The events that the client has dropped stay counted, so do not watch the
+// same client again: they would count twice.
 func (t *Telemetry) Watch(c *redlock.Client) (stop func() error, err error) {
 	w := &watched{c}
 	t.mu.Lock()

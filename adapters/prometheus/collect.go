@@ -22,7 +22,8 @@ func (m *Metrics) Watch(c *redlock.Client) {
 }
 
 // Forget undoes Watch. Call it when the client is closed and the process goes on. The events that the client has dropped
-// stay counted, because a counter that goes down is taken for that of a process that was restarted.
+// stay counted, because a counter that goes down is taken for that of a process that was restarted. So do not watch the same
+// client again: they would count twice.
 func (m *Metrics) Forget(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -106,7 +106,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		defer b.clients[i].Close()
 	}
 	b.prefix, b.length = "bench/"+rand.Text(), time.Duration(b.seconds*float64(time.Second))
-	first, err := b.clients[0].Mutex(b.prefix).TryAcquire(ctx) // so that nodes that do not grant are reported at once
+	first, err := tryThrice(ctx, b.clients[0].Mutex(b.prefix)) // so that nodes that do not grant are reported at once
 	if err != nil {
 		return failure(err)
 	}
@@ -135,6 +135,16 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		return writeJSON(out, r)
 	}
 	return r.print(out)
+}
+
+// tryThrice tries again if too few nodes answered: one late answer is no outage.
+func tryThrice(ctx context.Context, lock redlock.Lock) (lease *redlock.Lease, err error) {
+	for range 3 {
+		if lease, err = lock.TryAcquire(ctx); !errors.Is(err, redlock.ErrNoQuorum) {
+			break
+		}
+	}
+	return lease, err
 }
 
 // load lets goroutines acquire and release for the given time, each with its own name.

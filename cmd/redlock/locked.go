@@ -20,8 +20,8 @@ type runReport struct {
 	WaitedSeconds float64  `json:"waited_seconds"`
 	HeldSeconds   float64  `json:"held_seconds"`
 	ExitCode      int      `json:"exit_code"`
-	Reason        string   `json:"reason"` // exited, signal, or a kind of failure
-	Detail        string   `json:"detail,omitempty"`
+	Reason        string   `json:"reason"`           // exited, signal, or a kind of failure
+	Detail        string   `json:"detail,omitempty"` // the failure, or why the lock was not released
 	jsonFailure
 }
 
@@ -111,10 +111,16 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	case errors.Is(released, redlock.ErrLost):
 		return exitLost, kindOf(exitLost), fmt.Errorf("%s while the command ran; the command ended before redlock noticed (exit code %d)",
 			takenAway(released), code)
-	case !o.json:
-		say(o.stderr, "the release reached no quorum; the lock expires by itself: %s", sentence(released))
+	case o.json:
+		r.Detail = notReleased(released)
+	default:
+		say(o.stderr, "%s", notReleased(released))
 	}
 	return code, reason, err
+}
+
+func notReleased(err error) string {
+	return "the release reached no quorum; the lock expires by itself: " + sentence(err)
 }
 
 // release ends the lease. If the command never ran, a minimum hold ends with it: others may do its work.

@@ -4,6 +4,9 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,4 +102,43 @@ func TestABenchThatAnOutageEndsSaysThatThereIsNoQuorum(t *testing.T) {
 	code, _, errs := p.wait()
 	require.Equal(t, 69, code, errs)
 	require.Regexp(t, `(?m)^redlock: no quorum of nodes: (acquire|release) .*need 2`, errs)
+}
+
+// A node restarted without its data while the others are away: nobody can say whether it forgot anything.
+func TestDoctorSaysWhatToDoAboutANodeThatNothingCanJudge(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	everyNode(t, f, (*fleet.Node).Kill)
+	require.NoError(t, f.Nodes()[0].Start(t.Context(), fleet.Empty))
+	code, out, errs := run(t, "doctor", nodes(f), "--max-ttl=30s")
+	require.Equal(t, 1, code, errs)
+	require.Contains(t, out, "nothing can judge that: too few other nodes answer, or their clocks disagree; mend the other nodes that do not answer")
+}
+
+// The command ends while a majority is away: its exit code counts, and the lock expires by itself.
+func TestAReleaseWithoutAQuorumIsTold(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		t.Run(fmt.Sprint("json=", asJSON), func(t *testing.T) {
+			f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+			begun, end := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "end")
+			p := start(t, nil, nil, "run", nodes(f), fmt.Sprint("--json=", asJSON), "k", "--",
+				"sh", "-c", `touch "$0"; until [ -e "$1" ]; do sleep 0.05; done; exit 7`, begun, end)
+			eventually(t, "the command", func() bool { _, err := os.Stat(begun); return err == nil })
+			for _, n := range f.Nodes()[1:] {
+				require.NoError(t, n.Kill())
+			}
+			require.NoError(t, os.WriteFile(end, nil, 0o600))
+			code, _, errs := p.wait()
+			require.Equal(t, 7, code, errs)
+			const told = "the release reached no quorum; the lock expires by itself: "
+			if !asJSON {
+				require.Contains(t, errs, told)
+				return
+			}
+			var report struct{ Reason, Detail, Error string }
+			require.NoError(t, json.Unmarshal([]byte(errs), &report), errs)
+			require.Equal(t, "exited", report.Reason)
+			require.Contains(t, report.Detail, told)
+			require.Empty(t, report.Error, "the command did what it should")
+		})
+	}
 }

@@ -32,6 +32,8 @@ var remedies = []remedy{
 		"is its process stopped or busy, or does a firewall drop what is sent there?"},
 	{[]string{"unexpected response line"},
 		"what answers there is no Redis server: check the port"},
+	{[]string{"nothing can judge that", "clocks of more nodes than have been reached"},
+		"mend the other nodes that do not answer; if all do, set the servers' clocks (NTP)"},
 	{[]string{"protected mode"},
 		"set a password, and bind the address of its network"},
 	{[]string{"max number of clients"},
