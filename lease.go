@@ -191,7 +191,7 @@ func (l *Lease) endedOr(err error) error {
 
 // Release ends the lease and releases the lock on all nodes. If other leases of a re-entered lock ([Lock.Reentrant])
 // still hold it, it ends only this lease. It returns:
-//   - nil if a quorum of the nodes deleted the lock, or if other leases still hold it;
+//   - nil if a quorum of the nodes deleted the lock or never had it, or if other leases still hold it;
 //   - [ErrLost] if a quorum no longer had the lock, or if the lease was lost before;
 //   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
 //     earlier still get the release.
