@@ -134,7 +134,7 @@ func TestAReleaseWithoutAQuorumIsTold(t *testing.T) {
 			}
 			var report struct{ Reason, Detail, Error string }
 			require.NoError(t, json.Unmarshal([]byte(errs), &report), errs)
-require.Equal(t, "exited", report.Reason)
+			require.Equal(t, "exited", report.Reason)
 			require.Contains(t, report.Detail, told)
 			require.Empty(t, report.Error, "the command did what it should")
 		})
