@@ -282,7 +282,7 @@ func (c *closingConn) Close() error {
 func TestCloseEndsAlsoALeaseThatHasJustBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := enrolled(t, 1)
-		for i := range trials(200) {
+		for i := range trials(400) {
 			c := w.connect(t, 0)
 			l, err := c.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)
@@ -311,7 +311,7 @@ func TestCloseEndsAlsoALeaseThatHasJustBegun(t *testing.T) {
 func TestCloseInTheMiddleOfAReleaseLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := enrolled(t, 1)
-		for i := range trials(200) {
+		for i := range trials(400) {
 			c := w.connect(t, 0)
 			l, err := c.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)
@@ -333,7 +333,7 @@ func TestCloseInTheMiddleOfAReleaseLeavesNothing(t *testing.T) {
 func TestCloseInTheMiddleOfAnAdoptLeavesTheTicketOrUsesIt(t *testing.T) {
 	kept, used := 0, 0
 	var took time.Duration // of an Adopt that is not disturbed: its wait for clocks that differ (C2)
-	for i := range 1 + trials(120) {
+	for i := range 1 + trials(400) {
 		synctest.Test(t, func(t *testing.T) {
 			w, all := enrolled(t, 2)
 			giver, c := all[0], all[1]

@@ -2,15 +2,12 @@ package redlock_test
 
 import (
 	"bytes"
-	"fmt"
 	"math"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -38,14 +35,7 @@ func TestWhatEachKindCostsInCommands(t *testing.T) {
 	c := open(t, f, redlock.NeverSlow, patient)
 	scripts := func() (calls int) {
 		for _, n := range f.Nodes() {
-			stats, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)
-			require.NoError(t, err)
-			_, rest, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
-			require.True(t, found)
-			var count int
-			_, err = fmt.Sscanf(rest, "%d", &count)
-			require.NoError(t, err)
-			calls += count
+			calls += scriptsRun(t, n)
 		}
 		return calls
 	}

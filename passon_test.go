@@ -72,21 +72,24 @@ func TestAWinnerPassesOnWhatIsKeptForItAfterItWasDenied(t *testing.T) {
 			require.NoError(t, n.Delay(100*time.Millisecond)) // each way
 		}
 	}
-	asked := commands(t, first)
+	asked := scriptsRun(t, first)
 	tell(t, first, "PUBLISH", "redlock:released:"+me, "x") // now it asks all
-	require.Eventually(t, func() bool { return commands(t, first) > asked }, 5*time.Second, 100*time.Microsecond)
+	require.Eventually(t, func() bool { return scriptsRun(t, first) > asked }, 5*time.Second, 100*time.Microsecond)
 	runRelease(t, first, strange, "x")
 	l := winner.has(t)
 	require.NoError(t, l.Release(soon(t)))
 	require.NoError(t, other.has(t).Release(soon(t)))
 }
 
-// commands is how many scripts clients have run on the node.
-func commands(t testing.TB, n *fleet.Node) (count int) {
+// scriptsRun is how many scripts clients have run on the node.
+func scriptsRun(t testing.TB, n *fleet.Node) int { return callsOf(t, n, "evalsha") }
+
+// callsOf is how often the node has run the command.
+func callsOf(t testing.TB, n *fleet.Node, command string) (count int) {
 	t.Helper()
 	text, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)
 	require.NoError(t, err)
-	_, stats, ok := strings.Cut(text, "cmdstat_evalsha:calls=")
+	_, stats, ok := strings.Cut(text, "cmdstat_"+command+":calls=")
 	require.True(t, ok)
 	_, err = fmt.Sscan(strings.Split(stats, ",")[0], &count)
 	require.NoError(t, err)
