@@ -35,7 +35,7 @@ const childVariable = "REDLOCK_CHAOS_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
-		if err := traffic.ServeChild(context.Background(), os.Stdin, os.Stdout, subject.ByName); err != nil {
+		if err := traffic.ServeChild(context.Background(), os.Stdin, os.Stdout, childSubject); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -346,6 +346,60 @@ func TestAScriptGoesOnWhereALockGivesUpWithAnError(t *testing.T) {
 	outcome := runUntilUnsafe(t, o)
 	assert.Equal(t, check.Unsafe, outcome.Verdict)
 	assert.Empty(t, outcome.Unmet)
+}
+
+// A slowly is a fragile lock whose first lease of a name is over when its holder looks at it, as on a machine that stood
+// still.
+type slowly struct{ fragile }
+
+func (slowly) Name() string { return "slowly" }
+
+func (s slowly) Open(ctx context.Context, o subject.Options) (subject.Client, error) {
+	c, err := s.fragile.Open(ctx, o)
+	return &slowClient{Client: c}, err
+}
+
+type slowClient struct {
+	subject.Client
+	had sync.Map
+}
+
+func (c *slowClient) Acquire(ctx context.Context, name string) (subject.Lease, error) {
+	lease, err := c.Client.Acquire(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, again := c.had.LoadOrStore(name, true); !again {
+		return overLease{lease}, nil
+	}
+	return lease, nil
+}
+
+type overLease struct{ subject.Lease }
+
+func (overLease) Valid() bool { return false }
+
+// childSubject finds the subject of a child process.
+func childSubject(name string) (subject.Subject, error) {
+	if name == (slowly{}).Name() {
+		return slowly{}, nil
+	}
+	return subject.ByName(name)
+}
+
+// On a machine with too much to do, the first tries of the process that is to be stopped fail, and its lease may be over
+// too soon. This must not end the run.
+func TestAScriptGoesOnWhereItsChildIsLate(t *testing.T) {
+	for _, play := range []string{"stopped-holder", "dead-holder"} {
+		t.Run(play, func(t *testing.T) {
+			t.Parallel()
+			o := short(t, fleet.Embedded, play, "single")
+			o.Subject, o.Clients = slowly{}, 2
+			outcome := runOnce(t, o)
+			assert.Contains(t, string(outcome.History), `"error":"EOF"`, "the first try failed")
+			assert.Contains(t, string(outcome.History), `"fault":"`+map[string]string{"stopped-holder": "stop", "dead-holder": "kill"}[play])
+		})
+	}
 }
 
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {

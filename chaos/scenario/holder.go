@@ -48,10 +48,7 @@ func stoppedHolder(ctx context.Context, s *Stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, child.Close()) }()
-	if err := child.Acquire(s.Lock, s.Wants[0], s.Patience(), false); err != nil {
-		return err
-	}
-	if err := child.StopBeforeWrite(); err != nil {
+	if err := s.stopWithLock(ctx, child); err != nil {
 		return err
 	}
 	// A stopped process does not renew, so its lock ends with its TTL.
@@ -69,13 +66,45 @@ func stoppedHolder(ctx context.Context, s *Stage) (err error) {
 	return child.Release(s.TTL)
 }
 
+// stopWithLock lets the child take the lock and stops it just before its write. On a machine with too much to do, the lease
+// may be over before the child looks at it: then the child takes the lock again.
+func (s *Stage) stopWithLock(ctx context.Context, child *traffic.ChildActor) error {
+	ctx, done := context.WithTimeout(ctx, takeTime)
+	defer done()
+	for {
+		if err := s.takeInChild(ctx, child, false); err != nil {
+			return err
+		}
+		err := child.StopBeforeWrite()
+		if !errors.Is(err, traffic.ErrLeaseOver) || ctx.Err() != nil {
+			return err
+		}
+		if err := child.Release(s.TTL); err != nil {
+			return err
+		}
+	}
+}
+
+// takeInChild is Take for the child.
+func (s *Stage) takeInChild(ctx context.Context, child *traffic.ChildActor, die bool) error {
+	ctx, done := context.WithTimeout(ctx, takeTime)
+	defer done()
+	for {
+		err := child.Acquire(s.Lock, s.Wants[0], s.Patience(), die)
+		if !errors.Is(err, traffic.ErrNotGranted) || ctx.Err() != nil {
+			return err
+		}
+		_ = s.Sleep(ctx, s.TTL/50)
+	}
+}
+
 func deadHolder(ctx context.Context, s *Stage) (err error) {
 	child, err := s.Child()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, child.Close()) }()
-	if err := child.Acquire(s.Lock, s.Wants[0], s.Patience(), true); !errors.Is(err, traffic.ErrDied) {
+	if err := s.takeInChild(ctx, child, true); !errors.Is(err, traffic.ErrDied) {
 		return errors.Join(errors.New("the client should have died and did not"), err)
 	}
 	b := s.Try(ctx, s.B, 2*s.TTL)

@@ -132,7 +132,7 @@ func (c *child) acquire(ctx context.Context, r request) error {
 	if err != nil {
 		return c.send(reply{Told: "failed", Error: err.Error()})
 	}
-	c.lease = lease
+	c.lease, c.until = lease, 0
 	c.look()
 	return c.send(reply{Told: "granted", Until: c.until, Fence: lease.Fence(), Token: lease.Token()})
 }

@@ -123,13 +123,20 @@ func (c *ChildActor) event(kind history.Kind) history.Event {
 
 func (c *ChildActor) read() { c.seen = c.guarded.read(c.log, c.event(history.Read), c.want) }
 
-// ErrDied means that the child died as requested.
-var ErrDied = errors.New("the child died")
+var (
+	// ErrDied means that the child died as requested.
+	ErrDied = errors.New("the child died")
+	// ErrNotGranted means that the child did not get the lock. It can try again.
+	ErrNotGranted = errors.New("the child did not get the lock")
+	// ErrLeaseOver means that the child was not stopped, because its lease was over before that. It can be released.
+	ErrLeaseOver = errors.New("the child's lease was over before it could be stopped")
+)
 
 // Acquire makes the child take the lock. With die, the child dies between two commands that the lock needs, or else as
-// soon as it has the lock; Acquire then returns ErrDied.
+// soon as it has the lock; Acquire then returns ErrDied. Other errors are ErrNotGranted, or of the child process.
 func (c *ChildActor) Acquire(g *Guarded, want subject.Want, patience time.Duration, die bool) error {
 	c.op, c.guarded, c.want, c.fence, c.token = c.log.ops.Add(1), g, want, 0, ""
+	c.until = 1 // the lease has not been seen valid; 0 would mean that nobody looked
 	c.log.Add(g.requested(c.ID, c.op, want))
 	err := c.send(request{
 		Do: "acquire", Name: g.Name, Reader: want.Reader, Permits: want.Permits, Patience: int64(patience), Die: die,
@@ -150,7 +157,7 @@ func (c *ChildActor) Acquire(g *Guarded, want subject.Want, patience time.Durati
 		}
 		e.Error = w.Error
 		c.log.Add(e)
-		return errors.New(w.Error)
+		return fmt.Errorf("%w: %s", ErrNotGranted, w.Error)
 	}
 	c.fence, c.token = w.Fence, w.Token
 	c.log.Add(c.event(history.Granted))
@@ -179,7 +186,7 @@ func (c *ChildActor) StopBeforeWrite() error {
 		return err
 	}
 	if !w.Valid {
-		return errors.New("the child's lease was over before it could be stopped")
+		return ErrLeaseOver
 	}
 	if err := awaitStop(c.cmd.Process); err != nil {
 		return err
