@@ -19,7 +19,6 @@ const (
 	demoGoroutines = 2 // per client
 	demoKey        = "demo/counter"
 
-	// A lease is an eighth of --seconds, within these bounds: the script waits for one lease and one quarantine.
 	demoMinTTL = 500 * time.Millisecond
 	demoMaxTTL = time.Second
 
@@ -118,16 +117,15 @@ func (s *stage) play(ctx context.Context, f *fleet.Fleet, view *view) (err error
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	ttl := min(max(s.length/8, demoMinTTL), demoMaxTTL)
 	for id := range demoClients {
 		// All nodes use the clock of this process, so there is hardly any skew.
-		client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: ttl, MaxTTL: ttl, MaxClockSkew: ttl / 2})
+		client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: s.ttl, MaxTTL: s.ttl, MaxClockSkew: s.ttl / 2})
 		if err != nil {
 			return err
 		}
 		clients = append(clients, client)
 		if id == 0 { // the nodes are new: no lease can exist
-			if err := client.Enroll(ctx); err != nil {
+			if err := enrollNew(ctx, client); err != nil {
 				return err
 			}
 		}
@@ -141,4 +139,17 @@ func (s *stage) play(ctx context.Context, f *fleet.Fleet, view *view) (err error
 	}
 	_ = sleep.For(ctx, time.Until(s.began.Add(s.length)))
 	return nil
+}
+
+// enrollNew enrolls until ctx ends: on a busy machine, connections may take longer than Enroll waits for them.
+func enrollNew(ctx context.Context, client *redlock.Client) error {
+	for {
+		err := client.Enroll(ctx)
+		if !errors.Is(err, redlock.ErrNoQuorum) {
+			return err
+		}
+		if sleep.For(ctx, demoPoll) != nil {
+			return err
+		}
+	}
 }

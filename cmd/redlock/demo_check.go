@@ -18,6 +18,7 @@ type stage struct {
 	nodes   []*fleet.Node
 	began   time.Time
 	length  time.Duration
+	ttl     time.Duration
 	event   func(format string, args ...any) // shows one line about what happens
 	counter guardedCounter
 
@@ -31,7 +32,8 @@ type stage struct {
 }
 
 func newStage(nodes []*fleet.Node, length time.Duration) *stage {
-	s := &stage{nodes: nodes, length: length, began: time.Now()}
+	// A lease is an eighth of --seconds, within bounds: the script waits for one lease and one quarantine.
+	s := &stage{nodes: nodes, length: length, ttl: min(max(length/8, demoMinTTL), demoMaxTTL), began: time.Now()}
 	for range nodes {
 		s.states = append(s.states, nodeState{word: up})
 	}
@@ -79,8 +81,25 @@ const (
 type tenure struct {
 	client     int
 	fence      uint64
-	from, till time.Duration // since stage.began
+	from, till time.Duration // since stage.began: when the lease was first and last seen valid
 	raised     bool          // the counter
+}
+
+// begin is a tenure that begins now, if the lease is still valid. The time is read before each look at the lease. If this
+// process stands still in between, another contender may get the lock, and that is no overlap.
+func (s *stage) begin(client int, lease *redlock.Lease) (t tenure, valid bool) {
+	now := time.Since(s.began)
+	return tenure{client: client, fence: lease.Fence(), from: now, till: now}, lease.Valid()
+}
+
+// goesOn reports whether the lease is still valid.
+func (s *stage) goesOn(t *tenure, lease *redlock.Lease) bool {
+	now := time.Since(s.began)
+	if !lease.Valid() {
+		return false
+	}
+	t.till = now
+	return true
 }
 
 type fault struct {
@@ -110,16 +129,15 @@ func (s *stage) contend(ctx context.Context, lock redlock.Lock, client int) {
 		if err != nil {
 			return // ctx ended
 		}
-		t := tenure{client: client, fence: lease.Fence(), from: time.Since(s.began)}
-		seen, _ := s.counter.read()
-		time.Sleep(time.Millisecond) // so that another write could come in between
-		t.till = time.Since(s.began)
-		valid := lease.Valid()
+		t, valid := s.begin(client, lease)
 		if valid {
-			t.raised = s.counter.write(t.fence, seen+1)
-			t.till = time.Since(s.began)
+			seen, _ := s.counter.read()
+			time.Sleep(time.Millisecond) // so that another write could come in between
+			if valid = s.goesOn(&t, lease); valid {
+				t.raised = s.counter.write(t.fence, seen+1)
+			}
+			s.record(t)
 		}
-		s.record(t)
 		if !valid {
 			s.mu.Lock()
 			s.lost++
