@@ -14,6 +14,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/check"
@@ -172,6 +173,28 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	}
 	if outcome.Result, err = check.JudgeReader(bytes.NewReader(recorded.Bytes())); err != nil {
 		return nil, fmt.Errorf("chaos: %s: %w", o.Scenario, err)
+	}
+	return outcome, nil
+}
+
+// Judge judges a history that Run has recorded. Its outcome is that of the run.
+func Judge(events []history.Event) (*Outcome, error) {
+	result, err := check.Judge(events)
+	if err != nil {
+		return nil, fmt.Errorf("chaos: %w", err)
+	}
+	outcome := &Outcome{Result: result, Unmet: []string{}, Panics: []string{}}
+	for _, e := range events {
+		unmet, isUnmet := strings.CutPrefix(e.Text, scenario.UnmetNote)
+		switch {
+		case e.Kind != history.Note:
+		case e.Error != "" && e.Client > 0:
+			outcome.Panics = append(outcome.Panics, e.Error)
+		case e.Error != "":
+			outcome.Error = e.Error
+		case isUnmet:
+			outcome.Unmet = append(outcome.Unmet, unmet)
+		}
 	}
 	return outcome, nil
 }

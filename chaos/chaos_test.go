@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/chaos"
 	"github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
 	"github.com/quorumlock/redlock/chaos/traffic"
@@ -244,6 +246,57 @@ func TestTheHistoryIsTheSameForTheWriterAndTheJudge(t *testing.T) {
 	again, err := check.JudgeReader(&written)
 	require.NoError(t, err)
 	assert.Equal(t, outcome.Result, again)
+	requireJudgedAlike(t, outcome)
+}
+
+// requireJudgedAlike requires that a history tells all of its run.
+func requireJudgedAlike(t *testing.T, outcome *chaos.Outcome) {
+	t.Helper()
+	events, err := history.ReadAll(bytes.NewReader(outcome.History))
+	require.NoError(t, err)
+	again, err := chaos.Judge(events)
+	require.NoError(t, err)
+	again.History = outcome.History
+	assert.Equal(t, outcome, again)
+}
+
+// An unwilling lock is granted to nobody.
+type unwilling struct{ subject.Single }
+
+func (unwilling) Open(context.Context, subject.Options) (subject.Client, error) {
+	return unwillingClient{}, nil
+}
+
+type unwillingClient struct{}
+
+func (unwillingClient) Acquire(_ context.Context, name string) (subject.Lease, error) {
+	if strings.HasPrefix(name, "chaos/warm") {
+		return unwillingLease{}, nil
+	}
+	return nil, io.EOF
+}
+
+func (unwillingClient) Close() error { return nil }
+
+type unwillingLease struct{ subject.Lease }
+
+func (unwillingLease) Release(context.Context) error { return nil }
+
+func TestTheHistoryTellsThatItsRunWasAborted(t *testing.T) {
+	t.Parallel()
+	o := short(t, fleet.Embedded, "late-release", "single")
+	o.Subject, o.Clients = unwilling{}, 3
+	outcome, err := chaos.Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Contains(t, outcome.Error, "client 1 did not get a lock that nobody else wanted")
+	requireJudgedAlike(t, outcome)
+}
+
+// The harness delays A between two commands of its release, not of its acquire.
+func TestALateReleaseIsThatOfALockThatStepsInItsAcquireToo(t *testing.T) {
+	t.Parallel()
+	outcome := runOnce(t, short(t, fleet.Embedded, "late-release", "setnx-expire"))
+	assert.Contains(t, string(outcome.History), `"kind":"written"`)
 }
 
 func TestAFleetThatCannotDoAScenarioSaysSo(t *testing.T) {
@@ -315,6 +368,7 @@ func TestAPanicOfASubjectIsRecordedAndTheNodesAreRemoved(t *testing.T) {
 	assert.Contains(t, outcome.Panics[0], "stumbled")
 	assert.False(t, outcome.OK())
 	assert.Contains(t, string(outcome.History), "stumbled")
+	requireJudgedAlike(t, outcome)
 }
 
 // A fragile lock is one whose clients give up once, with an error, the first time that they want a name, as a pool does

@@ -249,7 +249,7 @@ func (r *run) script(ctx context.Context) error {
 	err := r.play.Play(ctx, r.stage)
 	err = errors.Join(err, r.site.HealAll(context.WithoutCancel(ctx)))
 	if err != nil {
-		r.log.Note("the scenario was aborted: %v", err)
+		r.log.Aborted(err)
 		return err
 	}
 	return r.stage.Sleep(ctx, max(calm, r.Length-time.Since(began)))

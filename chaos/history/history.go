@@ -21,7 +21,7 @@ const (
 	Written Kind = "written" // the answer of the Resource to that write: OK or refused; with Error: unknown
 	Owner   Kind = "owner"   // an observer saw that the lock's key on Node changed to Token ("": free) or Owners; the former ones were seen until Since
 	Fault   Kind = "fault"   // a fault of Node or Client begins (Begin) or heals. An instant fault, such as a flush, is one line without Begin
-	Note    Kind = "note"    // a Text for people
+	Note    Kind = "note"    // a Text for people. With Error: the subject of Client panicked; without Client: the scenario was aborted
 	End     Kind = "end"     // the last line
 )
 

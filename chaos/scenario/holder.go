@@ -118,30 +118,34 @@ func deadHolder(ctx context.Context, s *Stage) (err error) {
 
 func lateRelease(ctx context.Context, s *Stage) error {
 	// Between two commands.
-	reached, open := s.Gap.Shut()
-	defer open()
-	if err := s.releaseLate(ctx, reached, func() error { open(); return nil }); err != nil {
+	between := func() (<-chan struct{}, func() error, error) {
+		reached, open := s.Gap.Shut()
+		return reached, func() error { open(); return nil }, nil
+	}
+	if err := s.releaseLate(ctx, between); err != nil {
 		return err
 	}
-	open()
 	// On the network.
 	var away []fault.Fault
 	for _, f := range each(fault.Cut, s.Site.Nodes()) {
 		away = append(away, f.For(s.A.ID))
 	}
-	held := make(chan struct{})
-	close(held)
-	return s.releaseLate(ctx, held, func() error { return s.Heal(ctx, away...) }, away...)
+	return s.releaseLate(ctx, func() (<-chan struct{}, func() error, error) {
+		held := make(chan struct{})
+		close(held)
+		return held, func() error { return s.Heal(ctx, away...) }, s.Begin(ctx, away...)
+	})
 }
 
-// releaseLate lets A release and B take the lock. A's release arrives when let is called. Then C tries.
-func (s *Stage) releaseLate(ctx context.Context, late <-chan struct{}, let func() error, before ...fault.Fault) error {
+// releaseLate lets A release and B take the lock. hold delays the release, after A has taken the lock: late is closed when
+// it is on its way, and let lets it arrive. Then C tries.
+func (s *Stage) releaseLate(ctx context.Context, hold func() (late <-chan struct{}, let func() error, err error)) error {
 	a, err := s.Take(ctx, s.A)
 	if err != nil {
 		return err
 	}
 	a.Write()
-	err = s.Begin(ctx, before...)
+	late, let, err := hold()
 	released := make(chan struct{})
 	go func() {
 		defer close(released)

@@ -38,6 +38,9 @@ type Stage struct {
 	unmet []string
 }
 
+// UnmetNote begins the note of an expectation that was not met.
+const UnmetNote = "NOT as expected: "
+
 // Expect records whether an expectation of the scenario was met.
 func (s *Stage) Expect(ok bool, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -45,7 +48,7 @@ func (s *Stage) Expect(ok bool, format string, args ...any) {
 		s.Log.Note("as expected: %s", text)
 		return
 	}
-	s.Log.Note("NOT as expected: %s", text)
+	s.Log.Note("%s%s", UnmetNote, text)
 	s.mu.Lock()
 	s.unmet = append(s.unmet, text)
 	s.mu.Unlock()

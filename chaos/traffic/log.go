@@ -57,6 +57,11 @@ func (l *Log) Note(format string, args ...any) {
 	l.Add(history.Event{Kind: history.Note, Text: fmt.Sprintf(format, args...)})
 }
 
+// Aborted records why the scenario ended early.
+func (l *Log) Aborted(why error) {
+	l.Add(history.Event{Kind: history.Note, Text: "the scenario was aborted: " + why.Error(), Error: why.Error()})
+}
+
 // Granted returns the number of grants so far, and a channel that is closed at the next grant.
 func (l *Log) Granted() (count int, changed <-chan struct{}) {
 	l.mu.Lock()

@@ -76,9 +76,21 @@ const markdownHead = "| scenario | subject | verdict | overlaps | overlap, ms | 
 
 // A matrixResult is what --json prints: the runs, and whether each verdict is the expected one.
 type matrixResult struct {
+	jsonFailure
 	Expected bool         `json:"expected"`
 	Runs     []report.Run `json:"runs"`
 	LeftOut  []leftOut    `json:"left_out,omitempty"`
+}
+
+// end is how a matrix ends whose runs are over.
+func (r *matrixResult) end(kind string) *exitError {
+	switch {
+	case len(r.Runs) == 0:
+		return &exitError{exitUnable, fmt.Errorf("no scenario can be done on the %s fleet", kind)}
+	case !r.Expected:
+		return &exitError{exitFailed, errors.New("not every verdict is the one that docs/failover.md expects")}
+	}
+	return nil
 }
 
 // matrix writes each row as soon as its run has ended. If row is nil, it writes everything at the end, as JSON.
@@ -113,9 +125,7 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 				result.Expected = false
 				complain(progress, outcome)
 			}
-			result.Runs = append(result.Runs, report.Run{
-				Result: outcome.Result, Unmet: outcome.Unmet, Panics: outcome.Panics, Error: outcome.Error,
-			})
+			result.Runs = append(result.Runs, runOf(outcome))
 			if row != nil {
 				if _, err := fmt.Fprint(out, row(outcome)); err != nil {
 					return &exitError{exitUnable, err}
@@ -123,16 +133,19 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 			}
 		}
 	}
+	result.Expected = result.Expected && len(result.Runs) > 0
+	end := result.end(o.Fleet)
 	if row == nil {
+		if end != nil {
+			result.failed(end.err, kindOf(end.code))
+			end.err = nil // it is in the object
+		}
 		if err := writeJSON(out, result); err != nil {
 			return &exitError{exitUnable, err}
 		}
 	}
-	switch {
-	case len(result.Runs) == 0:
-		return unable("no scenario can be done on the %s fleet", o.Fleet)
-	case !result.Expected:
-		return &exitError{exitFailed, errors.New("not every verdict is the one that docs/failover.md expects")}
+	if end != nil { // not a nil pointer in an error
+		return end
 	}
 	return nil
 }

@@ -26,6 +26,31 @@ func TestJSONOfOneScenarioSaysWhyItsComparisonIsMissing(t *testing.T) {
 	require.Contains(t, text(chaosResult{LeftOut: []leftOut{{"failover", "to compare with, single: no server"}}}), `"why":"to compare with, single: no server"`)
 }
 
+func TestAnAbortedRunIsNoComparison(t *testing.T) {
+	beside := &chaos.Outcome{Result: chaoscheck.Result{Verdict: chaoscheck.Safe}}
+	compared, err := comparison("single", beside)
+	require.NoError(t, err)
+	require.Len(t, compared, 1)
+	beside.Panics = []string{"client 1: boom"}
+	_, err = comparison("single", beside)
+	require.ErrorContains(t, err, "to compare with, single: aborted: client 1: boom")
+	beside.Panics, beside.Error = nil, "no lock"
+	_, err = comparison("single", beside)
+	require.ErrorContains(t, err, "no lock")
+	beside.Verdict = chaoscheck.Unsafe
+	_, err = comparison("single", beside)
+	require.NoError(t, err, "it showed what it was to show")
+}
+
+func TestAMatrixThatIsNotAsExpectedIsOneObject(t *testing.T) {
+	r := matrixResult{Expected: true}
+	require.Equal(t, exitUnable, r.end("embedded").code)
+	r.Runs = []report.Run{{}}
+	require.Nil(t, r.end("embedded"))
+	r.Expected = false
+	require.Equal(t, exitFailed, r.end("embedded").code)
+}
+
 // A script that does not come to its fault finds nothing, and the history is safe.
 func TestASafeVerdictOfAScenarioThatWasAbortedIsNotTheExpectedOne(t *testing.T) {
 	outcome := func(verdict chaoscheck.Verdict) *chaos.Outcome {

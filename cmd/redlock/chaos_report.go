@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos"
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/report"
 )
@@ -49,6 +49,11 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 		writeFile(filepath.Join(o.out, "report.html"), func(w io.Writer) error { return report.HTML(w, r.Runs...) }))
 }
 
+// runOf is what a report has of an outcome.
+func runOf(o *chaos.Outcome) report.Run {
+	return report.Run{Result: o.Result, Unmet: o.Unmet, Panics: o.Panics, Error: o.Error}
+}
+
 func writeFile(path string, write func(io.Writer) error) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -70,12 +75,16 @@ func judgeFile(path string) (run report.Run, err error) {
 		return run, &exitError{exitUnable, err}
 	}
 	defer file.Close()
-	if run.Events, err = history.ReadAll(file); err == nil {
-		run.Result, err = chaoscheck.Judge(run.Events)
-	}
+	events, err := history.ReadAll(file)
 	if err != nil {
 		return run, unable("%s: %w", path, err)
 	}
+	outcome, err := chaos.Judge(events)
+	if err != nil {
+		return run, unable("%s: %w", path, err)
+	}
+	run = runOf(outcome)
+	run.Events = events
 	return run, nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 	if err != nil {
 		return err
 	}
-	run := report.Run{Result: outcome.Result, Unmet: outcome.Unmet, Panics: outcome.Panics, Error: outcome.Error}
+	run := runOf(outcome)
 	defer func() { result.Runs = append(result.Runs, run) }()
 	if o.out != "" {
 		if run.Events, err = history.ReadAll(bytes.NewReader(outcome.History)); err != nil {
@@ -224,8 +225,16 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 	if err != nil {
 		return fmt.Errorf("to compare with, %s: %w", name, err)
 	}
-	run.Compare = []chaoscheck.Result{beside.Result}
-	return nil
+	run.Compare, err = comparison(name, beside)
+	return err
+}
+
+// comparison is the result to compare with. That of a run that was aborted would mean nothing.
+func comparison(name string, beside *chaos.Outcome) ([]chaoscheck.Result, error) {
+	if why := cmp.Or(beside.Error, strings.Join(beside.Panics, "; ")); why != "" && beside.Verdict != chaoscheck.Unsafe {
+		return nil, fmt.Errorf("to compare with, %s: aborted: %s", name, why)
+	}
+	return []chaoscheck.Result{beside.Result}, nil
 }
 
 // complain prints problems at once, not only at the end.

@@ -162,6 +162,40 @@ func TestTheChaosMatrixIsATableOrJSON(t *testing.T) {
 	}
 }
 
+func TestAMatrixInWhichNothingRanIsOneObjectOfJSON(t *testing.T) {
+	code, stdout, _ := run(t, "chaos", "matrix", "--fleet", "embedded", "--scenario", "failover", "--json")
+	var r struct {
+		Expected    bool
+		Error, Kind string
+		LeftOut     []struct{ Scenario string } `json:"left_out"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err, stdout)
+	}
+	if code != 2 || r.Expected || !strings.Contains(r.Error, "no scenario can be done") || r.Kind == "" || len(r.LeftOut) == 0 {
+		t.Errorf("%d: %s", code, stdout)
+	}
+}
+
+// What was aborted, or panicked, is no safe lock for those who judge its history later.
+func TestCheckOfAnAbortedRunIsNotSafe(t *testing.T) {
+	for note, want := range map[string]int{
+		`"kind":"note","text":"a note"`:                                                         0,
+		`"kind":"note","text":"the scenario was aborted: no lock","error":"no lock"`:            2,
+		`"kind":"note","client":1,"text":"the subject panicked: boom","error":"panicked: boom"`: 1,
+	} {
+		file := filepath.Join(t.TempDir(), "history.jsonl")
+		text := `{"at":0,"kind":"start","run":{"version":1,"scenario":"flush","subject":"made by hand","nodes":["n1"],"ttl":1000000000}}` +
+			"\n{\"at\":1," + note + "}\n" + `{"at":2,"kind":"end"}` + "\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, stdout, stderr := run(t, "chaos", "check", file); code != want {
+			t.Errorf("%s: %d: %s%s", note, code, stdout, stderr)
+		}
+	}
+}
+
 func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
 	out := t.TempDir()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush,client-clock", "--subject", "get-del",

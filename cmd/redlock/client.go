@@ -24,12 +24,11 @@ type clientFlags struct {
 	json             bool
 	loginFlags
 
-	list      []nodeText // as written; set by openNodes
-	quorum    int        // how many votes a lock takes; set by config
-	untold    error      // why it is not known what the nodes hold; set by config
-	looks     bool       // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
-	embedded  bool       // the nodes run in this process, new and empty
-	readStdin bool       // the nodes were read from standard input
+	list     []nodeText // as written; set by openNodes
+	quorum   int        // how many votes a lock takes; set by config
+	untold   error      // why it is not known what the nodes hold; set by config
+	looks    bool       // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
+	embedded bool       // the nodes run in this process, new and empty
 }
 
 const (

@@ -17,7 +17,11 @@ import (
 )
 
 // loginFlags are the flags about TLS and the login. Each of them has an environment variable.
-type loginFlags struct{ ca, cert, certKey, user, passwordFile string }
+type loginFlags struct {
+	ca, cert, certKey, user, passwordFile string
+
+	readStdin bool // nodes or secrets were read from standard input
+}
 
 // The environment variables. That of --key is not REDLOCK_KEY: redlock run gives its command the name of the lock there.
 const (
@@ -116,6 +120,7 @@ func (l *loginFlags) tls() (config *tls.Config, by string, err error) {
 	if key.value == "" {
 		key.value = cert.value
 	}
+	l.hide(key.value)
 	load := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert.value, key.value)
 		return &pair, err
@@ -142,6 +147,7 @@ func (l *loginFlags) login() (ask credentials, by string, err error) {
 	case file.value == "":
 		return nil, "", usage("%s is given without a password; give --password-file too", user.by)
 	}
+	l.hide(file.value)
 	first, again, err := readPassword(file.value)
 	if err != nil {
 		return nil, "", usage("%s: %w", file.by, err)
@@ -160,7 +166,7 @@ const maxPassword = 64 << 10
 
 // readPassword returns the first line of the file. again says whether it can be read a second time; a pipe cannot.
 func readPassword(path string) (password string, again bool, err error) {
-	file, err := openSecret(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return "", false, err
 	}
@@ -180,16 +186,20 @@ func readPassword(path string) (password string, again bool, err error) {
 	return password, about.Mode().IsRegular(), nil
 }
 
-// openSecret opens a file that has secrets. If it is a descriptor that redlock got from its caller (/dev/fd/3), no other
-// process gets it from redlock.
-func openSecret(path string) (*os.File, error) {
+// hide keeps a file that has secrets from the command of redlock run, where the command would get it from redlock: as a
+// descriptor of redlock's caller (/dev/fd/3), or as standard input (/dev/stdin), which it could read again.
+func (l *loginFlags) hide(path string) {
 	for _, pattern := range []string{"/dev/fd/%d", "/proc/self/fd/%d"} {
 		var fd int
 		if n, _ := fmt.Sscanf(path, pattern, &fd); n == 1 && fd > 2 {
 			closeOnExec(fd)
 		}
 	}
-	return os.Open(path)
+	about, err := os.Stat(path)
+	stdin, noStdin := os.Stdin.Stat()
+	if err == nil && noStdin == nil && os.SameFile(about, stdin) {
+		l.readStdin = true
+	}
 }
 
 // childEnviron is redlock's environment without what has secrets, unless asked for, and with what is added.
@@ -203,8 +213,8 @@ func (o *runOptions) childEnviron(added []string) []string {
 	return append(environ, added...)
 }
 
-// childStdin is the standard input of the command; nil is an empty one. Where redlock has read the nodes from its own,
-// the command could rewind it and read them too.
+// childStdin is the standard input of the command; nil is an empty one. Where redlock has read nodes or secrets from its
+// own, the command could rewind it and read them too.
 func (o *runOptions) childStdin() io.Reader {
 	if o.readStdin {
 		return nil

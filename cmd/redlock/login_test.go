@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,14 +131,29 @@ func TestTheCommandDoesNotGetTheSecretsOfTheNodes(t *testing.T) {
 	require.NotContains(t, out, "hunter2")
 
 	// The command could open a descriptor that it inherits a second time, from the beginning.
-	for flag, redirect := range map[string]string{"/dev/fd/7": `7<"$NODES"`, "-": `<"$NODES"`} {
-		fd := strings.ReplaceAll(strings.TrimPrefix(flag, "/dev/fd/"), "-", "0")
+	for flag, redirect := range map[string]string{"/dev/fd/7": `7<"$NODES"`, "-": `<"$NODES"`, "/dev/stdin": `<"$NODES"`, file: `<"$NODES"`} {
+		fd, isFD := strings.CutPrefix(flag, "/dev/fd/")
+		if !isFD {
+			fd = "0"
+		}
 		code, out, errs = shell(t, `exec "$0" "$@" `+redirect, []string{"NODES=" + file},
 			"run", "--nodes-file", flag, "k", "--", "sh", "-c", "cat /proc/self/fd/"+fd+"; echo done")
 		require.Equal(t, 0, code, errs)
 		require.Contains(t, out, "done")
 		require.NotContains(t, out, "hunter2", flag)
 	}
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("hunter2"), 0o600))
+	var bare []string
+	for _, n := range f.Nodes() {
+		u, err := url.Parse(n.URL())
+		require.NoError(t, err)
+		bare = append(bare, u.Host)
+	}
+	code, out, errs = shell(t, `exec "$0" "$@" <"$PASSWORD"`, []string{"PASSWORD=" + password},
+		"run", "--nodes", strings.Join(bare, ","), "--password-file", "/dev/stdin", "k", "--", "sh", "-c", "cat; echo done")
+	require.Equal(t, 0, code, errs)
+	require.Equal(t, "done\n", out)
 }
 
 // shell runs the script with the binary as $0.

@@ -77,7 +77,8 @@ func (f *clientFlags) stdinFor() string {
 }
 
 func (f *clientFlags) readNodesFile(path, by string) ([]nodeText, error) {
-	file, err := openSecret(path)
+	f.hide(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

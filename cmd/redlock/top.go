@@ -186,6 +186,7 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 		keys[i] = w.prefix + name
 	}
 	seen := w.nodes.look(ctx, keys)
+	s.votes = min(s.votes, len(seen)) // of a node that did not answer this, nobody knows which locks it has
 	s.at = time.Now()
 	w.board.update(s.at, names, seen)
 	s.tracks, s.held, s.waiters = w.board.shown(s.at)

@@ -86,7 +86,7 @@ func newTopNodes(ctx context.Context, nodes access.Client) (t *topNodes, done fu
 // serve answers questions on the connection until it breaks. A question that takes too long ends the connection: it
 // has no read timeout of its own.
 func (t *topNodes) serve(ctx context.Context, conn redis.Conn, node int) (worked bool, err error) {
-	if _, err := conn.Do("SCRIPT", "LOAD", topScript.Source); err != nil {
+	if err := load(conn); err != nil {
 		return false, err
 	}
 	t.up[node].Store(true)
@@ -105,6 +105,11 @@ func (t *topNodes) serve(ctx context.Context, conn redis.Conn, node int) (worked
 			worked = true
 		}
 	}
+}
+
+func load(conn redis.Conn) error {
+	_, err := conn.Do("SCRIPT", "LOAD", topScript.Source)
+	return err
 }
 
 // ask asks every node and waits for the answers, no longer than NodeTimeout, the first time four times as long. A node
@@ -199,36 +204,13 @@ var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`,
 // look returns what each node has for each key. A node that did not answer is missing.
 func (t *topNodes) look(ctx context.Context, keys []string) map[int][]sighting {
 	answers := t.ask(ctx, func(_ int, conn redis.Conn) (any, error) {
-		for some := range slices.Chunk(keys, locksAtOnce) {
-			args := []any{topScript.Hash, 2 * len(some)}
-			for _, key := range some {
-				args = append(args, key, queuePrefix+key)
-			}
-			if err := conn.Send("EVALSHA", args...); err != nil {
-				return nil, err
+		all, err := lookOn(conn, keys)
+		if refusal := redis.Error(""); errors.As(err, &refusal) && strings.HasPrefix(string(refusal), "NOSCRIPT") { // it was flushed
+			if err = load(conn); err == nil {
+				all, err = lookOn(conn, keys)
 			}
 		}
-		if err := conn.Flush(); err != nil {
-			return nil, err
-		}
-		var all []sighting
-		var failed error
-		for some := range slices.Chunk(keys, locksAtOnce) { // every reply is received, also after a refusal
-			reply, err := redis.Values(conn.Receive())
-			if conn.Err() != nil {
-				return nil, conn.Err()
-			}
-			if err != nil {
-				failed = err
-				continue
-			}
-			seen, err := readSightings(reply, len(some))
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, seen...)
-		}
-		return all, failed
+		return all, err
 	})
 	seen := map[int][]sighting{}
 	for _, a := range answers {
@@ -237,6 +219,40 @@ func (t *topNodes) look(ctx context.Context, keys []string) map[int][]sighting {
 		}
 	}
 	return seen
+}
+
+// lookOn returns what one node has for each key.
+func lookOn(conn redis.Conn, keys []string) ([]sighting, error) {
+	for some := range slices.Chunk(keys, locksAtOnce) {
+		args := []any{topScript.Hash, 2 * len(some)}
+		for _, key := range some {
+			args = append(args, key, queuePrefix+key)
+		}
+		if err := conn.Send("EVALSHA", args...); err != nil {
+			return nil, err
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return nil, err
+	}
+	var all []sighting
+	var failed error
+	for some := range slices.Chunk(keys, locksAtOnce) { // every reply is received, also after a refusal
+		reply, err := redis.Values(conn.Receive())
+		if conn.Err() != nil {
+			return nil, conn.Err()
+		}
+		if err != nil {
+			failed = err
+			continue
+		}
+		seen, err := readSightings(reply, len(some))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, seen...)
+	}
+	return all, failed
 }
 
 // readSightings reads the reply of top.lua.

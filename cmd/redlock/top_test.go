@@ -266,6 +266,36 @@ func TestTopConnectsAgain(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 }
 
+// SCRIPT FLUSH takes the script from top's connections. What they then answer is not that the lock is free. A node that does
+// not answer them is not counted, though it votes.
+func TestTopCallsNoLockFreeThatItDidNotSee(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	hold(t, newClient(t, f), "x")
+	p := start(t, nil, nil, "top", "--json", "--interval=100ms", nodes(f), "x")
+	sees := func(state string) {
+		t.Helper()
+		seen := strings.Count(p.stdout.String(), "\n")
+		eventually(t, state, func() bool {
+			lines := strings.Split(p.stdout.String(), "\n")
+			return len(lines) > seen+2 && strings.Contains(lines[len(lines)-2], `"state":"`+state+`"`)
+		})
+	}
+	sees("held")
+	for _, n := range f.Nodes() {
+		do(t, n, "SCRIPT", "FLUSH")
+	}
+	sees("held")
+	for _, n := range f.Nodes()[:2] { // the library does not need it
+		do(t, n, "ACL", "SETUSER", "default", "-zscore", "-zrange", "-hgetall", "-lrange", "-script|load", "-pttl")
+	}
+	do(t, f.Nodes()[0], "SCRIPT", "FLUSH")
+	do(t, f.Nodes()[1], "SCRIPT", "FLUSH")
+	sees("unknown")
+	require.NotContains(t, p.stdout.String(), `"state":"free"`)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
+	p.wait()
+}
+
 func TestTopOfEmbeddedNodesReadsTheSame(t *testing.T) {
 	code, out, errs := run(t, "top", "--nodes=embedded", "--count=1", "x")
 	require.Equal(t, 0, code, errs)
