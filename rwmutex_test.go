@@ -413,6 +413,44 @@ func TestADowngradeThatNoNodeHearsStillKeepsWritersOut(t *testing.T) {
 	})
 }
 
+// R1, S4: Where the writer's string becomes the reader's entry, its time does not become shorter. One server's clock is set
+// back, the third one does not hear of the reader, and then the clock is right again: another writer would get the lock.
+func TestADowngradeNeverMakesAKeysTimeShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		a, b := all[0], all[1]
+		writer, err := a.RWMutex("x").Writer().WithoutRenewal().Acquire(t.Context())
+		require.NoError(t, err)
+		var behind, away *server
+		for i, owner := range w.owners("x") {
+			switch s := w.servers[i]; {
+			case owner == "":
+				away = s
+			case behind == nil:
+				behind = s
+			}
+		}
+		require.NotNil(t, away, "the acquire asked a bare quorum")
+		behind.step(-30 * time.Second)
+		away.links[0].hold(requests, +1)
+		reader, err := writer.Downgrade(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		behind.step(30 * time.Second)
+		away.links[0].reset()
+		away.links[0].hold(requests, -1)
+		for reader.Valid() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			l, err := b.RWMutex("x").Writer().Acquire(ctx)
+			cancel()
+			if err == nil {
+				require.False(t, reader.Valid(), "a writer beside a reader that is valid for %v more", reader.Remaining())
+				require.NoError(t, l.Release(t.Context()))
+			}
+		}
+	})
+}
+
 // R2, R3: A reader's lease is renewed, lives on when any minority dies, and is lost as a mutex is.
 func TestAReadersLeaseIsAsSafeAsAMutex(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})

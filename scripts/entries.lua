@@ -105,11 +105,16 @@ local function stateFor(key, entry, now)
   return 'free'
 end
 
--- write adds the entry, or makes it end later. It never makes it end sooner (R1). It reports whether the entry took the
--- place of a reservation, or of the writer (S4).
-local function write(key, entry, ends)
-  local alone = type(redis.pcall('GET', key)) == 'string'
-  if alone then redis.call('DEL', key) end
+-- write adds the entry, with so many milliseconds from now, or makes it end later. It never makes it end sooner, also where
+-- it takes the place of its writer's string (R1). It reports whether it took the place of that, or of a reservation (S4).
+local function write(key, entry, now, ttl)
+  local value = redis.pcall('GET', key)
+  local alone = type(value) == 'string'
+  if alone then
+    if value == ownerOf(entry) then ttl = math.max(ttl, redis.call('PTTL', key)) end
+    redis.call('DEL', key)
+  end
+  local ends = now + ttl * 1000
   local before = tonumber(redis.call('ZSCORE', key, entry) or 0)
   if before < ends then redis.call('ZADD', key, whole(ends), entry) end
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
@@ -199,7 +204,7 @@ local function reserve(key, entry, keep, now)
       break
     end
     left = true
-    write(key, 'permit ' .. slot .. '/' .. permitsOf(entry) .. ' ' .. next, now + lasts * 1000)
+    write(key, 'permit ' .. slot .. '/' .. permitsOf(entry) .. ' ' .. next, now, lasts)
   end
   return reserved
 end

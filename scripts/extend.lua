@@ -55,7 +55,7 @@ local function renew(first, last, token, ttl, ballot, slots)
   end
   if missing and (ballot == '-' or not mayGrant()) then return 0 end
 
-  if shares and write(KEYS[first], token, now + ttl * 1000) then begin(KEYS[first], 1 / 0) end
+  if shares and write(KEYS[first], token, now, ttl) then begin(KEYS[first], 1 / 0) end
   for i = first, shares and 0 or last do
     -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
     -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,

@@ -18,7 +18,7 @@ local shares = kindOf(ARGV[1])
 if shares then
   local state, left, owner = stateFor(KEYS[1], ARGV[1], now)
   if state == 'held' then return {'held', now, left, owner, 0} end
-  write(KEYS[1], ARGV[1], now + ARGV[2] * 1000)
+  write(KEYS[1], ARGV[1], now, ARGV[2])
 end
 
 for i = 1, shares and 0 or #KEYS do

@@ -103,7 +103,7 @@ if me ~= '' then
   redis.pcall('ZREM', waiting, me, me .. ':poll')
   redis.pcall('ZREM', shared, me, me .. ':poll')
 end
-write(key, entry, now + ttl * 1000)
+write(key, entry, now, ttl)
 if first then
   begin(key, left)
 elseif unused then
