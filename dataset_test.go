@@ -244,6 +244,28 @@ func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
 	}
 }
 
+// N1, R1: With Durable, a restart is no reason for a quarantine. So what a server does not persist does not count in a
+// renewal either: after a restart it would vote with what it had persisted before.
+func TestDurableCountsNoRenewalThatIsNotPersisted(t *testing.T) {
+	t.Parallel()
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+	c, ctx := open(t, f, patient, func(cfg *redlock.Config) { cfg.Durable = true }), soon(t)
+	l, err := c.Mutex("x").WithoutRenewal().Acquire(ctx)
+	require.NoError(t, err)
+	spread(t, f, "x", l)
+	require.NoError(t, f.Nodes()[0].Kill())
+	require.NoError(t, l.Extend(ctx))
+	tell(t, f.Nodes()[2], "CONFIG", "SET", "appendonly", "no")
+	require.ErrorContains(t, c.Status(ctx)[2].Err, "appendonly yes")
+	err = l.Extend(ctx)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "appendonly yes")
+	tell(t, f.Nodes()[2], "CONFIG", "SET", "appendonly", "yes")
+	require.NoError(t, c.Status(ctx)[2].Err)
+	require.NoError(t, l.Extend(ctx))
+	require.NoError(t, l.Release(ctx))
+}
+
 // A user who may not end connections on the server lacks a defence against stale connections. Status warns of it.
 func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,8 @@ func mergeRenewals(batch []request) []request {
 
 // answerRenewals makes the node's vote for each lease of one extend.lua. A node that took keys has granted, and not only
 // extended. So its vote waits until an INFO has vouched for the data set (Q1). The same holds for one that has the keys and
-// was not vouched for since then; if it may not grant, it does not count (R1).
+// was not vouched for since then; if it may not grant, it does not count (R1). With Durable, an unfit one never does: it may
+// not persist what it renews, and vote at once after a restart with what it had persisted before.
 func (n *node) answerRenewals(q request, reply any, err error) {
 	answers := parseRenewals(1+len(q.more), reply, err)
 	if micros := answers[0].micros; micros != 0 {
@@ -46,6 +47,11 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		}
 		if a.err != nil && err == nil {
 			n.repair(r, a.err)
+		}
+		if a.vote == granted && a.unready && n.cfg.Durable {
+			if unfit := n.unfitNow(); unfit != nil {
+				a.vote, a.err = unknown, unfit
+			}
 		}
 		if a.vote == granted && !r.proven.has(n.index) {
 			switch {
@@ -66,11 +72,14 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 // noTaker is why the server took no keys for a lease that never had them there, or has them and does not count: it may not
 // grant now, but perhaps later.
 func (n *node) noTaker() error {
-	n.mu.Lock()
-	unfit := n.unfit
-	n.mu.Unlock()
-	if unfit != nil {
+	if unfit := n.unfitNow(); unfit != nil {
 		return unfit
 	}
 	return n.unreadyNow()
+}
+
+func (n *node) unfitNow() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unfit
 }
