@@ -47,11 +47,12 @@ Exit code: 0 this library was always safe and each baseline unsafe where it shou
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
+			ctx, progress := untilBroken(ctx, cmd.ErrOrStderr())
 			rows := markdownRow
 			if asJSON {
 				rows = nil
 			}
-			return matrix(ctx, o, plays, rows, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return matrix(ctx, o, plays, rows, cmd.OutOrStdout(), progress)
 		},
 	}
 	cmd.Flags().StringVar(&which, "scenario", allScenarios, "names, separated by commas, or all")

@@ -153,6 +153,7 @@ func (o *chaosOptions) options(play scenario.Scenario) chaos.Options {
 func (o *chaosOptions) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
+	ctx, progress := untilBroken(ctx, cmd.ErrOrStderr())
 	if o.out != "" {
 		if err := os.MkdirAll(o.out, 0o755); err != nil {
 			return &exitError{exitUnable, err}
@@ -160,7 +161,6 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 	}
 	result := chaosResult{Runs: []report.Run{}} // in JSON a list, also if it is empty
 	for i, play := range o.plays {
-		progress := cmd.ErrOrStderr()
 		fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(o.plays), play.Name, play.Proves)
 		err := o.one(ctx, play, progress, &result)
 		if ctx.Err() != nil {

@@ -338,6 +338,22 @@ func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// Who reads what chaos says may end (| head). That would end the process in the middle, and leave its servers' files and,
+// with containers, the servers.
+func TestAChaosRunThatNobodyReadsLeavesNothingBehind(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	temporary := t.TempDir()
+	code, stdout, stderr := shell(t, `"$0" "$@" 2>&1 >/dev/null | head -n 3; exit ${PIPESTATUS[0]}`, []string{"TMPDIR=" + temporary},
+		"chaos", "run", "--scenario", "rolling-restart", "--beside", "none", "--seconds", "20")
+	if code != 128+int(syscall.SIGPIPE) {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	left, err := os.ReadDir(temporary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestAnInterruptedMatrixSaysSo(t *testing.T) {
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		p := start(t, nil, nil, "chaos", "matrix", "--fleet", "embedded", "--json")

@@ -31,10 +31,12 @@ func notify(c chan<- os.Signal, meant func(syscall.Signal) bool) {
 // listen sends the forwarded signals to c. Those that stay ignored are ignored in the command too.
 func listen(c chan<- os.Signal) {
 	notify(c, func(syscall.Signal) bool { return true })
-	// Without this, a closed standard error would end redlock and leave the command behind. SIGPIPE is not ignored,
-	// because the command would inherit that.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	outliveReaders() // a closed standard error would leave the command behind
 }
+
+// outliveReaders makes writing to an output that nobody reads an error, which otherwise ends the process. SIGPIPE is not
+// ignored, because a command would inherit that.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // stops reports whether the signal ends the wait for the lock, and every other command.
 func stops(sig syscall.Signal) bool { return sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2 }

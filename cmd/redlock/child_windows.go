@@ -16,6 +16,9 @@ func notify(c chan<- os.Signal, _ func(syscall.Signal) bool) {
 
 func listen(c chan<- os.Signal) { notify(c, stops) }
 
+// outliveReaders does nothing: Windows has no SIGPIPE.
+func outliveReaders() {}
+
 func stops(syscall.Signal) bool { return true }
 
 func atTerminal() bool { return true }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -29,6 +30,8 @@ func signalName(sig syscall.Signal) string {
 		return "SIGHUP"
 	case syscall.SIGQUIT:
 		return "SIGQUIT"
+	case syscall.SIGPIPE:
+		return "SIGPIPE"
 	}
 	return "a signal (" + sig.String() + ")"
 }
@@ -52,6 +55,27 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 		signal.Stop(signals)
 		cancel(nil)
 	}
+}
+
+// untilBroken also ends the context when nobody reads from w any more, as in redlock chaos run 2>&1 | head. Otherwise that
+// would end the process at once, with nothing cleaned up.
+func untilBroken(ctx context.Context, w io.Writer) (context.Context, io.Writer) {
+	outliveReaders()
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, &brokenPipe{w, cancel}
+}
+
+type brokenPipe struct {
+	io.Writer
+	end context.CancelCauseFunc
+}
+
+func (p *brokenPipe) Write(text []byte) (int, error) {
+	n, err := p.Writer.Write(text)
+	if errors.Is(err, syscall.EPIPE) {
+		p.end(&stopSignal{syscall.SIGPIPE})
+	}
+	return n, err
 }
 
 // sameSignal is how long a second signal counts as the first. A terminal that closes, and a wrapper that passes on what
