@@ -74,6 +74,11 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 	if c.unguarded != nil && !o.json {
 		say(o.stderr, "if redlock is killed, processes that the command started continue to run: %v", c.unguarded)
 	}
+	warn := func(err error, what string) { // at once: the command may go on for hours
+		if err != nil && !o.json {
+			say(o.stderr, "%s: %v", what, err)
+		}
+	}
 	lost := lease.Context()
 	keep := o.killAfter + margin(length) // the command gets TERM when this much is left
 	until := clock.Now()                 // when the lease would end without a renewal, as last known
@@ -88,21 +93,21 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 			if !lease.Valid() {
 				// For example after a suspend: the command ended, but perhaps too late.
 				if c.groupAlive() {
-					c.kill()
+					warn(c.kill(), cannotEnd)
 				}
 				return exitLost, "lost", fmt.Errorf("%s before the command ended (%s)", takenAway(whyEnded(lease)), describe(c.cmd.ProcessState))
 			}
 			code, reason = exitOf(c.cmd.ProcessState)
 			return code, reason, nil
 		case s := <-signals:
-			c.forward(s.(syscall.Signal))
+			warn(c.forward(s.(syscall.Signal)), signalName(s.(syscall.Signal))+" could not be passed on to the command")
 			continue
 		case <-lost.Done():
 		case <-timer.C:
 		}
 		if !lease.Valid() {
 			if why := whyEnded(lease); isTaken(why) {
-				e := c.end(nil, until.Sub(clock.Now())-margin(length), o.killAfter)
+				e := c.end(nil, signals, until.Sub(clock.Now())-margin(length), o.killAfter, warn)
 				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), e)
 			}
 		}
@@ -113,7 +118,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 			if o.kind.maxHold > 0 && ends.Sub(clock.Now()) <= keep+holdPrecision {
 				why = fmt.Sprintf("the longest hold is over (--max-hold %v)", o.kind.maxHold)
 			}
-			e := c.end(lost.Done(), left-margin(length), o.killAfter)
+			e := c.end(lost.Done(), signals, left-margin(length), o.killAfter, warn)
 			return exitLost, "lost", fmt.Errorf("%s, %v were left: the command %s", why, left.Round(time.Millisecond), e)
 		}
 		timer.Reset(min(left, longestSleep))
@@ -139,12 +144,21 @@ func takenAway(lost error) string {
 		round.Denied, plural(round.Granted+round.Denied+round.Unknown, "node"))
 }
 
+// cannotEnd is said of a command that runs as another user, as one under sudo: the system does not let redlock signal it.
+const cannotEnd = "the command goes on, and may run beside the next holder of the lock: it cannot be ended"
+
 // end ends the command: TERM, then KILL after grace, or when no time is left, or when the lease ends. A renewal that
-// succeeds meanwhile changes nothing. end returns how the command ended.
-func (c *child) end(lost <-chan struct{}, left, grace time.Duration) string {
+// succeeds meanwhile changes nothing. end returns how the command ended. One that cannot be killed it awaits, until a
+// signal comes.
+func (c *child) end(lost <-chan struct{}, signals <-chan os.Signal, left, grace time.Duration, warn func(error, string)) string {
 	began := time.Now()
+	var refused error
+	kill := func() {
+		refused = c.kill()
+		warn(refused, cannotEnd)
+	}
 	if left > 0 {
-		c.terminate()
+		_ = c.terminate() // what cannot get this cannot get KILL either
 	}
 	timer := time.NewTimer(min(grace, left))
 	defer timer.Stop()
@@ -168,16 +182,25 @@ wait:
 				break wait
 			}
 		case <-lost:
-			c.kill()
+			kill()
 			break wait
 		case <-timer.C:
-			c.kill()
+			kill()
 			break wait
 		}
 	}
-	if ended != nil {
-		<-ended
-		how = "killed"
+	for ended != nil {
+		select {
+		case <-ended:
+			ended, how = nil, "killed"
+			if refused != nil {
+				how = "it could not be killed: " + refused.Error()
+			}
+		case s := <-signals:
+			if refused != nil && stops(s.(syscall.Signal)) {
+				return fmt.Sprintf("was told to end, and still runs: it could not be killed (%v)", refused)
+			}
+		}
 	}
 	return fmt.Sprintf("was told to end, and ended %v later (%s, %s)", time.Since(began).Round(time.Millisecond), how, describe(c.cmd.ProcessState))
 }

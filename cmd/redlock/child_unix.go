@@ -55,35 +55,45 @@ func atTerminal() bool {
 }
 
 // forward passes a signal on. An INT or QUIT at a terminal was typed there, so the command already got it.
-func (c *child) forward(sig syscall.Signal) {
+func (c *child) forward(sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGINT, syscall.SIGQUIT:
-		if c.group {
-			c.signalAll(sig)
+		if !c.group {
+			return nil
 		}
+		return c.signalAll(sig)
 	case syscall.SIGTERM, syscall.SIGHUP:
-		c.signalAll(sig)
-	default:
-		_ = c.cmd.Process.Signal(sig)
+		return c.signalAll(sig)
 	}
+	return refusal(c.cmd.Process.Signal(sig))
 }
 
-func (c *child) terminate() { c.signalAll(syscall.SIGTERM) }
-func (c *child) kill()      { c.signalAll(syscall.SIGKILL) }
+func (c *child) terminate() error { return c.signalAll(syscall.SIGTERM) }
+func (c *child) kill() error      { return c.signalAll(syscall.SIGKILL) }
+
+// killProcess is replaced in a test.
+var killProcess = syscall.Kill
 
 // signalAll signals the command's group, or only the command if it has no group. Process.Signal never signals a process
 // that has already been waited for, whose id may be reused. The id of a group is not reused while the group has
-// members.
-func (c *child) signalAll(sig syscall.Signal) {
+// members. The error is why no process got the signal, though there is one: it runs as another user, as under sudo.
+func (c *child) signalAll(sig syscall.Signal) error {
 	if !c.group {
-		_ = c.cmd.Process.Signal(sig)
-		return
+		return refusal(c.cmd.Process.Signal(sig))
 	}
-	_ = syscall.Kill(-c.cmd.Process.Pid, sig)
+	return refusal(killProcess(-c.cmd.Process.Pid, sig))
+}
+
+// refusal is the error if there was a process to signal.
+func refusal(err error) error {
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }
 
 func (c *child) groupAlive() bool {
-	return c.group && !errors.Is(syscall.Kill(-c.cmd.Process.Pid, 0), syscall.ESRCH)
+	return c.group && !errors.Is(killProcess(-c.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
 func exitOf(state *os.ProcessState) (code int, reason string) {

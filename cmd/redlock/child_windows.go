@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,10 +25,15 @@ func stops(syscall.Signal) bool { return true }
 func atTerminal() bool { return true }
 
 // forward does nothing: Windows sends a Ctrl-C to every process of the console.
-func (c *child) forward(syscall.Signal) {}
+func (c *child) forward(syscall.Signal) error { return nil }
 
-func (c *child) terminate()       {}
-func (c *child) kill()            { _ = c.cmd.Process.Kill() }
+func (c *child) terminate() error { return nil }
+func (c *child) kill() error {
+	if err := c.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
 func (c *child) groupAlive() bool { return false }
 
 func exitOf(state *os.ProcessState) (code int, reason string) { return state.ExitCode(), "exited" }

@@ -47,6 +47,8 @@ If redlock itself is killed (kill -9), a second process kills CMD and its proces
   - for processes that leave the group (setsid, daemons);
   - at a terminal, where only CMD is killed;
   - on Windows.
+No signal reaches a CMD that runs as another user (sudo CMD), because the system forbids it: then redlock says that CMD
+goes on. Run sudo redlock run instead.
 CMD can then run for longer than the lease. Pass the fencing token to the resource that CMD works on.
 
 With --read, CMD shares KEY with others that read; a run without --read waits for all of them, and they for it. With

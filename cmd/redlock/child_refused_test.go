@@ -1,0 +1,56 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A command that runs as another user, as under sudo, gets no signal from redlock. That is said at once, and not that it was
+// killed.
+func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	allowed := killProcess
+	defer func() { killProcess = allowed }()
+	for _, signalled := range []bool{true, false} {
+		c, err := startChild(sleep, []string{"sleep", "60"}, nil, nil)
+		require.NoError(t, err)
+		c.group = true
+		killProcess = func(int, syscall.Signal) error { return syscall.EPERM }
+		warned, how := make(chan string, 2), make(chan string, 1)
+		signals := make(chan os.Signal, 1)
+		go func() {
+			how <- c.end(nil, signals, time.Minute, time.Millisecond, func(err error, what string) {
+				if err != nil {
+					warned <- what + ": " + err.Error()
+				}
+			})
+		}()
+		require.Equal(t, cannotEnd+": operation not permitted", <-warned)
+		select {
+		case text := <-how:
+			t.Fatal("it waits for the command: ", text)
+		default:
+		}
+		if signalled {
+			signals <- syscall.SIGTERM
+			require.Contains(t, <-how, "still runs: it could not be killed (operation not permitted)")
+		}
+		require.NoError(t, c.cmd.Process.Kill())
+		<-c.ended
+		if !signalled {
+			require.Contains(t, <-how, "it could not be killed: operation not permitted")
+		}
+		c.guard.stop()
+	}
+	require.Error(t, refusal(syscall.EPERM))
+	require.NoError(t, errors.Join(refusal(syscall.ESRCH), refusal(os.ErrProcessDone), refusal(nil)))
+}
