@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,6 +36,24 @@ func TestINFOOfOtherProductsIsUnderstood(t *testing.T) {
 			require.Equal(t, c.shown, info.shownVersion(), name)
 		}
 	}
+}
+
+func TestACommandThatAServerLacksIsToldFromOtherRefusals(t *testing.T) {
+	for text, forbidden := range map[string]bool{
+		"NOPERM this user has no permissions to run the 'client' command or its subcommand": true, // Redis 6
+		"NOPERM User meek has no permissions to run the 'client|kill' command":              true, // Redis 7
+		"ERR unknown command `CLIENT`, with args beginning with: `KILL`":                    true,
+		"ERR Unknown subcommand or wrong number of arguments for 'KILL'. Try CLIENT HELP.":  true, // Redis 6
+		"ERR unknown subcommand 'KILL'. Try CLIENT HELP.":                                   true, // Redis 7
+		"ERR syntax error":                               false, // Dragonfly, of a number above 32 bits
+		"ERR client-id should be greater than 0":         false,
+		"ERR No such client":                             false,
+		"NOAUTH Authentication required.":                false,
+		"LOADING Redis is loading the dataset in memory": false,
+	} {
+		require.Equal(t, forbidden, isForbidden(redis.Error(text)), text)
+	}
+	require.False(t, isForbidden(nil))
 }
 
 func TestTheRightThatAScriptLacksIsNamed(t *testing.T) {
