@@ -56,6 +56,30 @@ func TestACommandThatAServerLacksIsToldFromOtherRefusals(t *testing.T) {
 	require.False(t, isForbidden(nil))
 }
 
+func TestTheCodeOfAnErrorIsFoundInsideAScript(t *testing.T) {
+	const sha = "80d15f6c748349e0ed5484b470364f85ca8e2b37"
+	const in6 = "ERR Error running script (call to f_" + sha + "): @user_script:71: " // 6.0 and 6.2
+	for text, code := range map[string]string{
+		in6 + "WRONGTYPE Operation against a key holding the wrong kind of value ":                                   "WRONGTYPE",
+		in6 + "@user_script: 71: -READONLY You can't write against a read only replica.  ":                           "READONLY",
+		"@user_script: 71: -READONLY You can't write against a read only replica.  ":                                 "READONLY", // of one lease in extend.lua
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                          "WRONGTYPE",
+		"READONLY You can't write against a read only replica.":                                                      "READONLY",
+		"WRONGTYPE Operation against a key holding the wrong kind of value script: " + sha + ", on @user_script:71.": "WRONGTYPE", // 7.0, 7.2
+		"READONLY You can't write against a read only replica. script: " + sha + ", on @user_script:71.":             "READONLY",
+		"WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:71.":              "WRONGTYPE", // Valkey
+		in6 + "@user_script: 71: The user executing the script can't run this command or subcommand":                 "",
+		in6 + "@user_script:71: attempt to index a nil value, not READONLY, not WRONGTYPE":                           "",
+		"ERR Error running script (call to f_" + sha:                                                                 "",
+		"OOM command not allowed when used memory > 'maxmemory'. script: WRONGTYPE READONLY, on @user_script:71.":    "",
+		"@user_script:": "",
+	} {
+		for _, c := range []string{wrongType, "READONLY"} {
+			require.Equal(t, c == code, hasCode(redis.Error(text), c), "%s: %s", c, text)
+		}
+	}
+}
+
 func TestTheRightThatAScriptLacksIsNamed(t *testing.T) {
 	p := standard
 	var at script // a line that calls one command
