@@ -44,6 +44,8 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a socket's other parameter":  {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("unix:///s?timeout=1")}},
 		"a parameter that is garbled": {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?db=%zz")}},
 		"TLS without rediss":          {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "redis://a", TLS: &tls.Config{}}}}},
+		"TLS and a socket":            {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "unix:///s", TLS: &tls.Config{}}}}},
+		"TLS and Dial":                {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{Name: "x", Dial: dial, TLS: &tls.Config{}}}}},
 		"URL and Dial":                {"Nodes[0]", redlock.Config{Nodes: []redlock.Node{{URL: "a", Dial: dial}}}},
 		"Credentials and Dial":        {"Nodes[0].Credentials", redlock.Config{Nodes: []redlock.Node{{Name: "x", Dial: dial, Credentials: credentials}}}},
 		"Credentials beside the URL's": {"Nodes[1].Credentials", redlock.Config{Nodes: []redlock.Node{{URL: "a"},

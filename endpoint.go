@@ -67,6 +67,8 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 		return e, invalid(field, "it has both a URL and Dial; give one of them")
 	case n.Dial != nil && n.Credentials != nil:
 		return e, invalid(field+".Credentials", "it is set beside Dial, whose connections are logged in already; let Dial ask for the password")
+	case n.Dial != nil && n.TLS != nil:
+		return e, invalid(field+".TLS", "it is set beside Dial, which opens the connections itself; let Dial make the TLS")
 	case n.Dial != nil && n.Name == "":
 		return e, invalid(field+".Name", "a node with Dial needs a name")
 	case n.Dial != nil:
@@ -106,6 +108,9 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 		if u.Host != "" || u.Path == "" {
 			return e, invalid(field+".URL", "a socket is written unix:///path, with three slashes")
 		}
+		if n.TLS != nil {
+			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://, and a socket has no TLS; leave it out")
+		}
 		database = ""
 	case "redis", "rediss":
 		port := u.Port()
@@ -128,7 +133,7 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 				e.tls.ServerName = u.Hostname()
 			}
 		} else if n.TLS != nil {
-			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://")
+			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://; write rediss://, or leave TLS out")
 		}
 	default:
 		return e, invalid(field+".URL", "its scheme is none of redis://, rediss:// and unix://")
