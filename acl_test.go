@@ -2,10 +2,12 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,6 +91,46 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		}, 5*time.Second, 10*time.Millisecond)
 		for _, n := range f.Nodes() {
 			require.Empty(t, tell(t, n, "ACL", "LOG"), "the server refused something")
+		}
+	}
+}
+
+// R1: An error of one lease concerns that lease alone, also if the server refuses the command that renews several.
+func TestAForbiddenKeyCostsOtherLeasesNoVote(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	c := open(t, f, patient, as(t, f, "locker"))
+	var leases []*redlock.Lease
+	for i := range 21 {
+		name := fmt.Sprint("free:", i)
+		if i == 10 {
+			name = "forbidden"
+		}
+		l, err := c.Mutex(name).WithoutRenewal().Acquire(ctx)
+		require.NoError(t, err)
+		spread(t, f, name, l)
+		leases = append(leases, l)
+	}
+	require.NoError(t, f.Nodes()[0].Kill()) // the others are needed
+	fleettest.SetUser(t, f.Nodes()[1], "locker", "resetkeys", "~free:*", "~redlock:*")
+	for range 5 {
+		errs := make([]error, len(leases))
+		var extends sync.WaitGroup
+		for i, l := range leases { // so close together that they share commands
+			extends.Go(func() { errs[i] = l.Extend(ctx) })
+		}
+		extends.Wait()
+		for i, err := range errs {
+			if i == 10 {
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.ErrorContains(t, err, "NOPERM")
+				continue
+			}
+			require.NoError(t, err, leases[i].Names())
+		}
+	}
+	for i, l := range leases {
+		if i != 10 {
+			require.NoError(t, l.Release(ctx))
 		}
 	}
 }

@@ -79,7 +79,7 @@ type Node struct {
 	// URL is redis://user:password@host:port/db, rediss:// for TLS, or unix:///path?db=0. A bare host:port is accepted
 	// too.
 	URL string
-	// TLS is used with rediss://. Default nil: the host's root certificates.
+	// TLS is used with rediss://, and must be nil otherwise. Default nil: the host's root certificates.
 	TLS *tls.Config
 	// Credentials, if not nil, returns the user name and password for each new connection, for passwords and tokens that
 	// rotate. An empty user is the server's default user. If both are empty, the connection does not log in. URL has then

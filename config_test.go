@@ -44,6 +44,8 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a socket's other parameter":  {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("unix:///s?timeout=1")}},
 		"a parameter that is garbled": {"Nodes[0].URL", redlock.Config{Nodes: redlock.Nodes("redis://a?db=%zz")}},
 		"TLS without rediss":          {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "redis://a", TLS: &tls.Config{}}}}},
+		"TLS and a socket":            {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{URL: "unix:///s", TLS: &tls.Config{}}}}},
+		"TLS and Dial":                {"Nodes[0].TLS", redlock.Config{Nodes: []redlock.Node{{Name: "x", Dial: dial, TLS: &tls.Config{}}}}},
 		"URL and Dial":                {"Nodes[0]", redlock.Config{Nodes: []redlock.Node{{URL: "a", Dial: dial}}}},
 		"Credentials and Dial":        {"Nodes[0].Credentials", redlock.Config{Nodes: []redlock.Node{{Name: "x", Dial: dial, Credentials: credentials}}}},
 		"Credentials beside the URL's": {"Nodes[1].Credentials", redlock.Config{Nodes: []redlock.Node{{URL: "a"},
@@ -108,8 +110,42 @@ func TestAnUnknownParameterIsNamedUnlessItMayBeASecret(t *testing.T) {
 	}
 }
 
+// What a client would look for is a host that nobody meant.
+func TestAURLWhoseHostIsAnotherIsRefused(t *testing.T) {
+	for url, remedy := range map[string]string{
+		"redis://locker:#hunter2@10.0.0.1":   "percent-encode it in a user name, password or path: %23",
+		"redis://#hunter2@10.0.0.1":          "%23",
+		"redis://u:6379#hunter2@10.0.0.1":    "%23",
+		"redis://10.0.0.1#":                  "%23",
+		"10.0.0.1:6379#hunter2":              "%23",
+		"unix:///run/a#hunter2":              "%23",
+		"fe80::5":                            "write an IPv6 address in brackets: redis://[2001:db8::1]:6379",
+		"fe80::hunter2":                      "in brackets",
+		"redis://2001:db8::1:6379/3":         "in brackets",
+		"rediss://u:hunter2@2001:db8::1":     "in brackets",
+		"redis://u:hun@ter2@::1:6379?db=3":   "in brackets",
+		"redis://u:12:34/hunter2@10.0.0.1":   "", // a slash in a password
+		"redis://u:12:34/3?hunter2@10.0.0.1": "",
+	} {
+		_, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(url)})
+		require.ErrorIs(t, err, redlock.ErrInvalid, url)
+		require.ErrorContains(t, err, "Nodes[0].URL", url)
+		require.ErrorContains(t, err, remedy, url)
+		if remedy == "" {
+			require.NotContains(t, err.Error(), "brackets", url)
+		}
+		require.NotContains(t, err.Error(), "hunter2", url)
+	}
+	for _, url := range []string{"redis://u:%23cret@[fe80::5]", "[::1]:6379", "unix:///a:b:c@d:e:f", "redis://u:a:b:c@10.0.0.1"} {
+		c, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(url)})
+		require.NoError(t, err, url)
+		require.NoError(t, c.Close())
+	}
+}
+
 func FuzzNodeURL(f *testing.F) {
-	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/", "redis://u:pa/ss:hunter2@a", "redis://a?db=3", "rediss://u:x?:hunter2@a=1"} {
+	for _, seed := range []string{"a", "a:1", "redis://u:hunter2@a:1/2", "rediss://hunter2@[::1]", "unix:///s?db=1", "redis://%", "://", "redis://u:hunter2@a:x/", "redis://u:pa/ss:hunter2@a", "redis://a?db=3", "rediss://u:x?:hunter2@a=1",
+		"redis://u#:hunter2@a", "redis://::1:hunter2@a", "fe80::5"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

@@ -284,6 +284,34 @@ func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 }
 
+// A withoutKill is a connection to a server that has no CLIENT KILL.
+type withoutKill struct{ redis.Conn }
+
+func (c withoutKill) Send(command string, args ...any) error {
+	if command == "CLIENT" && args[0] == "KILL" {
+		args[0] = "ABOLISH" // the server refuses it in its own words
+	}
+	return c.Conn.Send(command, args...)
+}
+
+// A server that has no CLIENT KILL lacks the same defence.
+func TestAMissingClientKillIsAWarning(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1}), soon(t)
+	c := open(t, f, dialWith(f), func(cfg *redlock.Config) {
+		dial := cfg.Nodes[0].Dial
+		cfg.Nodes[0].Dial = func(ctx context.Context) (redis.Conn, error) {
+			conn, err := dial(ctx)
+			return withoutKill{conn}, err
+		}
+	})
+	s := c.Status(ctx)[0]
+	require.NoError(t, s.Err)
+	require.Len(t, s.Warnings, 1)
+	require.Contains(t, s.Warnings[0], "CLIENT KILL")
+	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+}
+
 // R1: An expiry that a server counts by a clock that was set back comes too early once the clock is right again. So a
 // renewal never makes a key's time shorter.
 func TestARenewalUnderAClockThatIsBehindTakesNoTimeFromTheKey(t *testing.T) {

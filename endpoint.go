@@ -67,6 +67,8 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 		return e, invalid(field, "it has both a URL and Dial; give one of them")
 	case n.Dial != nil && n.Credentials != nil:
 		return e, invalid(field+".Credentials", "it is set beside Dial, whose connections are logged in already; let Dial ask for the password")
+	case n.Dial != nil && n.TLS != nil:
+		return e, invalid(field+".TLS", "it is set beside Dial, which opens the connections itself; let Dial make the TLS")
 	case n.Dial != nil && n.Name == "":
 		return e, invalid(field+".Name", "a node with Dial needs a name")
 	case n.Dial != nil:
@@ -78,9 +80,15 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 	if !strings.Contains(raw, "://") {
 		raw = "redis://" + raw
 	}
+	// Here and below, no part of the URL is quoted. With a slash in it, a password may end up in any part.
+	switch {
+	case strings.Contains(raw, "#"): // a URL ends there, so a user name before it would be taken for the host
+		return e, invalid(field+".URL", "it has a #; percent-encode it in a user name, password or path: %%23")
+	case hasBareIPv6(raw): // before Go 1.26 the last part of it is a port, and the rest a host
+		return e, invalid(field+".URL", "its host has several colons; write an IPv6 address in brackets: redis://[2001:db8::1]:6379")
+	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// Here and below, no part of the URL is quoted. With a slash in it, a password may end up in any part.
 		return e, invalid(field+".URL", "it is not a URL; percent-encode what is special in a user name or password")
 	}
 	if u.User != nil {
@@ -106,6 +114,9 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 		if u.Host != "" || u.Path == "" {
 			return e, invalid(field+".URL", "a socket is written unix:///path, with three slashes")
 		}
+		if n.TLS != nil {
+			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://, and a socket has no TLS; leave it out")
+		}
 		database = ""
 	case "redis", "rediss":
 		port := u.Port()
@@ -128,7 +139,7 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 				e.tls.ServerName = u.Hostname()
 			}
 		} else if n.TLS != nil {
-			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://")
+			return e, invalid(field+".TLS", "it is set, but the URL is not rediss://; write rediss://, or leave TLS out")
 		}
 	default:
 		return e, invalid(field+".URL", "its scheme is none of redis://, rediss:// and unix://")
@@ -142,6 +153,20 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 	return e, nil
 }
 
+// hasBareIPv6 reports whether the host of a URL has more than one colon and no bracket. It is not sure if there is an @
+// behind it, because that may be the host, and what looks like one a password with a slash.
+func hasBareIPv6(raw string) bool {
+	_, host, _ := strings.Cut(raw, "://")
+	if i := strings.IndexAny(host, "/?"); i >= 0 {
+		if strings.Contains(host[i:], "@") {
+			return false
+		}
+		host = host[:i]
+	}
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	return strings.Count(host, ":") > 1 && !strings.HasPrefix(host, "[")
+}
+
 // databaseOf is the database number: the path that follows the host, or the parameter db. Other parameters are refused:
 // to ignore silently what means something to another client would be wrong.
 func databaseOf(field, path string, u *url.URL) (int, error) {
@@ -151,7 +176,7 @@ func databaseOf(field, path string, u *url.URL) (int, error) {
 	}
 	for name, values := range parameters {
 		switch {
-		case name != "db" && isPlain(name) && !strings.Contains(u.RawQuery+u.Fragment, "@"):
+		case name != "db" && isPlain(name) && !strings.Contains(u.RawQuery, "@"):
 			return 0, invalid(field, "it has the parameter %q; only db is known", name)
 		case name != "db": // not quoted: it may be a part of a password
 			return 0, invalid(field, "it has a parameter other than db; percent-encode a ? in a password")

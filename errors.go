@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -170,11 +171,12 @@ func (e *RoundError) Format(s fmt.State, verb rune) {
 	}
 }
 
-// Is searches the nodes' errors, except for [ErrHeld], [ErrNoQuorum] and [ErrLost]. These three describe the whole
-// round: one node that says held does not turn an outage into [ErrHeld].
+// Is searches the nodes' errors, except for [ErrHeld], [ErrNoQuorum] and [ErrLost], which describe the whole round: one
+// node that says held does not turn an outage into [ErrHeld]. Nor does it search them for [context.Canceled] and
+// [context.DeadlineExceeded]. These say that the caller's context ended, and not that a node was slow to connect.
 func (e *RoundError) Is(target error) bool {
 	switch target {
-	case ErrHeld, ErrNoQuorum, ErrLost:
+	case ErrHeld, ErrNoQuorum, ErrLost, context.Canceled, context.DeadlineExceeded:
 		return errors.Is(e.kind, target)
 	}
 	return e.Err != nil && errors.Is(e.Err, target)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -93,6 +95,48 @@ func TestAnOutageIsNotHeldThoughANodeSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(t, err, redlock.ErrHeld)
 	require.ErrorAs(t, err, new(*redlock.Denial))
+}
+
+// The library's own time limits end with the errors of package context. They are not the caller's, whose context goes on:
+// an outage that matched them would look like a wait that was cut short.
+func TestAnOutageIsNotTakenForTheEndOfTheCallersContext(t *testing.T) {
+	for name, dial := range map[string]func(context.Context) error{
+		"a connection that is swallowed": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"a Dial that ignores its context": func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil
+		},
+		"a time limit of its own": func(context.Context) error {
+			return &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
+		},
+		"a context of its own": func(context.Context) error { return context.Canceled },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := redlock.New(redlock.Config{Nodes: []redlock.Node{{Name: "a", Dial: func(ctx context.Context) (redis.Conn, error) {
+					return nil, dial(ctx)
+				}}}})
+				require.NoError(t, err)
+				defer time.Sleep(time.Minute) // until the last Dial has returned
+				defer c.Close()
+				_, err = c.Mutex("x").TryAcquire(context.Background())
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, context.Canceled)
+				each(t, err, func(node *redlock.NodeError) { // what the node says is still there
+					require.True(t, errors.Is(node, context.DeadlineExceeded) || errors.Is(node, context.Canceled), node)
+				})
+
+				short, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				defer cancel()
+				_, err = c.Mutex("x").Acquire(short)
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, context.Canceled)
+			})
+		})
+	}
 }
 
 // A node whose clock is out of step would be of no use if it were free. So with a second one away, no lock can be granted:

@@ -96,7 +96,7 @@ func (n *node) answer(q request, reply any, err error) {
 			a.err = errOtherProcess
 		} else if said == errUnready {
 			a.err = n.unreadyNow()
-		} else if said != nil && strings.HasPrefix(said.Error(), wrongType) {
+		} else if said != nil && hasCode(said, wrongType) {
 			a.err = n.wrongKey(said)
 		}
 	}
@@ -130,7 +130,7 @@ func (n *node) repair(r *round, err error) {
 	if isForgotten(err) {
 		n.reload()
 	}
-	if strings.HasPrefix(err.Error(), "READONLY") { // it is a replica now, and may soon have another server's data
+	if hasCode(err, "READONLY") { // it is a replica now, and may soon have another server's data
 		n.vouchedAt = longAgo
 	}
 	// After MaxTTL, the keys that the server should have deleted have expired, although it refused: forget the release (L3).
@@ -170,6 +170,24 @@ func (n *node) reloaded(_ request, _ any, err error) {
 	n.wakeUp()
 }
 
+// hasCode reports whether the server's error has this code. The error begins with it; but before Redis 7, one of a command
+// in a script begins with where that is, once or twice (scripting.c, evalGenericCommand and luaPushError):
+//
+//	ERR Error running script (call to f_80d1…): @user_script:7: WRONGTYPE Operation against a key …
+//	ERR Error running script (call to f_39a4…): @user_script:7: @user_script: 7: -READONLY You can't write …
+func hasCode(err error, code string) bool {
+	const place = "@user_script:"
+	text := err.Error()
+	if said, ok := strings.CutPrefix(text, "ERR Error running script (call to f_"); ok {
+		_, text, _ = strings.Cut(said, "): ")
+	}
+	for strings.HasPrefix(text, place) {
+		text = strings.TrimLeft(text[len(place):], " 0123456789")
+		text = strings.TrimPrefix(text, ": ")
+	}
+	return strings.HasPrefix(strings.TrimPrefix(text, "-"), code)
+}
+
 // balkTime is how long a node is not asked first after it answered an acquire with an error: out of memory, a failed
 // disk, a missing right. It is still asked for its vote.
 const balkTime = 3 * time.Second
@@ -185,7 +203,7 @@ func (n *node) balk(r *round, err error) {
 		return
 	}
 	now := n.cfg.Clock.Now()
-	if was := n.balks.Swap(int64(now.Add(balkTime))); was <= int64(now) && strings.HasPrefix(err.Error(), wrongType) {
+	if was := n.balks.Swap(int64(now.Add(balkTime))); was <= int64(now) && hasCode(err, wrongType) {
 		n.askReady()
 	}
 }
@@ -196,7 +214,7 @@ const wrongType = "WRONGTYPE" // begins the error of a server where a key is of 
 func (n *node) wrongKey(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if why := n.readiness.why; why != nil && strings.HasPrefix(why.Error(), wrongType) {
+	if why := n.readiness.why; why != nil && hasCode(why, wrongType) {
 		return why
 	}
 	return err

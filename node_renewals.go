@@ -13,7 +13,7 @@ func mergeRenewals(batch []request) []request {
 	into, keys := -1, 0 // the request that takes in more renewals, and its keys
 	kept := batch[:0]
 	for _, q := range batch {
-		if q.round == nil || q.round.script.own != ownLease {
+		if q.round == nil || q.round.script.own != ownLease || q.alone {
 			kept = append(kept, q)
 			continue
 		}
@@ -34,6 +34,10 @@ func mergeRenewals(batch []request) []request {
 // was not vouched for since then; if it may not grant, it does not count (R1). With Durable, an unfit one never does: it may
 // not persist what it renews, and vote at once after a restart with what it had persisted before.
 func (n *node) answerRenewals(q request, reply any, err error) {
+	if len(q.more) > 0 && err != nil && isRefusal(err) && !isForgotten(err) {
+		n.renewOneByOne(q, err)
+		return
+	}
 	answers := parseRenewals(1+len(q.more), reply, err)
 	if micros := answers[0].micros; micros != 0 {
 		n.observe(q, micros)
@@ -67,6 +71,25 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		}
 		r.record(n.index, a)
 	}
+}
+
+// renewOneByOne sends each lease of a command that the server refused once more, in a command of its own. A server looks
+// at the keys of a command before it runs the script. So one key that the user may not use would cost every lease of the
+// command this node's vote (R1). What is refused then concerns that lease alone.
+func (n *node) renewOneByOne(q request, refusal error) {
+	for r := range q.rounds {
+		send := func() {
+			n.mu.Lock()
+			n.queue = append(n.queue, request{round: r, alone: true})
+			n.mu.Unlock()
+		}
+		if r.renewed == nil { // a trial's, which waits for the answer and takes no keys
+			send()
+		} else if !r.renewed.whileHeld(send) {
+			r.record(n.index, answer{vote: unknown, err: refusal})
+		}
+	}
+	n.wakeUp()
 }
 
 // noTaker is why the server took no keys for a lease that never had them there, or has them and does not count: it may not

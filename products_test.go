@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,6 +34,48 @@ func TestINFOOfOtherProductsIsUnderstood(t *testing.T) {
 				require.ErrorContains(t, info.unfit(false), unfit, name)
 			}
 			require.Equal(t, c.shown, info.shownVersion(), name)
+		}
+	}
+}
+
+func TestACommandThatAServerLacksIsToldFromOtherRefusals(t *testing.T) {
+	for text, forbidden := range map[string]bool{
+		"NOPERM this user has no permissions to run the 'client' command or its subcommand": true, // Redis 6
+		"NOPERM User meek has no permissions to run the 'client|kill' command":              true, // Redis 7
+		"ERR unknown command `CLIENT`, with args beginning with: `KILL`":                    true,
+		"ERR Unknown subcommand or wrong number of arguments for 'KILL'. Try CLIENT HELP.":  true, // Redis 6
+		"ERR unknown subcommand 'KILL'. Try CLIENT HELP.":                                   true, // Redis 7
+		"ERR syntax error":                               false, // Dragonfly, of a number above 32 bits
+		"ERR client-id should be greater than 0":         false,
+		"ERR No such client":                             false,
+		"NOAUTH Authentication required.":                false,
+		"LOADING Redis is loading the dataset in memory": false,
+	} {
+		require.Equal(t, forbidden, isForbidden(redis.Error(text)), text)
+	}
+	require.False(t, isForbidden(nil))
+}
+
+func TestTheCodeOfAnErrorIsFoundInsideAScript(t *testing.T) {
+	const sha = "80d15f6c748349e0ed5484b470364f85ca8e2b37"
+	const in6 = "ERR Error running script (call to f_" + sha + "): @user_script:71: " // 6.0 and 6.2
+	for text, code := range map[string]string{
+		in6 + "WRONGTYPE Operation against a key holding the wrong kind of value ":                                   "WRONGTYPE",
+		in6 + "@user_script: 71: -READONLY You can't write against a read only replica.  ":                           "READONLY",
+		"@user_script: 71: -READONLY You can't write against a read only replica.  ":                                 "READONLY", // of one lease in extend.lua
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                          "WRONGTYPE",
+		"READONLY You can't write against a read only replica.":                                                      "READONLY",
+		"WRONGTYPE Operation against a key holding the wrong kind of value script: " + sha + ", on @user_script:71.": "WRONGTYPE", // 7.0, 7.2
+		"READONLY You can't write against a read only replica. script: " + sha + ", on @user_script:71.":             "READONLY",
+		"WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:71.":              "WRONGTYPE", // Valkey
+		in6 + "@user_script: 71: The user executing the script can't run this command or subcommand":                 "",
+		in6 + "@user_script:71: attempt to index a nil value, not READONLY, not WRONGTYPE":                           "",
+		"ERR Error running script (call to f_" + sha:                                                                 "",
+		"OOM command not allowed when used memory > 'maxmemory'. script: WRONGTYPE READONLY, on @user_script:71.":    "",
+		"@user_script:": "",
+	} {
+		for _, c := range []string{wrongType, "READONLY"} {
+			require.Equal(t, c == code, hasCode(redis.Error(text), c), "%s: %s", c, text)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
 	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now,
 		takeAt: c.allNodes() &^ o.hadKeys(), proven: o.provenAt(), plants: o.plants,
-		granting: o.hasKeys, answered: o.extended}
+		renewed: o, granting: o.hasKeys, answered: o.extended}
 	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
 

@@ -93,6 +93,18 @@ func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	return r, unsent
 }
 
+// whileHeld calls send, which sends a renewal to a node once more, and reports whether it did. It does not if the lease has
+// ended or expired (R2), and holds the mutex under which a release begins, as sendRenewal.
+func (o *ownership) whileHeld(send func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended != nil || o.client.cfg.Clock.Now() >= o.deadline() {
+		return false
+	}
+	send()
+	return true
+}
+
 // acquiredBy notes the nodes that granted the keys, and the round if others may still grant them.
 func (o *ownership) acquiredBy(r *round) {
 	waiting := r.votedBy(pending)

@@ -13,6 +13,7 @@ type request struct {
 	later   bool    // its round began before this node was asked
 	sampled bool    // the first of its batch: its round-trip time is measured
 	vouched bool    // its vote waits for the INFO behind it in the batch (vouch.go)
+	alone   bool    // a renewal that shares its command with no other
 	overdue bool    // its answer came more than vouchReach after the INFO that it relied on
 }
 

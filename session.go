@@ -38,6 +38,9 @@ func (n *node) open(ctx context.Context, stale *staleConns) (*session, error) {
 
 // nobody is the number of no connection, because servers count from 1. Killing it only shows whether the user may kill.
 // It is not 0: to Redis before 7.0 (networking.c, clientCommand) that is no filter, and all other connections are killed.
+// It is not a number of 31 or 32 bits either, though Dragonfly takes no larger one. A server that a thousand connections a
+// second reach has such a connection after 25 days, and this would kill it. What Dragonfly says of a larger number is no
+// refusal to isForbidden: it looks for the right and for the command before it reads the number.
 const nobody = math.MaxInt64
 
 // handshake sends all its commands in one batch, behind the login.
@@ -155,10 +158,15 @@ func (c *staleConns) kill(s *session) error {
 	return nil
 }
 
-// isForbidden reports whether the server refused because this user may not, or because nobody may (the command was
-// renamed).
+// isForbidden reports whether the server refused because this user may not, or because nobody may: the command was
+// renamed, or the server lacks it. Any other refusal shows that the server has the command.
 func isForbidden(err error) bool {
-	return err != nil && (strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command"))
+	if err == nil {
+		return false
+	}
+	text := strings.ToLower(err.Error()) // Redis before 7.0 begins Unknown with a capital letter
+	return strings.HasPrefix(text, "noperm") || strings.Contains(text, "unknown command") ||
+		strings.Contains(text, "unknown subcommand")
 }
 
 // persistence notes what CONFIG GET says. If the user may not ask, the client relies on Config.Durable alone.

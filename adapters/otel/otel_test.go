@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -507,6 +508,21 @@ func TestAnErrorHasOneOutcome(t *testing.T) {
 		outcomes = append(outcomes, value(s, "redlock.outcome"))
 	}
 	require.Equal(t, []any{"ok", "held", "no_quorum", "lost", "closed", "invalid", "canceled", "deadline_exceeded", "other"}, outcomes)
+}
+
+// A caller without a deadline cannot exceed one, however long a node takes to connect.
+func TestAnOutageWithoutADeadlineIsNoQuorum(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	te := start(t)
+	c, err := redlock.New(redlock.Config{Hooks: te.Hooks(redlock.Hooks{}), Nodes: redlock.Nodes(listener.Addr().String()),
+		Credentials: func(ctx context.Context) (user, password string, err error) { <-ctx.Done(); return "", "", ctx.Err() }})
+	require.NoError(t, err)
+	_, err = c.Mutex("x").TryAcquire(context.Background())
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.NoError(t, c.Close())
+	require.Equal(t, "no_quorum", value(te.named("redlock.acquire")[0], "redlock.outcome"))
 }
 
 // Without providers and without hooks of the program nothing happens, and nothing breaks.
