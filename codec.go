@@ -285,7 +285,8 @@ func parseArray(reply []any) (answer, bool) {
 		if errLeft != nil || errOwner != nil || errHighest != nil {
 			return answer{}, false
 		}
-		*a.denial = denial{reason: held, left: timeLeft(left), owner: owner, highest: highest}
+		owner, mute := ownerIn(owner)
+		*a.denial = denial{reason: held, left: timeLeft(left), owner: owner, mute: mute, highest: highest}
 		switch {
 		case kind == "key": // inspect.lua only looked: its answer is no denial
 			sharers, ok := parseSharers(reply[len(reply)-1], micros)

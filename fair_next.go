@@ -46,7 +46,7 @@ func (k *fairKnown) decide() fairNext {
 	for i, a := range k.answers {
 		when := never
 		if d := a.denial; d != nil && d.reason == held {
-			foreign = foreign || !isOurs(d.owner)
+			foreign = foreign || d.mute || !isOurs(d.owner)
 		}
 		switch d := a.denial; {
 		case a.vote == granted || d != nil && d.reason == stale:

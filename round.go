@@ -105,7 +105,8 @@ type answer struct {
 type denial struct {
 	reason  reason
 	left    time.Duration // how much longer the key in the way, or the quarantine, lasts; negative: for ever
-	owner   string        // the value of that key
+	owner   string        // the value of that key; of one that several share, ownedByReaders or ownedByPermits
+	mute    bool          // several share that key, and one of them may not publish
 	highest uint64        // the highest ballot granted in the slots asked for; 0: none, or not said
 	free    []int         // of a semaphore: the slots that are free; none: not enough are
 	permits int           // of a semaphore: the largest number of permits that a holder knows

@@ -34,6 +34,17 @@ const (
 	writerAhead = reservationPrefix + "00000000000000000000000000000000"
 )
 
+// ownerIn reads the owner in a refusal. That of a key that several share is in capitals if one of them may not publish
+// (mute): acquire.lua and fair.lua look at the one whose entry ends last.
+func ownerIn(reply string) (owner string, mute bool) {
+	for _, several := range []string{ownedByReaders, ownedByPermits} {
+		if reply == strings.ToUpper(several) {
+			return several, true
+		}
+	}
+	return reply, false
+}
+
 func (s *sharing) isReader() bool    { return s != nil && s.reader }
 func (s *sharing) isSemaphore() bool { return s != nil && !s.reader }
 

@@ -163,3 +163,82 @@ func TestWaitersPollWhereThoseThatShareTheLockMayNotPublish(t *testing.T) {
 		}
 	}
 }
+
+// mutes are clients in virtual time, of which the first may not publish, and knows it.
+func mutes(t *testing.T, clients int, change ...func(*redlock.Config)) (w *world, c []*redlock.Client) {
+	w = virtual(t, 3, clients)
+	w.has.mute = 1
+	for i := range clients {
+		c = append(c, w.connect(t, i, change...))
+	}
+	require.NoError(t, c[1].Enroll(t.Context()))
+	for _, client := range c {
+		client.Status(t.Context())
+	}
+	time.Sleep(time.Second)
+	return w, c
+}
+
+// A refusal calls those that share the lock the same, whether they may publish or not.
+func TestARefusalCallsHoldersThatMayNotPublishAsItCallsOthers(t *testing.T) {
+	for owner, lock := range map[string]func(*redlock.Client) redlock.Lock{
+		"readers": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"permits": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) },
+	} {
+		for kind, wanted := range map[string]func(*redlock.Client) redlock.Lock{
+			"a mutex":      func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+			"a fair mutex": func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() },
+		} {
+			t.Run(kind+" behind "+owner, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, c := mutes(t, 2)
+					held, err := lock(c[0]).Acquire(t.Context())
+					require.NoError(t, err)
+					_, err = wanted(c[1]).TryAcquire(t.Context())
+					var denial *redlock.Denial
+					require.ErrorAs(t, err, &denial)
+					require.Equal(t, owner, denial.Owner)
+					var round *redlock.RoundError
+					require.ErrorAs(t, err, &round)
+					holder, ok := round.Holder()
+					require.True(t, ok)
+					require.Equal(t, owner, holder.Token)
+					require.NotContains(t, denial.Error(), "not a lock of this library")
+					require.NoError(t, held.Release(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// S2: A writer meets readers that may not publish. It leaves its intent on a quorum of their nodes, renews it there, and takes
+// it from all nodes when it gives up.
+func TestAWritersIntentIsTheSameForReadersThatMayNotPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := mutes(t, 3)
+		intents := func() (nodes int) {
+			for _, s := range w.servers {
+				if s.timeToLive("redlock:rw:x") > 0 {
+					nodes++
+				}
+			}
+			return nodes
+		}
+		held, err := c[0].RWMutex("x").Reader().Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, held.Extend(t.Context())) // all nodes have it
+		r := &roll{t: t}
+		writer := arrives(r, 0, c[1].RWMutex("x").Writer())
+		require.GreaterOrEqual(t, intents(), 2, "newcomers find no quorum")
+		time.Sleep(10 * time.Second)
+		require.GreaterOrEqual(t, intents(), 2, "newcomers find no quorum")
+		writer.cancel()
+		require.Error(t, <-writer.ended)
+		synctest.Wait()
+		require.Zero(t, intents(), "a writer that has given up keeps readers out")
+		reader, err := c[2].RWMutex("x").Reader().TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, reader.Release(t.Context()))
+		require.NoError(t, held.Release(t.Context()))
+	})
+}

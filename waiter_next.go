@@ -134,7 +134,7 @@ func (k *known) decide() next {
 func (k *known) untilFree() time.Duration {
 	free := k.obstacle.free - k.now.Sub(k.t0)
 	switch {
-	case !isOurs(k.obstacle.owner):
+	case !k.obstacle.tells():
 		return min(free, k.jitter(foreignPoll)) // another library, or a client that may not publish: no message comes
 	case k.obstacle.unqueued(k.entered) != 0:
 		return min(free, k.jitter(k.cfg.NodeTimeout)) // no node that the owner has queued us, so none sends a message

@@ -37,6 +37,7 @@ func (r *refusedRound) lostToOthers() bool {
 type obstacle struct {
 	owner string        // what the key holds, if one owner alone is in the way; "": nobody, or several together
 	at    nodeSet       // the nodes that the owner has
+	mute  bool          // several share the key, and one of them may not publish
 	free  time.Duration // the earliest time after the round began at which keys may have expired on enough nodes
 }
 
@@ -47,13 +48,14 @@ const never time.Duration = math.MaxInt64
 // the one node that was asked. A node that granted counts as free now. A silent node does not count as free at all.
 func obstacleOf(answers []answer, need int, probed bool) obstacle {
 	left := make([]time.Duration, 0, len(answers))
-	owners := map[string]nodeSet{}
+	owners, mute := map[string]nodeSet{}, map[string]bool{}
 	for i, a := range answers {
 		switch {
 		case a.denial != nil && a.denial.reason == held:
 			at := owners[a.denial.owner]
 			at.add(i)
 			owners[a.denial.owner] = at
+			mute[a.denial.owner] = mute[a.denial.owner] || a.denial.mute
 			if a.denial.left < 0 {
 				left = append(left, never)
 			} else {
@@ -66,7 +68,7 @@ func obstacleOf(answers []answer, need int, probed bool) obstacle {
 	var o obstacle
 	for owner, at := range owners {
 		if len(answers)-at.len() < need || probed && len(left) == 1 {
-			o.owner, o.at = owner, at
+			o.owner, o.at, o.mute = owner, at, mute[owner]
 		}
 	}
 	slices.Sort(left)
@@ -81,10 +83,13 @@ func obstacleOf(answers []answer, need int, probed bool) obstacle {
 	return o
 }
 
+// tells reports whether a release of the owner may send a message.
+func (o *obstacle) tells() bool { return !o.mute && isOurs(o.owner) }
+
 // unqueued is the nodes that the owner has, if its release there may send a message, and none of them was asked to
 // queue this client (entered). Otherwise it is empty.
 func (o *obstacle) unqueued(entered nodeSet) nodeSet {
-	if !isOurs(o.owner) || o.at&entered != 0 {
+	if !o.tells() || o.at&entered != 0 {
 		return 0
 	}
 	return o.at
