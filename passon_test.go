@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -194,4 +195,56 @@ func TestAFavouredWaiterThatCannotHaveItsOtherNamePassesItOn(t *testing.T) {
 	require.NoError(t, one.has(t).Release(soon(t)))
 	require.NoError(t, z.Release(soon(t)))
 	require.NoError(t, both.has(t).Release(soon(t)))
+}
+
+// W2: A client that polled and died costs the others one reservation, also where several shared the lock and one of them
+// releases it.
+func TestADeadClientThatPolledIsPassedOverByThoseThatShare(t *testing.T) {
+	reader := func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }
+	writer := func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }
+	permit := func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) }
+	for name, kind := range map[string]struct {
+		held, wanted func(*redlock.Client) redlock.Lock
+		leases       int
+	}{
+		"a writer behind a reader": {reader, writer, 1},
+		"a writer behind a permit": {permit, writer, 1},
+		"one of two permits":       {permit, permit, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 2)
+				a, b := w.connect(t, 0, unasked), w.connect(t, 1, unasked)
+				require.NoError(t, a.Enroll(t.Context()))
+				b.Status(t.Context())
+				var held []*redlock.Lease
+				for range kind.leases {
+					l, err := kind.held(a).Acquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, l.Extend(t.Context())) // all nodes have it
+					held = append(held, l)
+				}
+				for _, s := range w.servers {
+					s.mu.Lock()
+					_, err := s.redis.ZAdd("redlock:wait:x", 1, "next:"+strange+":poll")
+					require.NoError(t, err)
+					if name == "one of two permits" {
+						_, err = s.redis.ZAdd("redlock:shared:x", 1, "next:"+strange+":poll")
+						require.NoError(t, err)
+					}
+					s.mu.Unlock()
+				}
+				waiter := awaits(t, kind.wanted(b))
+				began := time.Now()
+				require.NoError(t, held[0].Release(t.Context()))
+				l := <-waiter.got
+				require.NotNil(t, l)
+				require.Less(t, time.Since(began), 500*time.Millisecond)
+				require.NoError(t, l.Release(t.Context()))
+				for _, l := range held[1:] {
+					require.NoError(t, l.Release(t.Context()))
+				}
+			})
+		})
+	}
 }

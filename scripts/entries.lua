@@ -162,7 +162,8 @@ local function begin(key, most)
 end
 
 -- pop takes the first waiter that listens from the queue, and tells it. It returns nothing if there is none, or if this
--- client may not publish; and twice the time for a waiter that polls.
+-- client may not publish; and twice the time for a waiter that polls. That one may be dead, so the waiter behind it is told
+-- whom the reservation is for (release.lua), and looks whether it was used.
 local function pop(key, queue, keep, permit)
   while true do
     local first = redis.pcall('ZPOPMIN', queue .. key)
@@ -177,7 +178,12 @@ local function pop(key, queue, keep, permit)
     end
     redis.pcall('ZREM', 'redlock:wait:' .. key, member)
     local shares = redis.pcall('ZREM', 'redlock:shared:' .. key, member) == 1 or queue == 'redlock:shared:'
-    if polls then return string.sub(member, 1, -6), 2 * keep, shares end
+    if polls then
+      local behind = redis.pcall('ZRANGE', queue .. key, 0, 0)[1]
+      member = string.sub(member, 1, -6)
+      if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, member .. ' ' .. key) end
+      return member, 2 * keep, shares
+    end
     -- Without listeners, that client has gone: take the next one.
     if listeners > 0 then return member, keep, shares end
   end

@@ -50,38 +50,7 @@ for i = 1, count do
   end
   local owner = redis.pcall('GET', key)
   if not owner or owner == ARGV[1] then
-    local keep, next = tonumber(ARGV[2])
-    while true do
-      local first = redis.pcall('ZPOPMIN', waiting)
-      next = first[1]
-      if not next then break end
-      if string.sub(next, 1, 5) == 'fair:' then
-        if tell(next, key) ~= 0 then
-          redis.pcall('ZADD', waiting, first[2], next)
-          redis.pcall('PEXPIRE', waiting, 10000) -- it may have been the only one: then the key is a new one
-          next = nil
-          break
-        end
-      elseif string.sub(next, -5) == ':poll' then
-        next, keep = string.sub(next, 1, -6), 2 * keep
-        -- It may be able to hear by now.
-        redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
-        local behind = redis.pcall('ZRANGE', waiting, 0, 0)[1]
-        if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, next .. ' ' .. key) end
-        break
-      else
-        local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
-        -- This client may not publish: the waiter keeps its place.
-        if type(listeners) ~= 'number' then
-          redis.pcall('ZADD', waiting, first[2], next)
-          redis.pcall('PEXPIRE', waiting, 10000)
-          next = nil
-          break
-        end
-        -- Without listeners, that client has gone: take the next one.
-        if listeners > 0 then break end
-      end
-    end
+    local next, keep = pop(key, 'redlock:wait:', tonumber(ARGV[2]))
     if next then
       redis.call('SET', key, next, 'PX', keep)
     elseif owner then
