@@ -115,6 +115,18 @@ func (o *ownership) grantedAt(nodes nodeSet) {
 // had them and lacks them now forgot them, or somebody deleted them: there they are not taken (R2).
 func (o *ownership) hadKeys() nodeSet { return nodeSet(o.had.Load()) }
 
+// onceHad is hadKeys, and the nodes that granted the acquire after it was won. Only these can have lost the keys (L1).
+func (o *ownership) onceHad() nodeSet {
+	o.mu.Lock()
+	acquire := o.acquire
+	o.mu.Unlock()
+	had := o.hadKeys()
+	if acquire != nil {
+		had |= acquire.grantedBy()
+	}
+	return had
+}
+
 // hasKeys notes that the node said that it has the keys.
 func (o *ownership) hasKeys(node int) {
 	if !o.hadKeys().has(node) {
