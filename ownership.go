@@ -48,6 +48,8 @@ type ownership struct {
 	plants   int       // how often keys were planted
 	planted  nodeSet   // where
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
+	spared   *round    // the renewal whose time was found to be over late, and that gets another look; nil: none
+	silentAt Instant   // when that look is due
 	renewAt  Instant   // when the next renewal begins
 	failures int       // how many renewals have failed since one succeeded
 	failed   *round    // the last of these; nil: there is none

@@ -14,10 +14,29 @@ func (o *ownership) nextDue() Instant {
 	case !o.renewing:
 		return end
 	case o.renewal != nil:
-		return min(end, o.renewal.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)))
+		return min(end, o.silentFrom())
 	default:
 		return min(end, o.renewAt)
 	}
+}
+
+// silentFrom is when nodes that have not answered the renewal in flight count as silent. o.mu is held.
+func (o *ownership) silentFrom() Instant {
+	if o.spared == o.renewal {
+		return o.silentAt
+	}
+	return o.renewal.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl))
+}
+
+// isSilent reports whether the time of the renewal in flight is over. If that is found late, it is not, the first time:
+// this process stood still, and answers may be here that nobody has read (timer.isOver). o.mu is held.
+func (o *ownership) isSilent(now Instant) bool {
+	late := now.Sub(o.silentFrom())
+	if late <= 0 || o.spared == o.renewal {
+		return late >= 0
+	}
+	o.spared, o.silentAt = o.renewal, now.Add(max(late, o.client.cfg.nodeTimeout(o.lock.ttl)/16))
+	return false
 }
 
 // tick does what is due now, and tells the scheduler when to call it again. Only the scheduler calls it.
@@ -42,7 +61,7 @@ func (o *ownership) tick(now Instant) {
 	}
 	var late, begun *round
 	var unsent []unsentTo
-	if r := o.renewal; r != nil && now >= r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)) {
+	if r := o.renewal; r != nil && o.isSilent(now) {
 		late = r
 	}
 	if o.renewing && o.renewal == nil && now >= o.renewAt {
