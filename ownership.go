@@ -112,8 +112,8 @@ func (o *ownership) endLocked(cause error) {
 	if watch != nil {
 		o.client.waiters.unwatch(watch)
 	}
-	if o.ticket != nil { // another adopter may have given it keys back since this one won (D5)
-		o.client.releaseAt(o.lock.res.keys, o.ticket, o.client.allNodes(), 0)
+	if o.ticket != nil { // another adopter may have given it keys back since this one won (D5), and waiters queue there
+		o.client.releaseAt(o.lock.res.keys, o.ticket, o.client.allNodes(), o.client.reservation())
 	}
 }
 
