@@ -2,8 +2,13 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
@@ -31,4 +36,41 @@ func TestALostLeaseIsNotReleasedByATickThatWasDueBefore(t *testing.T) {
 	require.False(t, released())
 	h.tick(h.dueRelease())
 	require.True(t, released())
+}
+
+// A meddling clock calls a function when it is read.
+type meddling struct {
+	Clock
+	read atomic.Pointer[func()]
+}
+
+func (m *meddling) Now() Instant {
+	if f := m.read.Swap(nil); f != nil {
+		(*f)()
+	}
+	return m.Clock.Now()
+}
+
+// L2: The scheduler takes an ownership out of its queue for each tick. Another goroutine may end the lease during the tick,
+// and not have sent the release. Close must find the ownership all the same.
+func TestCloseFindsALeaseThatEndsDuringItsTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := func(context.Context) (redis.Conn, error) { return nil, errors.New("away") }
+		clock := &meddling{Clock: SystemClock()}
+		c, err := New(Config{Nodes: []Node{{Name: "a", Dial: away}}, Clock: clock})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		now := clock.Now()
+		r := c.newRound(plan{t0: now})
+		o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", place: -1, renewing: true, renewal: r}
+		o.until.Store(int64(now.Add(time.Minute)))
+		ends := func() { o.end(ErrReleased) }
+		late := now.Add(c.cfg.nodeTimeout(o.lock.ttl)) // when the nodes are silent
+		clock.read.Store(&ends)                        // the failure of the renewal looks at the clock first
+		o.tick(late)
+		require.ErrorIs(t, o.cause(), ErrReleased, "it ended during the tick")
+		require.Contains(t, c.scheduler.all(), o)
+		o.sendRelease()
+		require.NotContains(t, c.scheduler.all(), o)
+	})
 }

@@ -57,6 +57,7 @@ func (o *ownership) tick(now Instant) {
 	if now >= o.deadline().Add(-o.lead()) {
 		o.mu.Unlock()
 		o.expire()
+		o.putBack()
 		return
 	}
 	var late, begun *round
@@ -75,6 +76,7 @@ func (o *ownership) tick(now Instant) {
 	case late != nil:
 		if late.expire(errSilent) {
 			o.renewalFailed(late)
+			o.putBack()
 			return
 		}
 		due = now.Add(o.lead()) // the round was decided just now; extended is about to set the next due
@@ -83,6 +85,11 @@ func (o *ownership) tick(now Instant) {
 	}
 	o.client.scheduler.setAgain(o, due)
 }
+
+// putBack hands the ownership to the scheduler again after a tick that meant to end the lease, or to say when to call it
+// again, and found that another goroutine had just ended it. Until that one has sent the release, Close must find the
+// ownership there (L2). Otherwise this changes nothing: it was handed over already, for no later instant.
+func (o *ownership) putBack() { o.client.scheduler.setAgain(o, o.dueRelease()) }
 
 // beginRenewal sends a renewal now, unless the lease has ended.
 func (o *ownership) beginRenewal() (*round, error) {
