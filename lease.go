@@ -101,9 +101,8 @@ func (l *Lease) With(ctx context.Context) context.Context {
 	}
 	l.Context()
 	both, cancel := context.WithCancelCause(ctx)
-	own := l.own // Context has set it, and nothing changes it again
-	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
-	context.AfterFunc(both, func() { stop() }) // a lease may have many contexts; it must not collect them
+	leave := l.ownership.join(l.own, cancel) // Context has set own, and nothing changes it again
+	context.AfterFunc(both, leave)           // a lease may have many contexts; it must not collect them
 	return carry(both, l, ctx)
 }
 
