@@ -812,6 +812,65 @@ func TestWhatALateLoserGivesBackGoesWithTheWinnersLease(t *testing.T) {
 	}
 }
 
+// D4, W2: A waiter meets the ticket on a node where an adopter that lost has put it back, and queues there. The end of the
+// lease of the one that won wakes it. (It would ask again by itself only after an hour.)
+func TestAWaiterThatMetATicketIsWokenByTheReleaseOfItsAdopter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 4)
+		var all []*redlock.Client
+		for i := range 4 {
+			all = append(all, w.connect(t, i, redlock.LostPoll(time.Hour)))
+		}
+		giver, winner, loser, waiter := all[0], all[1], all[2], all[3]
+		require.NoError(t, giver.Enroll(t.Context()))
+		for _, c := range all[1:] {
+			c.Status(t.Context())
+		}
+		name := "x"
+		for redlock.ProbeFor(waiter, name) != 0 { // the waiter asks node 1 first
+			name += "x"
+		}
+		l, err := giver.Mutex(name).WithTTL(30 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Second) // ballots grow by the clocks
+		for _, s := range w.servers[1:] {
+			s.links[2].hold(requests, +1)
+		}
+		lost := make(chan error, 1)
+		go func() {
+			_, err := loser.Adopt(t.Context(), ticket)
+			lost <- err
+		}()
+		time.Sleep(10 * time.Millisecond)
+		taken, err := winner.Adopt(t.Context(), ticket)
+		require.NoError(t, err)
+		require.ErrorIs(t, <-lost, redlock.ErrNoQuorum)
+		time.Sleep(10 * time.Millisecond)
+		require.Equal(t, []string{ticket.Token(), taken.Token(), taken.Token()}, w.owners(name))
+
+		_, err = waiter.Mutex(name).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks one node first
+		got := make(chan *redlock.Lease, 1)
+		go func() {
+			l, err := waiter.Mutex(name).Acquire(t.Context())
+			assert.NoError(t, err)
+			got <- l
+		}()
+		time.Sleep(time.Second)
+		require.Empty(t, got)
+		require.Equal(t, ticket.Token(), w.owners(name)[0], "it waits there")
+		released := time.Now()
+		require.NoError(t, taken.Release(t.Context()))
+		next := <-got
+		require.Less(t, time.Since(released), 100*time.Millisecond)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
 // D4: Of several names, one may have expired and another be taken. The ticket was used, and not only late.
 func TestATicketOfWhichAnotherHasOneNameIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -101,9 +101,8 @@ func (l *Lease) With(ctx context.Context) context.Context {
 	}
 	l.Context()
 	both, cancel := context.WithCancelCause(ctx)
-	own := l.own // Context has set it, and nothing changes it again
-	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
-	context.AfterFunc(both, func() { stop() }) // a lease may have many contexts; it must not collect them
+	leave := l.ownership.join(l.own, cancel) // Context has set own, and nothing changes it again
+	context.AfterFunc(both, leave)           // a lease may have many contexts; it must not collect them
 	return carry(both, l, ctx)
 }
 
@@ -274,14 +273,15 @@ func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 // proved something.
 func (o *ownership) awaitProof(ctx context.Context, r *round) (verdict, error) {
 	c := o.client
-	proven := func(t *tally) bool { proof, final := t.released(true); return final || proof != undecided }
 	for {
+		had := o.onceHad() // not under the round's mutex, under which the votes are asked
+		proven := func(t *tally) bool { proof, final := t.released(true, had); return final || proof != undecided }
 		left := r.t0.Add(c.cfg.NodeTimeout).Sub(c.cfg.Clock.Now())
 		if err := r.until(ctx, &c.timers, nil, left, proven); err != nil {
 			return undecided, err
 		}
 		if _, votes := r.snapshot(); left <= 0 || proven(&votes) {
-			proof, _ := votes.released(true)
+			proof, _ := votes.released(true, o.onceHad())
 			return proof, nil
 		}
 	}

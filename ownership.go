@@ -40,14 +40,17 @@ type ownership struct {
 	written  Instant         // when the round began that gave the validity: a quorum has the keys for the TTL from then
 	ctx      context.Context // ends with the ownership; nil until context is called
 	cancel   context.CancelCauseFunc
-	leases   int     // that were neither released nor dropped; more than one after re-entry
-	reached  nodeSet // the nodes that may have the keys: they get the release
-	acquire  *round  // some nodes had not answered it when it was won; nil: all had, or their answers are in had
+	joints   map[*joint]struct{} // the contexts that end with one of its leases, and with another context too (With)
+	leases   int                 // that were neither released nor dropped; more than one after re-entry
+	reached  nodeSet             // the nodes that may have the keys: they get the release
+	acquire  *round              // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
 	dropped  bool      // all its Leases were garbage-collected while it was renewed
 	plants   int       // how often keys were planted
 	planted  nodeSet   // where
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
+	spared   *round    // the renewal whose time was found to be over late, and that gets another look; nil: none
+	silentAt Instant   // when that look is due
 	renewAt  Instant   // when the next renewal begins
 	failures int       // how many renewals have failed since one succeeded
 	failed   *round    // the last of these; nil: there is none
@@ -102,16 +105,20 @@ func (o *ownership) end(cause error) bool {
 func (o *ownership) endLocked(cause error) {
 	o.ended = cause
 	o.over.Store(true)
-	cancel, watch := o.cancel, o.watch
+	cancel, joints, watch := o.cancel, o.joints, o.watch
+	o.joints = nil
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
 	}
+	for j := range joints {
+		j.cancel(cause)
+	}
 	if watch != nil {
 		o.client.waiters.unwatch(watch)
 	}
-	if o.ticket != nil { // another adopter may have given it keys back since this one won (D5)
-		o.client.releaseAt(o.lock.res.keys, o.ticket, o.client.allNodes(), 0)
+	if o.ticket != nil { // another adopter may have given it keys back since this one won (D5), and waiters queue there
+		o.client.releaseAt(o.lock.res.keys, o.ticket, o.client.allNodes(), o.client.reservation())
 	}
 }
 
@@ -215,6 +222,54 @@ func (o *ownership) context() context.Context {
 		cancel(ended)
 	}
 	return ctx
+}
+
+// A joint is a context that ends with a lease, and also with another context, of which it was made.
+type joint struct {
+	own    context.Context // the lease's; it does not refer to the lease
+	cancel context.CancelCauseFunc
+}
+
+// join has cancel called with the cause when this context of a lease ends, until leave is called. It is called by whoever
+// ends the lease, before anything is sent (L1). context.AfterFunc would call it on a goroutine of its own, perhaps later.
+func (o *ownership) join(own context.Context, cancel context.CancelCauseFunc) (leave func()) {
+	j := &joint{own, cancel}
+	o.mu.Lock()
+	ended := o.ended
+	if ended == nil {
+		if o.joints == nil {
+			o.joints = make(map[*joint]struct{})
+		}
+		o.joints[j] = struct{}{}
+	}
+	o.mu.Unlock()
+	// A lease of several may have ended alone. It calls endJoints after its context has ended, so one of the two sees that.
+	if cause := context.Cause(own); cause != nil {
+		cancel(cause)
+	} else if ended != nil {
+		cancel(ended)
+	}
+	return func() {
+		o.mu.Lock()
+		delete(o.joints, j)
+		o.mu.Unlock()
+	}
+}
+
+// endJoints ends what was joined to this context of a lease. It has ended, and the ownership goes on.
+func (o *ownership) endJoints(own context.Context) {
+	var ending []*joint
+	o.mu.Lock()
+	for j := range o.joints {
+		if j.own == own {
+			ending = append(ending, j)
+			delete(o.joints, j)
+		}
+	}
+	o.mu.Unlock()
+	for _, j := range ending {
+		j.cancel(context.Cause(own))
+	}
 }
 
 // abandon is called when one of the Leases was garbage-collected. The renewals stop with the last Lease. The lease then

@@ -234,18 +234,21 @@ func (t *tally) refusedOrNever() bool {
 // longer had all of them, so another client may have the lock. undecided: neither. final reports that no further answer
 // can change this.
 //
+// had is the nodes of which it is known that they had the keys once. What a node never had it cannot have given to
+// another client in between. So its denial proves no loss.
+//
 // A release concerns only the nodes that may have had the keys. These may be a bare quorum, of which one node is away.
 // So it is won too if every node that answered deleted the keys, and with the nodes that never had them they are a
 // quorum. That is known once all have answered, or the others are late.
-func (t *tally) released(late bool) (v verdict, final bool) {
-	open := t.open()
+func (t *tally) released(late bool, had nodeSet) (v verdict, final bool) {
+	open, gone := t.open(), (t.votedBy(denied) & had).len()
 	switch {
 	case t.granted >= t.need:
 		return won, true
-	case t.denied >= t.need:
+	case gone >= t.need:
 		return lost, true
 	case t.denied > 0 || t.granted+open == 0 || t.granted+open+t.excluded < t.need:
-		return undecided, max(t.granted, t.denied)+open < t.need
+		return undecided, max(t.granted, gone)+open < t.need
 	case (late || open == 0) && t.granted > 0 && t.granted+t.excluded >= t.need:
 		return won, true
 	default:

@@ -56,11 +56,18 @@ func naiveBest(nodes int, tolerance time.Duration, votes map[int]cast, of ...vot
 }
 
 // naiveEnds tries every way in which the open nodes may still answer. What is true in all of them is known. said is the
-// size of the largest set that granted or denied, and whose clocks agree.
-func naiveEnds(nodes, need, said int, votes map[int]cast) (why loss, released verdict, final bool) {
+// size of the largest set that granted or denied, and whose clocks agree. Only the nodes of had can have lost the keys of
+// a release.
+func naiveEnds(nodes, need, said int, had nodeSet, votes map[int]cast) (why loss, released verdict, final bool) {
 	count := map[vote]int{}
 	for _, c := range votes {
 		count[c.vote]++
+	}
+	gone := 0
+	for node, c := range votes {
+		if c.vote == denied && had.has(node) {
+			gone++
+		}
 	}
 	open := nodes - len(votes)
 	losses, releases := map[loss]bool{}, map[verdict]bool{}
@@ -73,7 +80,7 @@ func naiveEnds(nodes, need, said int, votes map[int]cast) (why loss, released ve
 			if count[granted]+yes >= need {
 				released = won
 			}
-			if count[denied]+no >= need {
+			if gone+no >= need { // whether an open node had the keys: at worst it had
 				released = lost
 			}
 			losses[why], releases[released] = true, true
@@ -115,13 +122,14 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 	tolerance := (time.Duration(tolerated) - 16) * time.Microsecond
 	tally := newTally(nodes, need, tolerance)
 	decided, known := undecided, lossUnclear
+	had := ^nodeSet(size / 9) // a few of the nodes may never have had the keys
 	all := casts(nodes, script)
 	for i, c := range all {
 		tally.cast(c.node, c.vote, c.clock)
 		want, votes := naive(nodes, need, tolerance, all[:i+1])
-		wantLoss, wantReleased, wantFinal := naiveEnds(nodes, need, naiveBest(nodes, tolerance, votes, granted, denied), votes)
+		wantLoss, wantReleased, wantFinal := naiveEnds(nodes, need, naiveBest(nodes, tolerance, votes, granted, denied), had, votes)
 		got := tally.verdict()
-		released, final := tally.released(false)
+		released, final := tally.released(false, had)
 		ok := assert.Equal(t, want, got) &&
 			assert.Equal(t, wantLoss, tally.loss()) &&
 			assert.Equal(t, wantReleased, released) && assert.Equal(t, wantFinal, final) &&
@@ -236,13 +244,29 @@ func TestAReleaseProvesNothingBetweenAQuorumsYesAndItsNo(t *testing.T) {
 	tally := newTally(3, 2, -1)
 	tally.cast(0, granted, span{})
 	tally.cast(1, denied, span{})
-	v, final := tally.released(false)
+	v, final := tally.released(false, 0b111)
 	require.Equal(t, undecided, v)
 	require.False(t, final)
 	tally.cast(2, unknown, span{})
-	v, final = tally.released(false)
+	v, final = tally.released(false, 0b111)
 	require.Equal(t, undecided, v)
 	require.True(t, final)
+}
+
+// L1: Two of three say that the keys are gone, and one of them never had them. Nobody else can have had a quorum.
+func TestANodeThatNeverHadTheKeysDoesNotProveThatTheyAreLost(t *testing.T) {
+	tally := newTally(3, 2, -1)
+	tally.cast(0, denied, span{})
+	tally.cast(1, denied, span{})
+	v, final := tally.released(true, 0b110)
+	require.Equal(t, undecided, v)
+	require.False(t, final)
+	tally.cast(2, granted, span{})
+	v, final = tally.released(true, 0b110)
+	require.Equal(t, undecided, v)
+	require.True(t, final)
+	v, _ = tally.released(true, 0b111)
+	require.Equal(t, lost, v)
 }
 
 func TestMajority(t *testing.T) {
@@ -390,7 +414,7 @@ func TestAReleaseOfABareQuorumNeedsOnlyTheNodesThatAnswer(t *testing.T) {
 		{[]vote{unknown, unknown, unknown}, true, undecided, true},
 		{nil, true, undecided, false},
 	} {
-		v, final := release(c.votes...).released(c.late)
+		v, final := release(c.votes...).released(c.late, 0b11111)
 		require.Equal(t, c.want, v, "%v", c)
 		require.Equal(t, c.final, final, "%v", c)
 	}

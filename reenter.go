@@ -46,8 +46,8 @@ func (l *Lease) reenter(ctx context.Context) *Lease {
 	again.Context()
 	// The ownership reaches the context of this lease, and that context may reach the lease that it re-entered. So the
 	// clean-up must also end the context. Otherwise the outer lease would never be garbage-collected.
-	cancel := again.cancel
-	again.cleanup = runtime.AddCleanup(again, func(o *ownership) { cancel(ErrReleased); o.abandon() }, l.ownership)
+	own, cancel := again.own, again.cancel
+	again.cleanup = runtime.AddCleanup(again, func(o *ownership) { cancel(ErrReleased); o.endJoints(own); o.abandon() }, l.ownership)
 	return again
 }
 
@@ -68,6 +68,7 @@ func (l *Lease) leave() (first, last bool, lost error) {
 	}
 	if l.cancel != nil {
 		l.cancel(ErrReleased)
+		l.ownership.endJoints(l.own)
 	}
 	return true, false, l.lost
 }

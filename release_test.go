@@ -57,6 +57,34 @@ func TestALeaseThatWasValidThroughoutIsNeverSaidToBeLost(t *testing.T) {
 	}), "what was done was done under a valid lease")
 }
 
+// L1: A node in quarantine never had the lock, and says that it is gone. One of the two that had it has just forgotten it.
+// Nobody else can have had the lock.
+func TestANodeThatNeverHadTheLockDoesNotHelpToProveItsLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		c := w.connect(t, 0, redlock.AskAll)
+		require.NoError(t, c.Enroll(t.Context()))
+		restart := func(s *server) {
+			s.stop()
+			s.start(false)
+			time.Sleep(3 * time.Second) // the client is connected again, and begins a quarantine
+		}
+		restart(w.servers[0])
+		require.NoError(t, c.Mutex("x").WithoutRenewal().Do(t.Context(), func(_ context.Context, l *redlock.Lease) error {
+			synctest.Wait()
+			require.Empty(t, w.owners("x")[0])
+			restart(w.servers[1])
+			require.True(t, l.Valid())
+			require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrNoQuorum)
+			require.True(t, l.Valid())
+			err := l.Release(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.NotErrorIs(t, err, redlock.ErrLost)
+			return nil
+		}), "it was done under a valid lease")
+	})
+}
+
 // L1: The last answer proves the loss, and Release waits for it.
 func TestWorkIsToldThatItsLockWasTakenByForce(t *testing.T) {
 	for _, nodes := range []int{3, 4, 5} {

@@ -42,13 +42,13 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	}
 	r := c.newRound(plan{call: c.protocol.releaseCall(s.res.keys, token, c.reservation(), 0)})
 	c.send(r, c.allNodes(), c.allNodes()) // L3: owed to every node, since any may have the key
-	decided := func(t *tally) bool { _, final := t.released(false); return final }
+	decided := func(t *tally) bool { _, final := t.released(false, c.allNodes()); return final }
 	if err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, decided); err != nil {
 		return err
 	}
 	c.sayTaken(token, s.res.keys[0])
 	_, votes := r.snapshot()
-	switch proof, _ := votes.released(false); proof {
+	switch proof, _ := votes.released(false, c.allNodes()); proof {
 	case won:
 		return nil
 	case lost:

@@ -14,10 +14,29 @@ func (o *ownership) nextDue() Instant {
 	case !o.renewing:
 		return end
 	case o.renewal != nil:
-		return min(end, o.renewal.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)))
+		return min(end, o.silentFrom())
 	default:
 		return min(end, o.renewAt)
 	}
+}
+
+// silentFrom is when nodes that have not answered the renewal in flight count as silent. o.mu is held.
+func (o *ownership) silentFrom() Instant {
+	if o.spared == o.renewal {
+		return o.silentAt
+	}
+	return o.renewal.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl))
+}
+
+// isSilent reports whether the time of the renewal in flight is over. If that is found late, it is not, the first time:
+// this process stood still, and answers may be here that nobody has read (timer.isOver). o.mu is held.
+func (o *ownership) isSilent(now Instant) bool {
+	late := now.Sub(o.silentFrom())
+	if late <= 0 || o.spared == o.renewal {
+		return late >= 0
+	}
+	o.spared, o.silentAt = o.renewal, now.Add(max(late, o.client.cfg.nodeTimeout(o.lock.ttl)/16))
+	return false
 }
 
 // tick does what is due now, and tells the scheduler when to call it again. Only the scheduler calls it.
@@ -38,11 +57,12 @@ func (o *ownership) tick(now Instant) {
 	if now >= o.deadline().Add(-o.lead()) {
 		o.mu.Unlock()
 		o.expire()
+		o.putBack()
 		return
 	}
 	var late, begun *round
 	var unsent []unsentTo
-	if r := o.renewal; r != nil && now >= r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)) {
+	if r := o.renewal; r != nil && o.isSilent(now) {
 		late = r
 	}
 	if o.renewing && o.renewal == nil && now >= o.renewAt {
@@ -56,6 +76,7 @@ func (o *ownership) tick(now Instant) {
 	case late != nil:
 		if late.expire(errSilent) {
 			o.renewalFailed(late)
+			o.putBack()
 			return
 		}
 		due = now.Add(o.lead()) // the round was decided just now; extended is about to set the next due
@@ -64,6 +85,11 @@ func (o *ownership) tick(now Instant) {
 	}
 	o.client.scheduler.setAgain(o, due)
 }
+
+// putBack hands the ownership to the scheduler again after a tick that meant to end the lease, or to say when to call it
+// again, and found that another goroutine had just ended it. Until that one has sent the release, Close must find the
+// ownership there (L2). Otherwise this changes nothing: it was handed over already, for no later instant.
+func (o *ownership) putBack() { o.client.scheduler.setAgain(o, o.dueRelease()) }
 
 // beginRenewal sends a renewal now, unless the lease has ended.
 func (o *ownership) beginRenewal() (*round, error) {
@@ -126,6 +152,18 @@ func (o *ownership) grantedAt(nodes nodeSet) {
 // hadKeys is the nodes that said once that they have the keys. A renewal takes the keys on the other nodes. A node that
 // had them and lacks them now forgot them, or somebody deleted them: there they are not taken (R2).
 func (o *ownership) hadKeys() nodeSet { return nodeSet(o.had.Load()) }
+
+// onceHad is hadKeys, and the nodes that granted the acquire after it was won. Only these can have lost the keys (L1).
+func (o *ownership) onceHad() nodeSet {
+	o.mu.Lock()
+	acquire := o.acquire
+	o.mu.Unlock()
+	had := o.hadKeys()
+	if acquire != nil {
+		had |= acquire.grantedBy()
+	}
+	return had
+}
 
 // hasKeys notes that the node said that it has the keys.
 func (o *ownership) hasKeys(node int) {

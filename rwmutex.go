@@ -16,7 +16,8 @@ type RWMutex struct{ writer Lock }
 //
 // So neither readers nor writers wait for ever. There are two exceptions, in which readers that come and go all the time may
 // overtake a writer again and again: it is far away, with round trips of 300ms, say, and they are near; or it is a
-// [Client.Mutex] of several names, and several of these have readers. A writer that is [Lock.Fair] has its turn there too.
+// [Client.Mutex] of several names, and several of these have readers. Far away, a writer that is [Lock.Fair] has its turn
+// sooner; several names it does not help.
 //
 // A context that carries a lease of the lock cannot acquire it again: a reader that waits for itself to write, or that
 // wants to read once more behind a writer that waits for it, would wait for ever. That is [ErrInvalid]; see
