@@ -34,7 +34,7 @@ func mergeRenewals(batch []request) []request {
 // was not vouched for since then; if it may not grant, it does not count (R1). With Durable, an unfit one never does: it may
 // not persist what it renews, and vote at once after a restart with what it had persisted before.
 func (n *node) answerRenewals(q request, reply any, err error) {
-	if len(q.more) > 0 && err != nil && isRefusal(err) && !isForgotten(err) {
+	if len(q.more) > 0 && err != nil && hasCode(err, "NOPERM") {
 		n.renewOneByOne(q, err)
 		return
 	}
