@@ -46,7 +46,7 @@ type ownership struct {
 	acquire  *round              // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
 	dropped  bool      // all its Leases were garbage-collected while it was renewed
-	plants   int       // how often keys were planted
+	plants   int32     // how often keys were planted
 	planted  nodeSet   // where
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
 	spared   *round    // the renewal whose time was found to be over late, and that gets another look; nil: none

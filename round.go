@@ -51,10 +51,10 @@ type plan struct {
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
 	proven     nodeSet // of a renewal: the nodes that count also while they may not grant (R1)
-	plants     int     // of a renewal: how many plants came before it
+	plants     int32   // of a renewal: how many plants came before it
+	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	// renewed, if not nil, is what a renewal renews. It knows whether the renewal may still be sent.
 	renewed interface{ whileHeld(send func()) bool }
-	full    bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	only    nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
