@@ -111,8 +111,19 @@ func (o *ownership) endLocked(cause error) {
 	if cancel != nil {
 		cancel(cause)
 	}
-	for j := range joints {
-		j.cancel(cause)
+	if len(joints) > 0 {
+		endJoints := func() {
+			for j := range joints {
+				j.cancel(cause)
+			}
+		}
+		// This calls methods of the callers' contexts. A loss is noticed on a goroutine that others depend on, and early
+		// enough; a lease that is given up ends on the goroutine of who gives it up, and what follows is the release.
+		if errors.Is(cause, ErrLost) {
+			go endJoints()
+		} else {
+			endJoints()
+		}
 	}
 	if watch != nil {
 		o.client.waiters.unwatch(watch)
