@@ -112,7 +112,7 @@ func (o *ownership) endLocked(cause error) {
 		cancel(cause)
 	}
 	if len(joints) > 0 {
-		endJoints := func() {
+		endThem := func() {
 			for j := range joints {
 				j.cancel(cause)
 			}
@@ -120,9 +120,9 @@ func (o *ownership) endLocked(cause error) {
 		// This calls methods of the callers' contexts. A loss is noticed on a goroutine that others depend on, and early
 		// enough; a lease that is given up ends on the goroutine of who gives it up, and what follows is the release.
 		if errors.Is(cause, ErrLost) {
-			go endJoints()
+			go endThem()
 		} else {
-			endJoints()
+			endThem()
 		}
 	}
 	if watch != nil {
