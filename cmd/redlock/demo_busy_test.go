@@ -26,7 +26,7 @@ func busyStage(t *testing.T) (*stage, *redlock.Client) {
 	return s, client
 }
 
-// On a busy machine a contender can stand still while it holds the lock, and the next one gets it. The demo called that
+// On a busy machine a contender may stop for a while as it holds the lock, and the next one gets it. The demo called that
 // an overlap.
 func TestAContenderOfTheDemoThatStoodStillIsNoOverlap(t *testing.T) {
 	s, client := busyStage(t)
