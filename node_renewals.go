@@ -52,19 +52,13 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		if a.err != nil && err == nil {
 			n.repair(r, a.err)
 		}
-		if a.vote == granted && a.unready && n.cfg.Durable {
-			if unfit := n.unfitNow(); unfit != nil {
-				a.vote, a.err = unknown, unfit
-			}
-		}
-		if a.vote == granted && !r.proven.has(n.index) {
-			switch {
-			case a.unready:
-				a.vote, a.err = unknown, n.noTaker()
-			case !n.protocol.omits(dataSetVouched):
-				n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
-				continue
-			}
+		switch proven := r.proven.has(n.index); {
+		case a.vote != granted:
+		case a.unready && (!proven || n.cfg.Durable && n.unfitNow() != nil):
+			a.vote, a.err = unknown, n.noTaker()
+		case !proven && !n.protocol.omits(dataSetVouched):
+			n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
+			continue
 		}
 		if a.denial != nil && a.denial.reason == missing && r.takeAt.has(n.index) {
 			a.vote, a.err = unknown, n.noTaker()

@@ -84,14 +84,14 @@ type matrixResult struct {
 }
 
 // end is how a matrix ends whose runs are over.
-func (r *matrixResult) end(kind string) *exitError {
+func (r *matrixResult) end(kind string) (code int, why error) {
 	switch {
 	case len(r.Runs) == 0:
-		return &exitError{exitUnable, fmt.Errorf("no scenario can be done on the %s fleet", kind)}
+		return exitUnable, fmt.Errorf("no scenario can be done on the %s fleet", kind)
 	case !r.Expected:
-		return &exitError{exitFailed, errors.New("not every verdict is the one that docs/failover.md expects")}
+		return exitFailed, errors.New("not every verdict is the one that docs/failover.md expects")
 	}
-	return nil
+	return 0, nil
 }
 
 // matrix writes each row as soon as its run has ended. If row is nil, it writes everything at the end, as JSON.
@@ -135,18 +135,18 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 		}
 	}
 	result.Expected = result.Expected && len(result.Runs) > 0
-	end := result.end(o.Fleet)
+	code, why := result.end(o.Fleet)
 	if row == nil {
-		if end != nil {
-			result.failed(end.err, kindOf(end.code))
-			end.err = nil // it is in the object
+		if why != nil {
+			result.failed(why, kindOf(code))
+			why = nil // it is in the object
 		}
 		if err := writeJSON(out, result); err != nil {
 			return &exitError{exitUnable, err}
 		}
 	}
-	if end != nil { // not a nil pointer in an error
-		return end
+	if code != 0 {
+		return &exitError{code, why}
 	}
 	return nil
 }

@@ -44,11 +44,17 @@ func TestAnAbortedRunIsNoComparison(t *testing.T) {
 
 func TestAMatrixThatIsNotAsExpectedIsOneObject(t *testing.T) {
 	r := matrixResult{Expected: true}
-	require.Equal(t, exitUnable, r.end("embedded").code)
+	code, why := r.end("embedded")
+	require.Equal(t, exitUnable, code)
+	require.Error(t, why)
 	r.Runs = []report.Run{{}}
-	require.Nil(t, r.end("embedded"))
+	code, why = r.end("embedded")
+	require.Zero(t, code)
+	require.NoError(t, why)
 	r.Expected = false
-	require.Equal(t, exitFailed, r.end("embedded").code)
+	code, why = r.end("embedded")
+	require.Equal(t, exitFailed, code)
+	require.Error(t, why)
 }
 
 // A script that does not come to its fault finds nothing, and the history is safe.
