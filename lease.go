@@ -62,50 +62,6 @@ func startLease(ctx context.Context, o *ownership, now Instant) (lease *Lease, b
 	return lease, o.start(now)
 }
 
-// Context returns a context that carries this lease and has the values of the context given to Acquire, but not its
-// cancellation. It ends when the lease is released or lost or the client is closed, and at the latest shortly before
-// the validity ends (by a fiftieth of the TTL, 20ms at most). [context.Cause] is then [ErrReleased], [ErrLost] or
-// [ErrClosed] by [errors.Is]. Every call returns the same context.
-func (l *Lease) Context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil {
-		values := context.WithoutCancel(l.parent)
-		l.own, l.cancel = context.WithCancelCause(valued{l.ownership.context(), values})
-		l.ctx = carry(l.own, l, values)
-		if l.released.Load() {
-			l.cancel(ErrReleased)
-		}
-	}
-	return l.ctx
-}
-
-// A valued context ends when the embedded one does, and has the values of another one, which never ends.
-type valued struct {
-	context.Context
-	values context.Context
-}
-
-func (v valued) Value(key any) any {
-	if value := v.values.Value(key); value != nil {
-		return value
-	}
-	return v.Context.Value(key) // package context asks it by a key of its own, to end children with their parent
-}
-
-// With returns a context that carries the lease and has the values of ctx. It ends when ctx ends, or when the lease
-// ends; in that case with the lease's cause, as [Lease.Context] does.
-func (l *Lease) With(ctx context.Context) context.Context {
-	if c := carriedBy(ctx); c != nil && c.lease == l && c.done == ctx.Done() {
-		return ctx // it ends with the lease already. Another one would keep the lease reachable by its ownership
-	}
-	l.Context()
-	both, cancel := context.WithCancelCause(ctx)
-	leave := l.ownership.join(l.own, cancel) // Context has set own, and nothing changes it again
-	context.AfterFunc(both, leave)           // a lease may have many contexts; it must not collect them
-	return carry(both, l, ctx)
-}
-
 // Valid reports whether the lease is valid now. It reads the clock, so it is right also if timers are late or the
 // machine was suspended. Ask it just before work that two processes must not do at the same time. The
 // process may still be paused between the answer and the work, so let the resource check [Lease.Fence] too.
@@ -229,17 +185,6 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// outside is the context that ctx was before it carried a lease of this ownership. It does not end with the lease, so a
-// call that ends the lease does not end its own wait.
-func (o *ownership) outside(ctx context.Context) context.Context {
-	for c := carriedBy(ctx); c != nil; c = c.outer {
-		if c.lease.ownership == o {
-			ctx = c.under
-		}
-	}
-	return ctx
-}
-
 func (o *ownership) awaitRelease(ctx context.Context, r *round) error {
 	if err := o.cause(); errors.Is(err, ErrLost) {
 		return err
@@ -304,32 +249,4 @@ func (o *ownership) cause() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.ended
-}
-
-// A carried lease is one that a context carries, so that an Acquire under it finds the lease.
-type carried struct {
-	lease *Lease
-	under context.Context // the context before the lease was put in; it does not end with the lease
-	done  <-chan struct{} // of the context into which the lease was put; it ends with the lease
-	outer *carried        // the next lease further out; nil: none
-}
-
-// LeaseFrom returns the innermost lease that ctx carries: the one that [Lock.Do], [Lock.TryDo], [Guard], [Lease.With] or
-// [Lease.Context] put there last. ok is false if there is none. The lease may have ended.
-func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
-	if c := carriedBy(ctx); c != nil {
-		return c.lease, true
-	}
-	return nil, false
-}
-
-type carriedKey struct{}
-
-func carry(ctx context.Context, l *Lease, under context.Context) context.Context {
-	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, done: ctx.Done(), outer: carriedBy(ctx)})
-}
-
-func carriedBy(ctx context.Context) *carried {
-	c, _ := ctx.Value(carriedKey{}).(*carried)
-	return c
 }

@@ -221,68 +221,6 @@ func (o *ownership) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
 	}
 }
 
-// context ends when the ownership ends. The contexts of its leases are derived from it.
-func (o *ownership) context() context.Context {
-	o.mu.Lock()
-	if o.ctx == nil {
-		o.ctx, o.cancel = context.WithCancelCause(context.Background())
-	}
-	ctx, cancel, ended := o.ctx, o.cancel, o.ended
-	o.mu.Unlock()
-	if ended != nil {
-		cancel(ended)
-	}
-	return ctx
-}
-
-// A joint is a context that ends with a lease, and also with another context, of which it was made.
-type joint struct {
-	own    context.Context // the lease's; it does not refer to the lease
-	cancel context.CancelCauseFunc
-}
-
-// join has cancel called with the cause when this context of a lease ends, until leave is called. It is called by whoever
-// ends the lease, before anything is sent (L1). context.AfterFunc would call it on a goroutine of its own, perhaps later.
-func (o *ownership) join(own context.Context, cancel context.CancelCauseFunc) (leave func()) {
-	j := &joint{own, cancel}
-	o.mu.Lock()
-	ended := o.ended
-	if ended == nil {
-		if o.joints == nil {
-			o.joints = make(map[*joint]struct{})
-		}
-		o.joints[j] = struct{}{}
-	}
-	o.mu.Unlock()
-	// A lease of several may have ended alone. It calls endJoints after its context has ended, so one of the two sees that.
-	if cause := context.Cause(own); cause != nil {
-		cancel(cause)
-	} else if ended != nil {
-		cancel(ended)
-	}
-	return func() {
-		o.mu.Lock()
-		delete(o.joints, j)
-		o.mu.Unlock()
-	}
-}
-
-// endJoints ends what was joined to this context of a lease. It has ended, and the ownership goes on.
-func (o *ownership) endJoints(own context.Context) {
-	var ending []*joint
-	o.mu.Lock()
-	for j := range o.joints {
-		if j.own == own {
-			ending = append(ending, j)
-			delete(o.joints, j)
-		}
-	}
-	o.mu.Unlock()
-	for _, j := range ending {
-		j.cancel(context.Cause(own))
-	}
-}
-
 // abandon is called when one of the Leases was garbage-collected. The renewals stop with the last Lease. The lease then
 // expires, and expire says why. The runtime calls abandon on a goroutine of its own, which must not block. In tests it
 // must not touch a channel of a testing/synctest bubble either.

@@ -1,0 +1,150 @@
+package redlock
+
+import "context"
+
+// The contexts that end with a lease, and carry it.
+
+// Context returns a context that carries this lease and has the values of the context given to Acquire, but not its
+// cancellation. It ends when the lease is released or lost or the client is closed, and at the latest shortly before
+// the validity ends (by a fiftieth of the TTL, 20ms at most). [context.Cause] is then [ErrReleased], [ErrLost] or
+// [ErrClosed] by [errors.Is]. Every call returns the same context.
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		values := context.WithoutCancel(l.parent)
+		l.own, l.cancel = context.WithCancelCause(valued{l.ownership.context(), values})
+		l.ctx = carry(l.own, l, values)
+		if l.released.Load() {
+			l.cancel(ErrReleased)
+		}
+	}
+	return l.ctx
+}
+
+// A valued context ends when the embedded one does, and has the values of another one, which never ends.
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+func (v valued) Value(key any) any {
+	if value := v.values.Value(key); value != nil {
+		return value
+	}
+	return v.Context.Value(key) // package context asks it by a key of its own, to end children with their parent
+}
+
+// With returns a context that carries the lease and has the values of ctx. It ends when ctx ends, or when the lease
+// ends; in that case with the lease's cause, as [Lease.Context] does.
+func (l *Lease) With(ctx context.Context) context.Context {
+	if c := carriedBy(ctx); c != nil && c.lease == l && c.done == ctx.Done() {
+		return ctx // it ends with the lease already. Another one would keep the lease reachable by its ownership
+	}
+	l.Context()
+	both, cancel := context.WithCancelCause(ctx)
+	leave := l.ownership.join(l.own, cancel) // Context has set own, and nothing changes it again
+	context.AfterFunc(both, leave)           // a lease may have many contexts; it must not collect them
+	return carry(both, l, ctx)
+}
+
+// context ends when the ownership ends. The contexts of its leases are derived from it.
+func (o *ownership) context() context.Context {
+	o.mu.Lock()
+	if o.ctx == nil {
+		o.ctx, o.cancel = context.WithCancelCause(context.Background())
+	}
+	ctx, cancel, ended := o.ctx, o.cancel, o.ended
+	o.mu.Unlock()
+	if ended != nil {
+		cancel(ended)
+	}
+	return ctx
+}
+
+// A joint is a context that ends with a lease, and also with another context, of which it was made.
+type joint struct {
+	own    context.Context // the lease's; it does not refer to the lease
+	cancel context.CancelCauseFunc
+}
+
+// join has cancel called with the cause when this context of a lease ends, until leave is called. It is called by whoever
+// ends the lease, before anything is sent (L1). context.AfterFunc would call it on a goroutine of its own, perhaps later.
+func (o *ownership) join(own context.Context, cancel context.CancelCauseFunc) (leave func()) {
+	j := &joint{own, cancel}
+	o.mu.Lock()
+	ended := o.ended
+	if ended == nil {
+		if o.joints == nil {
+			o.joints = make(map[*joint]struct{})
+		}
+		o.joints[j] = struct{}{}
+	}
+	o.mu.Unlock()
+	// A lease of several may have ended alone. It calls endJoints after its context has ended, so one of the two sees that.
+	if cause := context.Cause(own); cause != nil {
+		cancel(cause)
+	} else if ended != nil {
+		cancel(ended)
+	}
+	return func() {
+		o.mu.Lock()
+		delete(o.joints, j)
+		o.mu.Unlock()
+	}
+}
+
+// endJoints ends what was joined to this context of a lease. It has ended, and the ownership goes on.
+func (o *ownership) endJoints(own context.Context) {
+	var ending []*joint
+	o.mu.Lock()
+	for j := range o.joints {
+		if j.own == own {
+			ending = append(ending, j)
+			delete(o.joints, j)
+		}
+	}
+	o.mu.Unlock()
+	for _, j := range ending {
+		j.cancel(context.Cause(own))
+	}
+}
+
+// A carried lease is one that a context carries, so that an Acquire under it finds the lease.
+type carried struct {
+	lease *Lease
+	under context.Context // the context before the lease was put in; it does not end with the lease
+	done  <-chan struct{} // of the context into which the lease was put; it ends with the lease
+	outer *carried        // the next lease further out; nil: none
+}
+
+// LeaseFrom returns the innermost lease that ctx carries: the one that [Lock.Do], [Lock.TryDo], [Guard], [Lease.With] or
+// [Lease.Context] put there last. ok is false if there is none. The lease may have ended.
+func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
+	if c := carriedBy(ctx); c != nil {
+		return c.lease, true
+	}
+	return nil, false
+}
+
+type carriedKey struct{}
+
+func carry(ctx context.Context, l *Lease, under context.Context) context.Context {
+	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, done: ctx.Done(), outer: carriedBy(ctx)})
+}
+
+func carriedBy(ctx context.Context) *carried {
+	c, _ := ctx.Value(carriedKey{}).(*carried)
+	return c
+}
+
+// outside is the context that ctx was before it carried a lease of this ownership. It does not end with the lease, so a
+// call that ends the lease does not end its own wait.
+func (o *ownership) outside(ctx context.Context) context.Context {
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		if c.lease.ownership == o {
+			ctx = c.under
+		}
+	}
+	return ctx
+}
