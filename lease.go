@@ -115,7 +115,7 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 		return l.endedOr(ctx.Err())
 	case won: // and prolonged
 		o.checkExpiry()
-		return o.cause()
+		return l.endedOr(nil)
 	}
 	if r.isByTime() {
 		o.renewalFailed(r)

@@ -42,9 +42,12 @@ func (l *Lease) With(ctx context.Context) context.Context {
 		return ctx // it ends with the lease already. Another one would keep the lease reachable by its ownership
 	}
 	l.Context()
-	both, cancel := context.WithCancelCause(ctx)
-	leave := l.ownership.join(l.own, cancel) // Context has set own, and nothing changes it again
-	context.AfterFunc(both, leave)           // a lease may have many contexts; it must not collect them
+	// To take a context off its parent is to call the parent's methods, which may be the user's code: they may block, and
+	// call this lease. So what the lease ends is a child of between, and that is taken off ctx on a goroutine of its own.
+	between, takeOff := context.WithCancel(ctx)
+	both, cancel := context.WithCancelCause(between)
+	leave := l.ownership.join(l.own, cancel)               // Context has set own, and nothing changes it again
+	context.AfterFunc(both, func() { leave(); takeOff() }) // a lease may have many contexts; it must not collect them
 	return carry(both, l, ctx)
 }
 
@@ -62,23 +65,29 @@ func (o *ownership) context() context.Context {
 	return ctx
 }
 
-// A joint is a context that ends with a lease, and also with another context, of which it was made.
-type joint struct {
-	own    context.Context // the lease's; it does not refer to the lease
-	cancel context.CancelCauseFunc
+// joints are what ends contexts that end with a lease, and also with another context, of which each was made.
+type joints map[*context.CancelCauseFunc]struct{}
+
+func (j joints) end(cause error) {
+	for cancel := range j {
+		(*cancel)(cause)
+	}
 }
 
 // join has cancel called with the cause when this context of a lease ends, until leave is called. It is called by whoever
 // ends the lease, before anything is sent (L1). context.AfterFunc would call it on a goroutine of its own, perhaps later.
+// cancel must not call code of the user's.
 func (o *ownership) join(own context.Context, cancel context.CancelCauseFunc) (leave func()) {
-	j := &joint{own, cancel}
 	o.mu.Lock()
 	ended := o.ended
 	if ended == nil {
 		if o.joints == nil {
-			o.joints = make(map[*joint]struct{})
+			o.joints = make(map[context.Context]joints)
 		}
-		o.joints[j] = struct{}{}
+		if o.joints[own] == nil {
+			o.joints[own] = make(joints)
+		}
+		o.joints[own][&cancel] = struct{}{}
 	}
 	o.mu.Unlock()
 	// A lease of several may have ended alone. It calls endJoints after its context has ended, so one of the two sees that.
@@ -89,25 +98,20 @@ func (o *ownership) join(own context.Context, cancel context.CancelCauseFunc) (l
 	}
 	return func() {
 		o.mu.Lock()
-		delete(o.joints, j)
-		o.mu.Unlock()
+		defer o.mu.Unlock()
+		if delete(o.joints[own], &cancel); len(o.joints[own]) == 0 {
+			delete(o.joints, own)
+		}
 	}
 }
 
 // endJoints ends what was joined to this context of a lease. It has ended, and the ownership goes on.
 func (o *ownership) endJoints(own context.Context) {
-	var ending []*joint
 	o.mu.Lock()
-	for j := range o.joints {
-		if j.own == own {
-			ending = append(ending, j)
-			delete(o.joints, j)
-		}
-	}
+	ending := o.joints[own]
+	delete(o.joints, own)
 	o.mu.Unlock()
-	for _, j := range ending {
-		j.cancel(context.Cause(own))
-	}
+	ending.end(context.Cause(own))
 }
 
 // A carried lease is one that a context carries, so that an Acquire under it finds the lease.

@@ -79,7 +79,7 @@ func (n *node) renewOneByOne(q request, refusal error) {
 		}
 		if r.renewed == nil { // a trial's, which waits for the answer and takes no keys
 			send()
-		} else if !r.renewed.whileHeld(send) {
+		} else if !r.renewed.whileHeld(r, send) {
 			r.record(n.index, answer{vote: unknown, err: refusal})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // A tenure is an ownership that may have ended.
 type tenure bool
 
-func (t tenure) whileHeld(send func()) bool {
+func (t tenure) whileHeld(_ *round, send func()) bool {
 	if t {
 		send()
 	}
@@ -21,7 +21,7 @@ func (t tenure) whileHeld(send func()) bool {
 // R1: Of a command that was refused as a whole, each lease is sent once more, and not together again. R2: No renewal
 // follows the release of its lease.
 func TestLeasesOfARefusedCommandAreRenewedOneByOneAndOnce(t *testing.T) {
-	renewal := func(renewed interface{ whileHeld(func()) bool }) *round {
+	renewal := func(renewed interface{ whileHeld(*round, func()) bool }) *round {
 		return newRound(plan{call: call{script: standard.extend, keys: []any{"x"}}, renewed: renewed}, 1, 1, -1)
 	}
 	held, ended, trial := renewal(tenure(true)), renewal(tenure(false)), renewal(nil)

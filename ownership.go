@@ -40,12 +40,13 @@ type ownership struct {
 	written  Instant         // when the round began that gave the validity: a quorum has the keys for the TTL from then
 	ctx      context.Context // ends with the ownership; nil until context is called
 	cancel   context.CancelCauseFunc
-	joints   map[*joint]struct{} // the contexts that end with one of its leases, and with another context too (With)
-	leases   int                 // that were neither released nor dropped; more than one after re-entry
-	reached  nodeSet             // the nodes that may have the keys: they get the release
-	acquire  *round              // some nodes had not answered it when it was won; nil: all had, or their answers are in had
+	joints   map[context.Context]joints // by the own context of a lease: those that end with it and with another one (With)
+	leases   int                        // that were neither released nor dropped; more than one after re-entry
+	reached  nodeSet                    // the nodes that may have the keys: they get the release
+	acquire  *round                     // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
 	dropped  bool      // all its Leases were garbage-collected while it was renewed
+	left     []func()  // what their clean-ups left to the next tick
 	plants   int32     // how often keys were planted
 	planted  nodeSet   // where
 	renewal  *round    // the renewal in flight that the scheduler began; nil: none
@@ -105,25 +106,14 @@ func (o *ownership) end(cause error) bool {
 func (o *ownership) endLocked(cause error) {
 	o.ended = cause
 	o.over.Store(true)
-	cancel, joints, watch := o.cancel, o.joints, o.watch
+	cancel, ending, watch := o.cancel, o.joints, o.watch
 	o.joints = nil
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
 	}
-	if len(joints) > 0 {
-		endThem := func() {
-			for j := range joints {
-				j.cancel(cause)
-			}
-		}
-		// This calls methods of the callers' contexts. A loss is noticed on a goroutine that others depend on, and early
-		// enough; a lease that is given up ends on the goroutine of who gives it up, and what follows is the release.
-		if errors.Is(cause, ErrLost) {
-			go endThem()
-		} else {
-			endThem()
-		}
+	for _, joined := range ending {
+		joined.end(cause)
 	}
 	if watch != nil {
 		o.client.waiters.unwatch(watch)
@@ -136,14 +126,16 @@ func (o *ownership) endLocked(cause error) {
 // checkExpiry ends the lease if its validity has ended and no timer has noticed that.
 func (o *ownership) checkExpiry() {
 	if o.client.cfg.Clock.Now() >= o.validUntil() {
-		o.expire()
+		o.expire(0)
 	}
 }
 
-// expire ends the lease at the end of its validity, and says why it was not longer.
-func (o *ownership) expire() {
+// expire ends the lease at this long before the end of its validity, and says why it was not longer. It does nothing if a
+// renewal was faster.
+func (o *ownership) expire(lead time.Duration) {
+	isOver := func() bool { return o.client.cfg.Clock.Now() >= o.validUntil().Add(-lead) }
 	if o.limit != 0 && o.validUntil() == o.limit {
-		o.lose(errMaxHold)
+		o.loseIf(isOver, errMaxHold)
 		return
 	}
 	o.mu.Lock()
@@ -151,24 +143,30 @@ func (o *ownership) expire() {
 	o.mu.Unlock()
 	switch {
 	case dropped:
-		o.lose(errDropped)
+		o.loseIf(isOver, errDropped)
 	case failed != nil: // what the nodes said to the last renewal
-		o.lose(failed.error(fmt.Errorf("%w: %w", ErrLost, errExpired), o.lock.res.names, o.client.nodes, ""))
+		o.loseIf(isOver, failed.error(fmt.Errorf("%w: %w", ErrLost, errExpired), o.lock.res.names, o.client.nodes, ""))
 	default:
-		o.lose(errExpired)
+		o.loseIf(isOver, errExpired)
 	}
 }
 
 // lose ends the lease although its owner did not release it. Its releases are sent only when the drift, which the
 // validity gave up, has passed too. So work under the lease has that long to stop (R3).
-func (o *ownership) lose(why error) {
+func (o *ownership) lose(why error) { o.loseIf(func() bool { return true }, why) }
+
+// loseIf is lose if this is still so when the mutex is held, under which renewals prolong the lease.
+func (o *ownership) loseIf(still func() bool, why error) {
 	err := why
 	if !errors.Is(err, ErrLost) {
 		err = fmt.Errorf("%w: %w", ErrLost, why)
 	}
-	if !o.end(err) {
+	o.mu.Lock()
+	if o.ended != nil || !still() {
+		o.mu.Unlock()
 		return
 	}
+	o.endLocked(err)
 	o.client.scheduler.set(o, o.dueRelease())
 	o.client.cfg.Logger.Warn("redlock: lease lost", "names", o.lock.res.names, "error", why)
 	if hook := o.client.cfg.Hooks.Lost; hook != nil {
@@ -223,7 +221,7 @@ func (o *ownership) freed(_ *round, _ int, a answer, _ verdict, _ bool) {
 
 // abandon is called when one of the Leases was garbage-collected. The renewals stop with the last Lease. The lease then
 // expires, and expire says why. The runtime calls abandon on a goroutine of its own, which must not block. In tests it
-// must not touch a channel of a testing/synctest bubble either.
+// must not touch a channel of a testing/synctest bubble either, as a context has one: see leaveToTick.
 func (o *ownership) abandon() {
 	if !o.dropLease() {
 		return
@@ -232,6 +230,24 @@ func (o *ownership) abandon() {
 	o.dropped = o.ended == nil && o.renewing
 	o.renewing = false
 	o.mu.Unlock()
+}
+
+// leaveToTick has the next tick call this, which a clean-up of the runtime must not do itself.
+func (o *ownership) leaveToTick(do func()) {
+	o.mu.Lock()
+	o.left = append(o.left, do)
+	o.mu.Unlock()
+}
+
+// doLeft does what clean-ups have left to the tick.
+func (o *ownership) doLeft() {
+	o.mu.Lock()
+	left := o.left
+	o.left = nil
+	o.mu.Unlock()
+	for _, do := range left {
+		do()
+	}
 }
 
 func (o *ownership) token() string { return tokenOf(o.tokenArg.(string)) }

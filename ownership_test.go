@@ -51,64 +51,6 @@ func (m *meddling) Now() Instant {
 	return m.Clock.Now()
 }
 
-// L1, L2: Whoever ends a lease ends all its contexts first, and only then sends anything: also those that end with another
-// context too. A re-entered lease ends its own.
-func TestEveryContextOfALeaseHasEndedBeforeAnythingIsSent(t *testing.T) {
-	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1")})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	type key struct{}
-	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "its value"), time.Hour)
-	defer cancel()
-	for range 100 { // another goroutine could be fast enough sometimes
-		o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", place: -1, leases: 1}
-		o.until.Store(int64(c.cfg.Clock.Now().Add(time.Minute)))
-		l := &Lease{ownership: o, parent: t.Context()}
-		again := l.reenter(l.With(ctx))
-		var of []context.Context
-		for _, l := range []*Lease{l, again} {
-			child, cancel := context.WithCancel(l.With(ctx))
-			defer cancel()
-			of = append(of, child)
-			require.Equal(t, "its value", child.Value(key{}))
-			want, _ := ctx.Deadline()
-			got, ok := child.Deadline()
-			require.True(t, ok)
-			require.Equal(t, want, got)
-		}
-		again.leave()
-		require.ErrorIs(t, context.Cause(of[1]), ErrReleased)
-		require.NoError(t, of[0].Err())
-		require.ErrorIs(t, context.Cause(again.With(ctx)), ErrReleased, "made after its end")
-		o.end(ErrClosed)
-		require.ErrorIs(t, context.Cause(of[0]), ErrClosed)
-		require.ErrorIs(t, of[0].Err(), context.Canceled)
-		require.ErrorIs(t, context.Cause(l.With(ctx)), ErrClosed, "made after its end")
-		require.ErrorIs(t, context.Cause(again.With(ctx)), ErrReleased, "it had ended before")
-		require.Empty(t, o.joints)
-	}
-}
-
-// With: It ends with its other context at once, as that one does.
-func TestAContextOfALeaseEndsWithItsOtherContext(t *testing.T) {
-	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1")})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", place: -1, leases: 1}
-	l := &Lease{ownership: o, parent: t.Context()}
-	why := errors.New("why")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	under := l.With(ctx)
-	cancel(why)
-	require.Equal(t, why, context.Cause(under))
-	late, stop := context.WithTimeout(t.Context(), time.Nanosecond)
-	defer stop()
-	under = l.With(late)
-	<-under.Done()
-	require.Equal(t, context.DeadlineExceeded, under.Err())
-	require.NoError(t, l.Context().Err())
-}
-
 // L2: The scheduler takes an ownership out of its queue for each tick. Another goroutine may end the lease during the tick,
 // and not have sent the release. Close must find the ownership all the same.
 func TestCloseFindsALeaseThatEndsDuringItsTick(t *testing.T) {
@@ -131,4 +73,52 @@ func TestCloseFindsALeaseThatEndsDuringItsTick(t *testing.T) {
 		o.sendRelease()
 		require.NotContains(t, c.scheduler.all(), o)
 	})
+}
+
+// R1: A renewal succeeds while the tick, which has found the lease about to expire, does not hold the mutex. The lease goes on.
+func TestALeaseDoesNotExpireThatWasRenewedInTheSameMoment(t *testing.T) {
+	c, l := leased(t)
+	o, now := l.ownership, c.cfg.Clock.Now()
+	o.until.Store(int64(now.Add(o.lead())))
+	o.prolong(c.newRound(plan{t0: now}))
+	o.expire(o.lead())
+	require.NoError(t, o.cause())
+	require.True(t, l.Valid())
+	o.until.Store(int64(c.cfg.Clock.Now()))
+	o.expire(0)
+	require.ErrorIs(t, o.cause(), errExpired)
+}
+
+// R2: The lease may expire while the answer that would renew it waits for the mutex.
+func TestARenewalLooksAtTheClockWhileItHoldsTheMutex(t *testing.T) {
+	clock := &meddling{Clock: SystemClock()}
+	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1"), Clock: clock})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	l := leaseOf(c)
+	o, r, free := l.ownership, c.newRound(plan{t0: clock.Now()}), false
+	before := o.validUntil()
+	reads := func() {
+		if free = o.mu.TryLock(); free {
+			o.mu.Unlock()
+		}
+	}
+	o.until.Store(int64(before.Add(-55 * time.Second)))
+	clock.read.Store(&reads)
+	o.prolong(r)
+	require.False(t, free)
+	require.Greater(t, o.validUntil(), before.Add(-55*time.Second), "renewed")
+}
+
+// R1: A renewal knows who was vouched for when it began. Keys that were planted since are not proven by that, so a node
+// that refused its command is not asked again.
+func TestARenewalIsNotSentAgainAfterKeysWerePlanted(t *testing.T) {
+	c, l := leased(t)
+	o, sent := l.ownership, 0
+	r := c.renew(o)
+	require.True(t, o.whileHeld(r, func() { sent++ }))
+	o.plant(1)
+	require.False(t, o.whileHeld(r, func() { sent++ }))
+	require.True(t, o.whileHeld(c.renew(o), func() { sent++ }))
+	require.Equal(t, 2, sent)
 }

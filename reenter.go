@@ -44,10 +44,13 @@ func (l *Lease) reenter(ctx context.Context) *Lease {
 	}
 	again := &Lease{ownership: l.ownership, parent: ctx}
 	again.Context()
-	// The ownership reaches the context of this lease, and that context may reach the lease that it re-entered. So the
-	// clean-up must also end the context. Otherwise the outer lease would never be garbage-collected.
+	// The ownership reaches the context of this lease, and that context may reach the lease that it re-entered. So if this
+	// lease is dropped, its context must end too. Otherwise the outer lease would never be garbage-collected.
 	own, cancel := again.own, again.cancel
-	again.cleanup = runtime.AddCleanup(again, func(o *ownership) { cancel(ErrReleased); o.endJoints(own); o.abandon() }, l.ownership)
+	again.cleanup = runtime.AddCleanup(again, func(o *ownership) {
+		o.leaveToTick(func() { cancel(ErrReleased); o.endJoints(own) })
+		o.abandon()
+	}, l.ownership)
 	return again
 }
 

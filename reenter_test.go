@@ -4,8 +4,10 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -165,4 +167,28 @@ func TestDroppedLeasesOfAReentrantLockStopRenewing(t *testing.T) {
 		}
 		return true
 	}, 10*time.Second, 20*time.Millisecond)
+}
+
+// Extend: One of several leases is released while it waits for the renewal. The others go on, renewed.
+func TestExtendOfALeaseThatWasReleasedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		lock := all[0].Mutex("x").Reentrant()
+		outer, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		inner, err := lock.Acquire(outer.With(t.Context()))
+		require.NoError(t, err)
+		for _, s := range w.servers {
+			s.slow(0, 50*time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		left := outer.Remaining()
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			assert.NoError(t, inner.Release(t.Context()))
+		}()
+		require.ErrorIs(t, inner.Extend(t.Context()), redlock.ErrReleased)
+		require.True(t, outer.Valid())
+		require.Greater(t, outer.Remaining(), left)
+	})
 }

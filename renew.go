@@ -41,6 +41,7 @@ func (o *ownership) isSilent(now Instant) bool {
 
 // tick does what is due now, and tells the scheduler when to call it again. Only the scheduler calls it.
 func (o *ownership) tick(now Instant) {
+	o.doLeft()
 	o.mu.Lock()
 	if lost, released := o.ended, o.release != nil; lost != nil {
 		o.mu.Unlock()
@@ -56,7 +57,7 @@ func (o *ownership) tick(now Instant) {
 	}
 	if now >= o.deadline().Add(-o.lead()) {
 		o.mu.Unlock()
-		o.expire()
+		o.expire(o.lead())
 		o.putBack()
 		return
 	}
@@ -119,12 +120,13 @@ func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	return r, unsent
 }
 
-// whileHeld calls send, which sends a renewal to a node once more, and reports whether it did. It does not if the lease has
-// ended or expired (R2), and holds the mutex under which a release begins, as sendRenewal.
-func (o *ownership) whileHeld(send func()) bool {
+// whileHeld calls send, which sends this renewal to a node once more, and reports whether it did. It does not if the lease
+// has ended or expired (R2), or if keys were planted meanwhile: the node may have some of them, and the renewal knows only
+// who was vouched for when it began (R1). It holds the mutex under which a release begins, as sendRenewal.
+func (o *ownership) whileHeld(r *round, send func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended != nil || o.client.cfg.Clock.Now() >= o.deadline() {
+	if o.ended != nil || r.plants != o.plants || o.client.cfg.Clock.Now() >= o.deadline() {
 		return false
 	}
 	send()
@@ -243,12 +245,12 @@ func (o *ownership) plantAnswered(_ *round, node int, a answer, _ verdict, _ boo
 // prolong sets the validity that a won round gives, counted from the round's t0 (R1). It does not bring back a lease
 // whose validity has ended (R2).
 func (o *ownership) prolong(r *round) {
-	now := o.client.cfg.Clock.Now()
 	ttl := o.lock.ttl
 	cfg := &o.client.cfg
 	_, apart := r.counted()
-	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), apart)))
 	o.mu.Lock()
+	now := cfg.Clock.Now() // not before: this goroutine may have waited for the mutex until the lease expired
+	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), apart)))
 	if o.renewal == r {
 		o.renewal = nil
 		o.traceRenewal(now.Sub(r.t0), nil)

@@ -54,8 +54,10 @@ type plan struct {
 	plants     int32   // of a renewal: how many plants came before it
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	// renewed, if not nil, is what a renewal renews. It knows whether the renewal may still be sent.
-	renewed interface{ whileHeld(send func()) bool }
-	only    nodeSet // the nodes that are concerned; the others have no vote. 0: all are
+	renewed interface {
+		whileHeld(r *round, send func()) bool
+	}
+	only nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
 	// granting, if not nil, is called when a node has granted and the vote still waits for an INFO (vouchLate).
