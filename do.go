@@ -9,6 +9,9 @@ import (
 // has the values of ctx, and also carries the lease, so that an Acquire under it finds the lease. It ends when ctx or
 // the lease ends.
 //
+// The release is waited for also if ctx has ended, as at the end of a program: for a round trip, or NodeTimeout if nodes are
+// away. So a process that exits when Do has returned leaves no lock behind.
+//
 // If fn did not run, the error is Acquire's. Otherwise it is fn's error, joined with
 //   - [ErrLost] if the lease was lost while fn ran: another holder may have worked at the same time;
 //   - [ErrClosed] if the client was closed while fn ran.
@@ -52,7 +55,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	defer func() {
 		l.ownership.checkExpiry()
 		cause := l.ownership.cause()
-		released := l.Release(ctx)
+		released := l.Release(context.WithoutCancel(l.ownership.outside(ctx)))
 		var ended error // how the lease ended while fn ran
 		switch {
 		case errors.Is(cause, ErrClosed):

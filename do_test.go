@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -108,4 +109,46 @@ func TestALossThatTheFunctionReturnsIsToldOnce(t *testing.T) {
 	})
 	require.ErrorIs(t, err, redlock.ErrLost)
 	require.ErrorIs(t, err, own)
+}
+
+// Do: A program that is told to end may exit as soon as Do has returned. The nodes have let the lock go by then, and nothing
+// is logged. A node that is away costs no more than NodeTimeout.
+func TestWorkWhoseContextHasEndedReturnsWhenItsLockIsReleased(t *testing.T) {
+	for name, c := range map[string]struct {
+		away int
+		took time.Duration // the release's round trip, or the patience
+	}{"all up": {0, 40 * time.Millisecond}, "a majority away": {2, nodeTimeout}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 2)
+				var log journal
+				client := w.connect(t, 0, log.to)
+				other := w.connect(t, 1)
+				require.NoError(t, client.Enroll(t.Context()))
+				other.Status(t.Context())
+				for _, s := range w.servers {
+					s.slow(0, 40*time.Millisecond)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var ended time.Time
+				err := client.Mutex("x").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
+					for _, s := range w.servers[:c.away] {
+						s.links[0].hold(requests, 1)
+					}
+					cancel()
+					ended = time.Now()
+					return ctx.Err()
+				})
+				require.Equal(t, context.Canceled, err)
+				require.Equal(t, c.took, time.Since(ended).Round(time.Millisecond))
+				_, err = other.Mutex("x").TryAcquire(t.Context())
+				if c.away > 0 {
+					require.ErrorIs(t, err, redlock.ErrHeld)
+					return
+				}
+				require.NoError(t, err)
+				require.Empty(t, log.found("not confirmed"))
+			})
+		})
+	}
 }

@@ -252,3 +252,22 @@ func TestWhoWaitsInLineIsToldThatTheLockIsHeld(t *testing.T) {
 	require.ErrorIs(t, <-first, context.Canceled)
 	_ = l.Release(ctx)
 }
+
+// T1: A waiter asks one node again and again. The error of an Acquire that was not served says so of the others, and does
+// not send the reader to look at nodes that are well.
+func TestAnAcquireThatTimesOutDoesNotSayThatNodesThatItDidNotAskWereSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 2)
+		held, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		defer held.Release(t.Context())
+		for wait := 20 * time.Millisecond; wait < 3*time.Second; wait += 97 * time.Millisecond {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			_, err = all[1].Mutex("x").Acquire(ctx)
+			cancel()
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.NotContains(t, err.Error(), "no answer")
+			require.Contains(t, err.Error(), "held by")
+		}
+	})
+}

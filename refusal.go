@@ -137,6 +137,10 @@ func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *Ro
 	c := s.client
 	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: now})
 	r.late = errCutShort
+	var asked nodeSet // 0: none, or all
+	if cut != nil {
+		asked = cut.askedNodes()
+	}
 	denials, voters := 0, 0
 	for i, n := range c.nodes {
 		if why := n.absent(now); why != nil {
@@ -150,6 +154,8 @@ func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *Ro
 		if answers, _ := cut.snapshot(); answers[i].denial != nil {
 			r.record(i, answers[i])
 			denials++
+		} else if asked != 0 && !asked.has(i) { // a waiter asks one node again and again
+			r.record(i, answer{vote: unknown, err: errNotAsked})
 		}
 	}
 	switch {

@@ -497,12 +497,21 @@ func TestWhatRunReturns(t *testing.T) {
 		require.Less(t, numbers[1], numbers[2])
 
 		ctx, cancel := context.WithCancel(t.Context())
+		var resigned time.Time
 		err = e.Run(ctx, func(ctx context.Context, _ *election.Term) error {
+			for i := range 3 {
+				nodes.Delay(i, 20*time.Millisecond)
+			}
 			cancel()
 			<-ctx.Done()
+			resigned = time.Now()
 			return nil
 		})
 		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 40*time.Millisecond, time.Since(resigned), "the process may exit now: the nodes have answered")
+		for i := range 3 {
+			nodes.Delay(i, 0)
+		}
 		require.ErrorIs(t, e.Run(ctx, nil), context.Canceled)
 
 		// A term that is lost is followed by another campaign, whatever the function returns.

@@ -62,7 +62,9 @@ func (t *Term) Resign(ctx context.Context) error {
 
 // serve calls fn under the term and resigns. lost says that the term was lost before fn returned.
 func (t *Term) serve(ctx context.Context, fn func(context.Context, *Term) error) (lost bool, err error) {
-	defer t.Resign(ctx) // an error says that the lock expires by itself, which is no concern of fn's
+	// ctx may have ended, but the process must not exit before the nodes have let the lock go. An error says that it expires
+	// by itself, which is no concern of fn's.
+	defer t.Resign(context.WithoutCancel(ctx))
 	err = fn(t.lease.With(ctx), t)
 	resigned := errors.Is(context.Cause(t.Context()), redlock.ErrReleased)
 	return !t.Valid() && !resigned, err
