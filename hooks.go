@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -43,6 +45,14 @@ type LeaseInfo struct {
 	// Held is how long the lease had been held when this was said. 0: it was just acquired, or it was not.
 	Held time.Duration
 }
+
+// String shows what the lease is of, and not its owner token, which is a secret.
+func (l LeaseInfo) String() string {
+	return fmt.Sprintf("lease of %s, fencing token %d", quoted(l.Names), l.Fence)
+}
+
+// LogValue is String, so that no log has the owner token.
+func (l LeaseInfo) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
 // An Operation is an acquisition, a renewal or a release that has ended, for traces. It holds no secret except the
 // owner token ([LeaseInfo.Token]).

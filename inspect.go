@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +62,40 @@ type NodeState struct {
 	Fence     uint64
 	Sharers   []Sharer // if several share the name; Token is then "readers" or "permits"
 }
+
+// String says who holds the name. Like that of [NodeState] and [Sharer] it does not show the owner token, which is a secret.
+func (s State) String() string {
+	switch holder, held := s.Holder(); {
+	case held && len(s.Sharers) > 1:
+		return fmt.Sprintf("%q is held by %v and %d more", s.Name, holder, len(s.Sharers)-1)
+	case held:
+		return fmt.Sprintf("%q is held by %v", s.Name, holder)
+	case s.Votes < s.Quorum:
+		return fmt.Sprintf("%q: not known, %d of %d nodes vote", s.Name, s.Votes, len(s.Nodes))
+	default:
+		return fmt.Sprintf("%q is held by nobody", s.Name)
+	}
+}
+
+// LogValue is String, so that no log has the owner token.
+func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// String says what the node has for the name.
+func (n NodeState) String() string {
+	switch holder, held := n.Holder(); {
+	case n.Err != nil:
+		return printable(n.Node + ": " + n.Err.Error())
+	case held:
+		return printable(n.Node) + ": held by " + holder.String()
+	case n.Reserved:
+		return printable(n.Node) + ": reserved for a waiter"
+	default:
+		return printable(n.Node) + ": free"
+	}
+}
+
+// LogValue is String, so that no log has the owner token.
+func (n NodeState) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
 // Inspect asks all nodes whether they vote, and then who has the name. For each of the two it waits no longer than
 // NodeTimeout. The first use of a client also waits for its nodes to connect. Inspect does not acquire anything. A

@@ -34,16 +34,22 @@ type Holder struct {
 	Owner string // the [Config.Owner] of its client; "": another library, or no owner is known
 	Label string // what [Lock.WithOwner] added; "": nothing
 	// Token is the beginning of the value of the lock's key, which is a [Lease.Token] if the lock is of this library.
-	// It is enough to recognise a lease, and not enough to release it.
+	// It is enough to recognise a lease, and not enough to release it. If several share the lock it is "readers" or
+	// "permits", Owner and Label are empty, and [Client.Inspect] names them.
 	Token string
 	// Remaining is how much longer the nodes keep the lock if the holder does nothing. Negative: for ever.
 	Remaining time.Duration
 }
 
 // String is the owner with the label in brackets, "web-3/4711 (nightly-report)". Without an owner it is the beginning
-// of the token. What is not printable is quoted, so the text has no line break and does not control a terminal.
+// of the token. If several share the lock it is "readers" or "holders of permits". What is not printable is quoted, so the
+// text has no line break and does not control a terminal.
 func (h Holder) String() string {
 	switch {
+	case h.Token == ownedByReaders:
+		return "readers"
+	case h.Token == ownedByPermits:
+		return "holders of permits"
 	case h.Owner == "" && h.Label == "":
 		more := ""
 		if len(h.Token) == shownToken {

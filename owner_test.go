@@ -1,10 +1,13 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -249,4 +252,46 @@ func TestCapitalLettersInALabelAreNoSign(t *testing.T) {
 
 func startNodes(t *testing.T, nodes int) *fleet.Fleet {
 	return fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
+}
+
+// SECURITY.md: An owner token is a secret. Whoever logs or prints what the library tells does not show it.
+func TestWhatTheLibraryTellsShowsNoOwnerTokenInLogs(t *testing.T) {
+	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	ctx := soon(t)
+	var told redlock.LeaseInfo
+	c := open(t, f, func(cfg *redlock.Config) {
+		cfg.Owner = "web-1"
+		cfg.Hooks.Released = func(l redlock.LeaseInfo, _ error) { told = l }
+	})
+	lock, err := c.Mutex("a").WithOwner("report").Acquire(ctx)
+	require.NoError(t, err)
+	reader, err := c.RWMutex("b").Reader().Acquire(ctx)
+	require.NoError(t, err)
+	ofLock, err := c.Inspect(ctx, "a")
+	require.NoError(t, err)
+	ofReader, err := c.Inspect(ctx, "b")
+	require.NoError(t, err)
+	require.Len(t, ofReader.Sharers, 1)
+	_, refused := c.RWMutex("b").Writer().TryAcquire(ctx)
+	require.NoError(t, lock.Release(ctx))
+	require.NoError(t, c.Close()) // the hook has been called
+	require.Equal(t, lock.Token(), told.Token)
+
+	for want, of := range map[string]any{
+		`lease of "a", fencing token ` + strconv.FormatUint(lock.Fence(), 10): told,
+		`"a" is held by web-1 (report)`:                                       *ofLock,
+		`"b" is held by web-1`:                                                ofReader,
+		"web-1":                                                               ofReader.Sharers[0],
+		"held by web-1 (report)":                                              ofLock.Nodes[1],
+		"held by readers for":                                                 refused,
+	} {
+		var log bytes.Buffer
+		slog.New(slog.NewTextHandler(&log, nil)).Info("seen", "of", of)
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("seen", "of", of)
+		shown := fmt.Sprintf("%v %+v %v %s", of, of, []any{of}, log.String())
+		require.Contains(t, shown, want)
+		for _, token := range []string{lock.Token(), reader.Token()} {
+			require.NotContains(t, shown, token[:20], "%T", of)
+		}
+	}
 }

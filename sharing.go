@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,6 +248,12 @@ type Sharer struct {
 
 // Holder says who it is.
 func (s Sharer) Holder() Holder { return holderIn(s.Token, s.Remaining) }
+
+// String says who it is, and not its owner token, which is a secret.
+func (s Sharer) String() string { return s.Holder().String() }
+
+// LogValue is String, so that no log has the owner token.
+func (s Sharer) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // parseSharers reads what inspect.lua found: each entry, and when it ends.
 func parseSharers(reply any, nowMicros int64) (all []Sharer, ok bool) {

@@ -2,6 +2,8 @@ package election
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +20,21 @@ type Leader struct {
 
 // None reports whether nobody leads.
 func (l Leader) None() bool { return l.Token == "" }
+
+// String shows who leads, and not the owner token, which is a secret.
+func (l Leader) String() string {
+	switch {
+	case l.None():
+		return "nobody"
+	case l.Number == 0:
+		return "an unknown leader"
+	default:
+		return fmt.Sprintf("%q, term %d", l.Label, l.Number)
+	}
+}
+
+// LogValue is String, so that no log has the owner token.
+func (l Leader) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
 // record is how a Leader is stored and published: "<token> <number> <label>".
 func (l Leader) record() string {

@@ -1,7 +1,9 @@
 package election
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -135,4 +137,20 @@ func TestTheNumberNeverGoesBack(t *testing.T) {
 	}
 	require.False(t, goesBack(false))
 	require.True(t, goesBack(true))
+}
+
+// SECURITY.md: An owner token is a secret.
+func TestALeaderShowsNoOwnerTokenInLogs(t *testing.T) {
+	const token = "0123456789abcdef0123456789abcdef:1234:web"
+	for want, leader := range map[string]Leader{
+		`"web", term 7`:     {Label: "web", Number: 7, Token: token},
+		"an unknown leader": {Token: token},
+		"nobody":            {},
+	} {
+		var log bytes.Buffer
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("seen", "leader", leader)
+		require.NotContains(t, log.String(), token)
+		require.Equal(t, want, fmt.Sprintf("%v", leader))
+		require.Equal(t, want, fmt.Sprintf("%+v", &leader))
+	}
 }
