@@ -10,11 +10,18 @@ import "context"
 // [ErrClosed] by [errors.Is]. Every call returns the same context.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
+	made := l.ctx
+	l.mu.Unlock()
+	if made != nil {
+		return made
+	}
+	values := context.WithoutCancel(l.parent)
+	outer := carriedBy(values) // it asks the user's context, so not under mu
+	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
-		values := context.WithoutCancel(l.parent)
 		l.own, l.cancel = context.WithCancelCause(valued{l.ownership.context(), values})
-		l.ctx = carry(l.own, l, values)
+		l.ctx = carry(l.own, l, values, outer)
 		if l.released.Load() {
 			l.cancel(ErrReleased)
 		}
@@ -48,7 +55,7 @@ func (l *Lease) With(ctx context.Context) context.Context {
 	both, cancel := context.WithCancelCause(between)
 	leave := l.ownership.join(l.own, cancel)               // Context has set own, and nothing changes it again
 	context.AfterFunc(both, func() { leave(); takeOff() }) // a lease may have many contexts; it must not collect them
-	return carry(both, l, ctx)
+	return carry(both, l, ctx, carriedBy(ctx))
 }
 
 // context ends when the ownership ends. The contexts of its leases are derived from it.
@@ -133,8 +140,8 @@ func LeaseFrom(ctx context.Context) (lease *Lease, ok bool) {
 
 type carriedKey struct{}
 
-func carry(ctx context.Context, l *Lease, under context.Context) context.Context {
-	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, done: ctx.Done(), outer: carriedBy(ctx)})
+func carry(ctx context.Context, l *Lease, under context.Context, outer *carried) context.Context {
+	return context.WithValue(ctx, carriedKey{}, &carried{lease: l, under: under, done: ctx.Done(), outer: outer})
 }
 
 func carriedBy(ctx context.Context) *carried {

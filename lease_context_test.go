@@ -138,6 +138,34 @@ func TestAContextOfTheUsersHoldsUpNoEndOfALease(t *testing.T) {
 	}
 }
 
+// Context asks the context of the Acquire for its values. The lease can be released meanwhile.
+func TestAContextOfTheUsersHoldsUpNoReleaseWhileItIsAsked(t *testing.T) {
+	_, l := leased(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	l.parent = asking{ctx, func() {
+		asked <- struct{}{}
+		<-answer
+	}}
+	made := make(chan context.Context)
+	go func() { made <- l.Context() }()
+	<-asked
+	require.NotErrorIs(t, l.Release(ctx), ErrLost) // would wait for the answer
+	close(answer)
+	require.ErrorIs(t, context.Cause(<-made), ErrReleased)
+}
+
+type asking struct {
+	context.Context
+	asked func()
+}
+
+func (a asking) Value(key any) any {
+	a.asked()
+	return a.Context.Value(key)
+}
+
 // The clean-up of a dropped lease ends the contexts of that lease, but not itself: it runs on a goroutine of the runtime's,
 // outside of any testing/synctest bubble.
 func TestTheContextsOfADroppedLeaseEndWithTheNextTick(t *testing.T) {
