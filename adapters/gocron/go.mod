@@ -5,7 +5,7 @@ go 1.25.0
 require (
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/google/uuid v1.6.0
-	github.com/quorumlock/redlock v0.0.0
+	github.com/quorumlock/redlock v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 )

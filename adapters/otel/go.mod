@@ -3,7 +3,7 @@ module github.com/quorumlock/redlock/adapters/otel
 go 1.25.0
 
 require (
-	github.com/quorumlock/redlock v0.0.0
+	github.com/quorumlock/redlock v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.46.0

@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/prometheus/client_golang v1.24.1
-	github.com/quorumlock/redlock v0.0.0
+	github.com/quorumlock/redlock v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 )
 

@@ -21,6 +21,11 @@ import (
 const (
 	library = "github.com/quorumlock/redlock"
 	version = "v0.99.0" // of every module in the proxy
+
+	// Before the first release a commit has a version like this one. The adapters then require the version below all of
+	// these: importers do not see the replace in their go.mod, and Go takes the newer one of the two.
+	ofCommit      = "v0.0.0-20261201000000-0123456789ab"
+	beforeRelease = "v0.0.0-00010101000000-000000000000"
 )
 
 // root is the repository.
@@ -74,7 +79,7 @@ func copyTree(t *testing.T) string {
 }
 
 // publish puts the module in a directory of the tree into the proxy, as its tag would.
-func publish(t *testing.T, proxy, tree, dir string) {
+func publish(t *testing.T, proxy, tree, dir, version string) {
 	v := module.Version{Path: strings.TrimSuffix(library+"/"+dir, "/"), Version: version}
 	at := filepath.Join(proxy, v.Path, "@v")
 	require.NoError(t, os.MkdirAll(at, 0o755))
@@ -90,6 +95,18 @@ func publish(t *testing.T, proxy, tree, dir string) {
 	}
 }
 
+// outsideEnv is the environment of a module outside, which gets what there is no other way to get from the proxy.
+func outsideEnv(t *testing.T, proxy string) []string {
+	cache := strings.TrimSpace(run(t, ".", nil, "go", "env", "GOMODCACHE"))
+	upstream := strings.TrimSpace(run(t, ".", nil, "go", "env", "GOPROXY"))
+	return []string{
+		// What this machine has in its cache need not be downloaded again.
+		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache", "download") + "," + upstream,
+		"GOMODCACHE=" + filepath.Join(t.TempDir(), "mod"), // where the version of an earlier run is not
+		"GOSUMDB=off", "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath",
+	}
+}
+
 // ofDocker are the modules of Docker. An importer builds nothing of them and, after go mod tidy, has none in its go.sum,
 // where go mod tidy writes what the tests of the packages that it imports need. So those start no containers.
 var ofDocker = regexp.MustCompile(`(?im)^\S*(docker|moby|opencontainers|containerd)\S*`)
@@ -98,19 +115,12 @@ var ofDocker = regexp.MustCompile(`(?im)^\S*(docker|moby|opencontainers|containe
 func TestAModuleOutsideGetsEverythingFromAProxy(t *testing.T) {
 	tree, proxy, outside := copyTree(t), t.TempDir(), t.TempDir()
 	run(t, tree, nil, filepath.Join(tree, ".ci/release.sh"), "set", version)
-	publish(t, proxy, tree, "")
+	publish(t, proxy, tree, "", version)
 	for _, dir := range adapters(t) {
-		publish(t, proxy, tree, dir)
+		publish(t, proxy, tree, dir, version)
 	}
 
-	cache := strings.TrimSpace(run(t, ".", nil, "go", "env", "GOMODCACHE"))
-	upstream := strings.TrimSpace(run(t, ".", nil, "go", "env", "GOPROXY"))
-	env := []string{
-		// What this machine has in its cache need not be downloaded again.
-		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache", "download") + "," + upstream,
-		"GOMODCACHE=" + filepath.Join(t.TempDir(), "mod"), // where the version of an earlier run is not
-		"GOSUMDB=off", "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath",
-	}
+	env := outsideEnv(t, proxy)
 	text, err := os.ReadFile("testdata/outside/outside_test.go")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "outside_test.go"), text, 0o600))
@@ -148,6 +158,34 @@ func TestAModuleOutsideGetsEverythingFromAProxy(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, ofDocker.FindAllString(string(sums), -1), "go.sum of a module that uses the library alone")
 	t.Logf("go.sum of a module that uses the library alone: %d lines", bytes.Count(sums, []byte("\n")))
+}
+
+// Before the first release, a module outside gets an adapter together with the library, and Go takes the newest commit of
+// both. With a require of v0.0.0 it would look for that version, because it sorts above all commits.
+func TestAModuleOutsideGetsTheAdaptersOfACommitBeforeTheFirstRelease(t *testing.T) {
+	tree, proxy, outside := copyTree(t), t.TempDir(), t.TempDir()
+	for _, dir := range adapters(t) {
+		required := strings.TrimSpace(run(t, filepath.Join(tree, dir), nil, "go", "list", "-m", "-f", "{{.Version}}", library))
+		if !strings.HasPrefix(required, "v0.0.0") {
+			t.Skipf("%s requires the release %s", dir, required)
+		}
+		require.Equal(t, beforeRelease, required, dir)
+		publish(t, proxy, tree, dir, ofCommit)
+	}
+	publish(t, proxy, tree, "", ofCommit)
+
+	env, imports := outsideEnv(t, proxy), ""
+	get := []string{"get", library + "@" + ofCommit}
+	for _, dir := range adapters(t) {
+		get = append(get, library+"/"+dir+"@"+ofCommit)
+		imports += "import _ \"" + library + "/" + dir + "\"\n"
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "main.go"), []byte("package main\n\n"+imports+"\nfunc main() {}\n"), 0o600))
+	run(t, outside, env, "go", "mod", "init", "example.org/outside")
+	run(t, outside, env, "go", get...)
+	run(t, outside, env, "go", "mod", "tidy")
+	run(t, outside, env, "go", "vet", ".")
+	require.Equal(t, ofCommit, strings.TrimSpace(run(t, outside, env, "go", "list", "-m", "-f", "{{.Version}}", library)))
 }
 
 // A release is one commit with a tag for each module, and what importers read of it names that version.
