@@ -342,12 +342,17 @@ func quoted(names []string) string {
 
 // A QuarantineError is why a node that is connected does not vote: it may have forgotten leases that it
 // granted, because it restarted, was flushed, replaced, rolled back or promoted, or because it is new. It
-// does not grant until the last of these leases must have expired. [Client.Enroll] ends the quarantine at once.
+// does not grant until the last of these leases must have expired. [Client.Enroll] with [OnlyNew] ends the quarantine of
+// servers that nobody has used yet.
 type QuarantineError struct {
 	Left time.Duration // how much of the quarantine is left, as the server last said
 }
 
 func (e *QuarantineError) Error() string {
 	return fmt.Sprintf("in quarantine for %v more: it is new, or it restarted or was flushed and may have forgotten leases "+
-		"(if none can be out, Client.Enroll or `redlock enroll` ends this)", e.Left.Round(time.Millisecond))
+		"(%s)", e.Left.Round(time.Millisecond), howQuarantineEnds)
 }
+
+// howQuarantineEnds is read after a crash too, when to enroll may let two clients have one lock. So waiting comes first.
+const howQuarantineEnds = "it votes again by itself; only for nodes that nobody has used yet, " +
+	"Client.Enroll with OnlyNew or `redlock enroll --only-new` ends this now"

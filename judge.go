@@ -106,6 +106,6 @@ func (c *Client) logQuarantine(n *node, left time.Duration) {
 		return
 	}
 	c.cfg.Logger.Warn("redlock: a node is in quarantine and does not grant yet: it is new, or it may have forgotten leases; "+
-		"it votes again by itself; only for nodes that nobody has used yet, Client.Enroll or `redlock enroll --only-new` ends this now",
+		howQuarantineEnds,
 		"node", n.endpoint.name, "left", left)
 }

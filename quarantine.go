@@ -27,7 +27,8 @@ type readiness struct {
 // marker is what redlock:node holds on a node that may grant; see scripts/ready.lua.
 func marker(identity, digest string) string { return identity + " " + digest }
 
-var errUsed = errors.New("it has been used: it has keys, fencing tokens or a marker; enroll it without --only-new, if no lease can be out")
+var errUsed = errors.New("it has been used: it has keys, fencing tokens or a marker; " +
+	"it votes by itself when its quarantine is over; only if no client can hold a lease, enroll it without --only-new")
 
 var errLooksNew = errors.New("it looks new; it was not enrolled, because not every other node is known to be new, and so this one may have forgotten leases")
 

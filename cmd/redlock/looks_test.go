@@ -41,7 +41,7 @@ func TestACommandThatLooksBeginsNoQuarantine(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Regexp(t, `in quarantine for up to (2m0|1m5)`, out, "what is held on nodes in quarantine counts too")
 	_, out, _ = run(t, "doctor", "--json", nodes(f))
-	require.Equal(t, len(f.Nodes()), strings.Count(out, "(if none can be out, `redlock enroll` ends this)"), "a command, and no function of Go: %s", out)
+	require.Equal(t, len(f.Nodes()), strings.Count(out, "nobody has used yet, `redlock enroll --only-new` ends this now)"), "a command, and no function of Go: %s", out)
 	everyNode(t, f, func(n *fleet.Node) error {
 		require.Contains(t, string(do(t, n, "GET", "redlock:config").([]byte)), "MaxTTL 120000ms")
 		return nil

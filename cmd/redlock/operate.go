@@ -218,7 +218,7 @@ func (d diagnosis) printProblems(out io.Writer) {
 // quarantine says why a node in quarantine has no vote, and what to do about it. Where the others are a quorum, waiting
 // costs nothing, and is never wrong.
 func (d diagnosis) quarantine(upTo string, left time.Duration) string {
-	remedy := "if none can be out, `redlock enroll` ends this"
+	remedy := "it votes again by itself; only for nodes that nobody has used yet, `redlock enroll --only-new` ends this now"
 	if d.Votes >= d.Quorum {
 		remedy = "wait until it is over; the others vote"
 	}
