@@ -23,7 +23,8 @@ type Nodes struct {
 // production has, mostly 3 or 5.
 //
 // In a testing/synctest bubble, call it inside the bubble with the bubble's t. The nodes and the clients then live in
-// virtual time.
+// virtual time. Make the clients in the bubble, and close them there. If the nodes are started outside and a client is
+// inside, the test ends with a nil dereference in internal/synctest.isAssociated.
 func Start(t testing.TB, n int) *Nodes {
 	t.Helper()
 	if n < 1 {
