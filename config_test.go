@@ -124,6 +124,10 @@ func TestAURLWhoseHostIsAnotherIsRefused(t *testing.T) {
 		"redis://2001:db8::1:6379/3":         "in brackets",
 		"rediss://u:hunter2@2001:db8::1":     "in brackets",
 		"redis://u:hun@ter2@::1:6379?db=3":   "in brackets",
+		"redis://:p@hunter2/word@10.0.0.1":   "percent-encode what is special in a user name or password: / is %2F, @ is %40",
+		"redis://:p@ss/hunter2@10.0.0.1":     "/ is %2F, @ is %40",
+		"rediss://u:1/hunter2@10.0.0.1/3":    "/ is %2F, @ is %40",
+		"redis://:1/hunter2@10.0.0.1":        "/ is %2F, @ is %40",
 		"redis://u:12:34/hunter2@10.0.0.1":   "", // a slash in a password
 		"redis://u:12:34/3?hunter2@10.0.0.1": "",
 	} {

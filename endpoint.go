@@ -119,6 +119,9 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 		}
 		database = ""
 	case "redis", "rediss":
+		if strings.Contains(u.Path, "@") { // a slash in a password ended the host, and what was meant as the host comes later
+			return e, invalid(field+".URL", "it has an @ behind a slash; percent-encode what is special in a user name or password: / is %%2F, @ is %%40")
+		}
 		port := u.Port()
 		if port == "" {
 			port = "6379"
