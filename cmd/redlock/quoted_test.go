@@ -37,7 +37,9 @@ type quotedRule struct {
 }
 
 var quotedRules = map[string]quotedRule{
-	"git clone https://github.com/quorumlock/redlock && cd redlock": {notRun: "tests stay on this machine"},
+	"git clone https://github.com/quorumlock/redlock && cd redlock":                          {notRun: "tests stay on this machine"},
+	"go get github.com/quorumlock/redlock github.com/quorumlock/redlock/adapters/goredis":    {notRun: "internal/consumer does, from a proxy of its own"},
+	"go get github.com/quorumlock/redlock github.com/quorumlock/redlock/adapters/prometheus": {notRun: "likewise"},
 
 	`go install ./cmd/redlock && export PATH="$PATH:$(go env GOPATH)/bin"`: {instead: `go install -C "$ROOT" ./cmd/redlock && export PATH="$PATH:$GOBIN"`},
 
