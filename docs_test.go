@@ -107,9 +107,10 @@ func TestTheDocumentsNameTestsThatThereAre(t *testing.T) {
 	}
 }
 
-// Every --flag in the documents is a flag of the command or of redis-server.
+// Every --flag in the documents is a flag of the command, or of a program that is named there.
 func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
-	known := []string{"help", "appendonly", "appendfsync", "bind", "port", "save", "daemonize"}
+	known := []string{"help", "appendonly", "appendfsync", "bind", "port", "save", "daemonize",
+		"from", "from-file", "watch", "rm", "restart", "command"} // of a Dockerfile and of kubectl
 	sources, err := filepath.Glob("cmd/redlock/*.go")
 	require.NoError(t, err)
 	for _, source := range sources {
