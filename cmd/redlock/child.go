@@ -28,6 +28,7 @@ type child struct {
 	group     bool          // it has its own process group
 	guard     *guard        // kills it if redlock is killed
 	unguarded error         // why it has no guard
+	pauser    *pauser       // asks for a pause; only if it has its own process group, which Ctrl-Z does not reach
 	began     chan error    // the result of its start
 	ended     chan struct{} // closed when it has ended and was waited for
 }
@@ -39,7 +40,10 @@ func startChild(path string, argv, env []string, stdin io.Reader) (*child, error
 	cmd.Args = argv
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, os.Stdout, os.Stderr
-	c := &child{cmd: cmd, group: !atTerminal(), began: make(chan error, 1), ended: make(chan struct{})}
+	c := &child{cmd: cmd, group: !atTerminal(), began: make(chan error, 1), ended: make(chan struct{}), pauser: newPauser()}
+	if c.group {
+		c.pauser.listen()
+	}
 	setAttributes(cmd, c.group)
 	c.guard, c.unguarded = startGuard(c.group)
 	go func() {
@@ -56,10 +60,16 @@ func startChild(path string, argv, env []string, stdin io.Reader) (*child, error
 	}()
 	if err := <-c.began; err != nil {
 		<-c.ended
-		c.guard.stop()
+		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// close ends what was started beside the command.
+func (c *child) close() {
+	c.pauser.close()
+	c.guard.stop()
 }
 
 // underLease runs the command, and ends it before the lease does. length is how long a lease is without a renewal.
@@ -70,7 +80,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 	if err != nil {
 		return exitNotExecutable, "failed", fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)
 	}
-	defer c.guard.stop()
+	defer c.close()
 	if c.unguarded != nil && !o.json {
 		say(o.stderr, "if redlock is killed, processes that the command started continue to run: %v", c.unguarded)
 	}
@@ -88,6 +98,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 		if left := lease.Remaining(); left > 0 {
 			until = clock.Now().Add(left)
 		}
+		paused := false
 		select {
 		case <-c.ended:
 			if !lease.Valid() {
@@ -102,6 +113,10 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 		case s := <-signals:
 			warn(c.forward(s.(syscall.Signal)), signalName(s.(syscall.Signal))+" could not be passed on to the command")
 			continue
+		case <-c.pauser.asked:
+			paused = true
+			warn(c.pause(func() bool { return lease.Remaining() > margin(length) }),
+				"SIGTSTP could not be passed on to the command, so redlock does not stop")
 		case <-lost.Done():
 		case <-timer.C:
 		}
@@ -115,6 +130,9 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 		if left <= 0 {
 			left = lease.Remaining()
 			why := "lease lost: it could not be renewed"
+			if paused {
+				why = "lease lost: redlock was stopped, and did not renew it"
+			}
 			if o.kind.maxHold > 0 && ends.Sub(clock.Now()) <= keep+holdPrecision {
 				why = fmt.Sprintf("the longest hold is over (--max-hold %v)", o.kind.maxHold)
 			}

@@ -6,3 +6,6 @@ import "syscall"
 
 // dieWithUs does nothing: only Linux can do this.
 func dieWithUs(*syscall.SysProcAttr) {}
+
+// stopProcess stops this process until it gets CONT.
+func stopProcess() error { return syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) }

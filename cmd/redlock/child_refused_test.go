@@ -25,6 +25,8 @@ func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
 		require.NoError(t, err)
 		c.group = true
 		killProcess = func(int, syscall.Signal) error { return syscall.EPERM }
+		// It goes on, so redlock must not stop: somebody has to renew the lease.
+		require.ErrorIs(t, c.pause(func() bool { panic("it did not stop") }), syscall.EPERM)
 		warned, how := make(chan string, 2), make(chan string, 1)
 		signals := make(chan os.Signal, 1)
 		go func() {

@@ -68,6 +68,19 @@ func (c *child) forward(sig syscall.Signal) error {
 	return refusal(c.cmd.Process.Signal(sig))
 }
 
+// pause stops the command's group, then redlock. When redlock is continued, so is the group, if it may go on. A group that
+// cannot be stopped needs redlock to renew its lease: then neither stops.
+func (c *child) pause(mayGoOn func() bool) error {
+	if err := c.signalAll(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := c.pauser.pause()
+	if mayGoOn() {
+		err = errors.Join(err, c.signalAll(syscall.SIGCONT))
+	}
+	return err
+}
+
 func (c *child) terminate() error { return c.signalAll(syscall.SIGTERM) }
 func (c *child) kill() error      { return c.signalAll(syscall.SIGKILL) }
 

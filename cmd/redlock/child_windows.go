@@ -27,6 +27,14 @@ func atTerminal() bool { return true }
 // forward does nothing: Windows sends a Ctrl-C to every process of the console.
 func (c *child) forward(syscall.Signal) error { return nil }
 
+// A pauser does nothing: Windows has no TSTP.
+type pauser struct{ asked chan os.Signal }
+
+func newPauser() *pauser                 { return &pauser{} }
+func (p *pauser) listen()                {}
+func (p *pauser) close()                 {}
+func (c *child) pause(func() bool) error { return nil }
+
 func (c *child) terminate() error { return nil }
 func (c *child) kill() error {
 	if err := c.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {

@@ -29,6 +29,8 @@ Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
   - In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT
     or QUIT reaches it directly and is not passed on again.
   - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
+    TSTP (Ctrl-Z, after fg) stops the group, then redlock. When redlock is continued, so is the group if the lease is
+    still valid. If not, redlock kills it.
 
 redlock renews the lease for as long as CMD runs, so a CMD that hangs keeps the lock for ever. Limit its time if it may
 hang: redlock run --max-hold 10m KEY -- CMD. The lease is then not renewed past that time, and CMD gets TERM and KILL
@@ -49,7 +51,8 @@ If redlock itself is killed (kill -9), a second process kills CMD and its proces
   - on Windows.
 No signal reaches a CMD that runs as another user (sudo CMD), because the system forbids it: then redlock says that CMD
 goes on. Run sudo redlock run instead.
-CMD can then run for longer than the lease. Pass the fencing token to the resource that CMD works on.
+If redlock alone is stopped (kill -STOP, which no program can catch), CMD works on, and nobody renews the lease.
+In all these cases CMD can run for longer than the lease. Pass the fencing token to the resource that CMD works on.
 
 With --read, CMD shares KEY with others that read; a run without --read waits for all of them, and they for it. With
 --semaphore N, up to N hold KEY at a time. A run that does more at a time than others takes several of the N: --permits.

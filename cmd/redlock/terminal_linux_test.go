@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
-// A terminal runs redlock on a terminal of its own.
+// A terminal runs a program on a terminal of its own.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -32,6 +32,12 @@ type terminal struct {
 // startAtTerminal starts redlock on a terminal of this size.
 func startAtTerminal(t *testing.T, columns, rows int, env []string, args ...string) *terminal {
 	t.Helper()
+	return startProgramAtTerminal(t, columns, rows, env, binary, args...)
+}
+
+// startProgramAtTerminal does the same with another program.
+func startProgramAtTerminal(t *testing.T, columns, rows int, env []string, program string, args ...string) *terminal {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
@@ -41,7 +47,7 @@ func startAtTerminal(t *testing.T, columns, rows int, env []string, args ...stri
 	require.NoError(t, err)
 	defer slave.Close()
 	require.NoError(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}))
-	p := &terminal{t: t, master: master, cmd: exec.CommandContext(t.Context(), binary, args...), ended: make(chan struct{})}
+	p := &terminal{t: t, master: master, cmd: exec.CommandContext(t.Context(), program, args...), ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = slave, slave, slave
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	for _, v := range os.Environ() {

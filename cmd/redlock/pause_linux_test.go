@@ -1,0 +1,142 @@
+package main_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+)
+
+func isStopped(pid int) bool {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return strings.Contains(string(stat), ") T ")
+}
+
+// A worker is a command that writes to a file for as long as it works.
+type worker struct{ dir string }
+
+func newWorker(t *testing.T) worker {
+	w := worker{t.TempDir()}
+	// It starts no other process: until one that is stopped becomes sleep(1), its shell does not stop.
+	const script = `trap 'echo got TERM; exit 9' TERM
+exec 9<>"$0.fifo"
+echo $$ >"$0.pid"
+echo $PPID >"$0.redlock"
+while :; do echo >>"$0.out"; read -t 0.01 -u 9; done
+`
+	require.NoError(t, syscall.Mkfifo(w.dir+"/work.fifo", 0o600))
+	require.NoError(t, os.WriteFile(w.dir+"/work", []byte(script), 0o600))
+	return w
+}
+
+// started returns the process ids of redlock and of the command, once it works.
+func (w worker) started(t *testing.T) (redlock, command int) {
+	redlock, command = pidIn(t, w.dir+"/work.redlock"), pidIn(t, w.dir+"/work.pid")
+	w.works(t)
+	return redlock, command
+}
+
+func (w worker) written() int64 { return size(w.dir + "/work.out") }
+
+func (w worker) works(t *testing.T) {
+	before := w.written()
+	eventually(t, "the command at work", func() bool { return w.written() > before })
+}
+
+// startInShell starts a shell that stops and continues jobs, and in it redlock with a worker.
+func startInShell(t *testing.T, f *fleet.Fleet, flags, key, end string) (p *terminal, w worker, redlock, command int) {
+	w = newWorker(t)
+	p = startProgramAtTerminal(t, 80, 24, []string{"BINARY=" + binary, "NODES=" + nodes(f), "WORK=" + w.dir + "/work"},
+		"bash", "--norc", "--noprofile", "--noediting", "-i")
+	p.typed(`"$BINARY" run "$NODES" ` + flags + " " + key + ` -- bash "$WORK"` + end + "\n")
+	redlock, command = w.started(t)
+	return p, w, redlock, command
+}
+
+// printed waits for the exit code of redlock, which the shell was told to print.
+func (p *terminal) printed(code string) {
+	p.t.Helper()
+	eventually(p.t, "the end of redlock", func() bool { return strings.Contains(p.said(), "code=") })
+	p.typed("exit\n")
+	p.wait()
+	require.Contains(p.t, p.said(), "code="+code+"\r\n")
+}
+
+// Ctrl-Z reaches the process group in the foreground of the terminal. The command has a group of its own where redlock was
+// started in the background.
+func TestCtrlZStopsTheCommandToo(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	for key, background := range map[string]bool{"nightly": true, "hourly": false} {
+		end := ""
+		if background {
+			end = " &"
+		}
+		p, w, redlock, command := startInShell(t, f, "--ttl=2s --kill-after=300ms", key, end)
+		group, err := syscall.Getpgid(redlock)
+		require.NoError(t, err)
+		commands, err := syscall.Getpgid(command)
+		require.NoError(t, err)
+		require.Equal(t, background, group != commands)
+		if background {
+			p.typed("fg\n")
+			eventually(t, "redlock in the foreground", func() bool {
+				foreground, err := unix.IoctlGetInt(int(p.master.Fd()), unix.TIOCGPGRP)
+				return err == nil && foreground == group
+			})
+		}
+		p.typed("\x1a")
+		eventually(t, "redlock to stop", func() bool { return isStopped(redlock) })
+		eventually(t, "the command to stop", func() bool { return isStopped(command) })
+		stopped := w.written()
+		lease, err := newClient(t, f).Mutex(key).Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, stopped, w.written(), "it wrote beside the next holder")
+		p.typed("fg; echo code=$?\n")
+		p.printed("76")
+		eventually(t, "the end of the command", func() bool { return isDead(command) })
+		if background {
+			require.Equal(t, stopped, w.written(), "it was continued without a lease")
+			require.Contains(t, p.said(), "lease lost: redlock was stopped, and did not renew it")
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	}
+}
+
+func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=10m")
+	require.Equal(t, 0, code, errs)
+	pause := func(redlock, command int) {
+		t.Helper()
+		require.NoError(t, syscall.Kill(redlock, syscall.SIGTSTP))
+		require.NoError(t, syscall.Kill(redlock, syscall.SIGTSTP)) // two are one
+		eventually(t, "both to stop", func() bool { return isStopped(redlock) && isStopped(command) })
+	}
+	p, w, redlock, command := startInShell(t, f, "--ttl=10m", "nightly", " &")
+	for range 3 {
+		pause(redlock, command)
+		require.NoError(t, syscall.Kill(redlock, syscall.SIGCONT))
+		w.works(t)
+		require.False(t, isStopped(redlock))
+	}
+	// What redlock is told meanwhile, it does when it is continued.
+	pause(redlock, command)
+	require.NoError(t, syscall.Kill(redlock, syscall.SIGTERM))
+	require.NoError(t, syscall.Kill(redlock, syscall.SIGCONT))
+	p.typed("wait -f %1; echo code=$?\n")
+	p.printed("9")
+	require.Contains(t, p.said(), "got TERM")
+
+	p, _, redlock, command = startInShell(t, f, "--ttl=10m", "hourly", " &")
+	pause(redlock, command)
+	require.NoError(t, syscall.Kill(redlock, syscall.SIGKILL))
+	eventually(t, "the end of both", func() bool { return isDead(redlock) && isDead(command) })
+	p.typed("exit\n")
+	p.wait()
+}
