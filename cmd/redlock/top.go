@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -161,11 +162,6 @@ func (w *watch) run(ctx context.Context, names []string) error {
 func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) {
 	status := w.client.Status(ctx)
 	s := &topSample{nodes: len(status), quorum: w.quorum, interval: w.interval, scanning: len(names) == 0}
-	for _, node := range status {
-		if node.Err == nil {
-			s.votes++
-		}
-	}
 	if w.board == nil {
 		w.board = newBoard(s.quorum, w.limit, names)
 	}
@@ -186,7 +182,10 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 		keys[i] = w.prefix + name
 	}
 	seen := w.nodes.look(ctx, keys)
-	s.votes = min(s.votes, len(seen)) // of a node that did not answer this, nobody knows which locks it has
+	// Only nodes that vote and answered this say which locks are held: of any other, nobody knows which locks it has, or may
+	// have forgotten.
+	maps.DeleteFunc(seen, func(node int, _ []sighting) bool { return status[node].Err != nil })
+	s.votes = len(seen)
 	s.at = time.Now()
 	w.board.update(s.at, names, seen)
 	s.tracks, s.held, s.waiters = w.board.shown(s.at)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -294,6 +295,26 @@ func TestTopCallsNoLockFreeThatItDidNotSee(t *testing.T) {
 	require.NotContains(t, p.stdout.String(), `"state":"free"`)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	p.wait()
+}
+
+// The first node votes and answers top, the second votes and does not answer, the third answers and is in quarantine.
+func TestTopCountsNodesThatBothVoteAndAnswer(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), MaxTTL: 10 * time.Minute, TTL: 10 * time.Minute,
+		NodeTimeout: 3 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	require.NoError(t, client.Enroll(t.Context()))
+	lease := hold(t, client, "x")
+	do(t, f.Nodes()[0], "DEL", "x")                           // as if it had not been asked
+	do(t, f.Nodes()[1], "ACL", "SETUSER", "default", "-pttl") // a vote takes no PTTL
+	do(t, f.Nodes()[2], "FLUSHALL")
+	code, out, _ := run(t, "top", "--json", "--count=3", "--interval=100ms", "--node-timeout=1s", nodes(f), "x")
+	require.True(t, lease.Valid())
+	require.Equal(t, 69, code, out)
+	for _, line := range topLines(t, out) {
+		require.Equal(t, []any{1, "unknown"}, []any{line.Votes, line.Locks[0].State}, out)
+	}
 }
 
 func TestTopOfEmbeddedNodesReadsTheSame(t *testing.T) {
