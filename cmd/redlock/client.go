@@ -24,11 +24,12 @@ type clientFlags struct {
 	json             bool
 	loginFlags
 
-	list     []nodeText // as written; set by openNodes
-	quorum   int        // how many votes a lock takes; set by config
-	untold   error      // why it is not known what the nodes hold; set by config
-	looks    bool       // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
-	embedded bool       // the nodes run in this process, new and empty
+	given    func(flag string) bool // it was given, whatever its value; set by flags
+	list     []nodeText             // as written; set by openNodes
+	quorum   int                    // how many votes a lock takes; set by config
+	untold   error                  // why it is not known what the nodes hold; set by config
+	looks    bool                   // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
+	embedded bool                   // the nodes run in this process, new and empty
 }
 
 const (
@@ -38,6 +39,7 @@ const (
 
 func (f *clientFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	f.given = flags.Changed
 	// The environment variable is not the default of the flag, because --help would print its passwords.
 	flags.StringVar(&f.nodes, "nodes", "",
 		"`URLS` of the nodes, separated by commas, or \"embedded\" (default $"+nodesEnv+")")
@@ -92,6 +94,7 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 		if cfg, f.untold = redlock.AgreedConfig(ctx, cfg); f.untold != nil && !errors.Is(f.untold, redlock.ErrNoQuorum) {
 			return cfg, failure(f.located(f.untold))
 		}
+		f.insist(&cfg)
 	}
 	if f.looks && cfg.MaxTTL == 0 && !f.embedded {
 		access.LookOnly(&cfg)
@@ -99,6 +102,20 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 	cfg.TTL = f.leaseTTL(cfg.MaxTTL)
 	f.quorum = cmp.Or(cfg.Quorum, len(cfg.Nodes)/2+1)
 	return cfg, nil
+}
+
+// insist takes what was given and is a zero value, which AgreedConfig takes for not given. Where the nodes hold another value,
+// they refuse it, as any other that differs, or enroll --change-config replaces theirs.
+func (f *clientFlags) insist(cfg *redlock.Config) {
+	if f.given("prefix") {
+		cfg.Prefix = f.prefix
+	}
+	if f.given("durable") {
+		cfg.Durable = f.durable
+	}
+	if f.given("no-fence") {
+		cfg.NoFence = f.noFence
+	}
 }
 
 // connect makes a client for the nodes.

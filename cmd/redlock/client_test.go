@@ -87,6 +87,40 @@ func TestTheFlagsOfTheClientReachIt(t *testing.T) {
 	require.Contains(t, out, "appendonly")
 }
 
+// A flag that is given counts, also where its value is what a client without a configuration has.
+func TestAFlagThatIsGivenTheZeroValueIsNotDropped(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+	code, _, errs := run(t, "enroll", nodes(f), "--prefix=p:", "--durable", "--no-fence", "--max-ttl=20s")
+	require.Equal(t, 0, code, errs)
+	for _, c := range []struct{ flag, differs, remedy, change string }{
+		{"--prefix=", `Prefix is "" here and "p:" there`, `give --prefix "p:"`, `--prefix ""`},
+		{"--durable=false", "Durable is false here and true there", "give --durable=true", "--durable=false"},
+		{"--no-fence=false", "NoFence is false here and true there", "give --no-fence=true", "--no-fence=false"},
+	} {
+		code, out, errs := run(t, "run", nodes(f), c.flag, "k", "--", "echo", "ran")
+		require.Equal(t, 64, code, "%s: %s", c.flag, errs)
+		require.Empty(t, out)
+		require.Contains(t, errs, c.differs)
+		require.Contains(t, errs, c.remedy)
+		require.Contains(t, errs, "`redlock enroll --change-config "+c.change+"`")
+		_, out, _ = run(t, "inspect", nodes(f), c.flag, "k")
+		require.Contains(t, out, c.differs)
+
+		code, _, errs = run(t, "enroll", "--change-config", nodes(f), c.flag)
+		require.Equal(t, 64, code)
+		require.Contains(t, errs, "it changes on all: "+strings.Fields(c.differs)[0]+" from ")
+		code, _, errs = run(t, "enroll", "--change-config", "--yes", nodes(f), c.flag)
+		require.Equal(t, 0, code, errs)
+		code, out, errs = run(t, "run", nodes(f), "--wait=0", c.flag, "k", "--", "echo", "ran")
+		require.Equal(t, 0, code, errs)
+		require.Equal(t, "ran\n", out)
+	}
+	config := do(t, f.Nodes()[0], "GET", "redlock:config").([]byte)
+	for _, line := range []string{`Prefix ""`, "Durable false", "NoFence false", "MaxTTL 20000ms"} {
+		require.Contains(t, string(config), line)
+	}
+}
+
 // With --json, a failure is reported as JSON too.
 func TestFailuresAreReportedInJSON(t *testing.T) {
 	for name, command := range talkers() {

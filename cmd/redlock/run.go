@@ -88,8 +88,6 @@ type runOptions struct {
 	kind      kindOfLock
 	owner     string
 
-	given func(flag string) bool // it was given, whatever its value
-
 	patience waiting
 	keys     []string
 	path     string   // of the command
@@ -107,7 +105,6 @@ func newRun() *cobra.Command {
 			"  redlock run --wait 0 --nodes embedded try -- sh -c 'echo fence $REDLOCK_FENCE'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stderr = cmd.ErrOrStderr()
-			o.given = cmd.Flags().Changed
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())
 		},
 	}

@@ -10,7 +10,8 @@ import (
 // What a refusal tells to give is not refused, and a lease that is long enough needs no --kill-after.
 func TestTimesThatAreTooShortOrTooLong(t *testing.T) {
 	check := func(ttl, killAfter time.Duration, given bool) (*runOptions, error) {
-		o := &runOptions{killAfter: killAfter, given: func(string) bool { return given }}
+		o := &runOptions{killAfter: killAfter}
+		o.given = func(string) bool { return given }
 		return o, o.checkTimes(ttl)
 	}
 	for ttl := shortestTTL; ttl < time.Minute; ttl += 7 * time.Millisecond {
