@@ -49,11 +49,15 @@ func (w worker) works(t *testing.T) {
 	eventually(t, "the command at work", func() bool { return w.written() > before })
 }
 
-// startInShell starts a shell that stops and continues jobs, and in it redlock with a worker.
+// startShell starts a shell that stops and continues jobs.
+func startShell(t *testing.T, env ...string) *terminal {
+	return startProgramAtTerminal(t, 80, 24, append(env, "BINARY="+binary), "bash", "--norc", "--noprofile", "--noediting", "-i")
+}
+
+// startInShell starts a shell, and in it redlock with a worker.
 func startInShell(t *testing.T, f *fleet.Fleet, flags, key, end string) (p *terminal, w worker, redlock, command int) {
 	w = newWorker(t)
-	p = startProgramAtTerminal(t, 80, 24, []string{"BINARY=" + binary, "NODES=" + nodes(f), "WORK=" + w.dir + "/work"},
-		"bash", "--norc", "--noprofile", "--noediting", "-i")
+	p = startShell(t, "NODES="+nodes(f), "WORK="+w.dir+"/work")
 	p.typed(`"$BINARY" run "$NODES" ` + flags + " " + key + ` -- bash "$WORK"` + end + "\n")
 	redlock, command = w.started(t)
 	return p, w, redlock, command
@@ -137,6 +141,31 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 	pause(redlock, command)
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGKILL))
 	eventually(t, "the end of both", func() bool { return isDead(redlock) && isDead(command) })
+	p.typed("exit\n")
+	p.wait()
+}
+
+func TestCtrlZGivesTheTerminalOfTopBack(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	const enter, leave = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
+	p := startShell(t, "NODES="+nodes(f))
+	p.typed(`"$BINARY" top --interval=1h "$NODES" nightly` + "\n")
+	for times := 1; times <= 2; times++ {
+		eventually(t, "a frame", func() bool {
+			screens := strings.Split(p.said(), enter)
+			return len(screens) > times && strings.Contains(screens[times], "nightly")
+		})
+		p.typed("\x1a")
+		eventually(t, "the shell to say that it stopped", func() bool { return strings.Count(p.said(), "Stopped") == times })
+		screens := strings.Split(p.said(), enter)
+		_, rest, left := strings.Cut(screens[times], leave)
+		require.True(t, left, "%q", p.said())
+		require.Contains(t, rest, "Stopped", "in that order")
+		p.typed("fg\n")
+	}
+	eventually(t, "the last frame", func() bool { return strings.Count(p.said(), enter) == 3 })
+	p.typed("\x03")
+	eventually(t, "the end", func() bool { return strings.Count(p.said(), leave) == 3 })
 	p.typed("exit\n")
 	p.wait()
 }

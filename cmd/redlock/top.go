@@ -146,6 +146,8 @@ func (w *watch) run(ctx context.Context, names []string) error {
 		}
 		select {
 		case <-ticker.C:
+		case <-w.screen.pauser.asked:
+			w.screen.pause() // then it draws the whole screen anew
 		case <-ctx.Done():
 		}
 	}
@@ -195,17 +197,24 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 
 // A screen prints samples: in place on a terminal, as lines elsewhere.
 type screen struct {
-	out  io.Writer
-	json bool
-	file *os.File // a terminal that is large enough; nil: lines
-	last []string
+	out    io.Writer
+	json   bool
+	file   *os.File // a terminal that is large enough; nil: lines
+	last   []string
+	pauser *pauser // hears of a pause only if there is a screen to leave
 }
 
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J" // the alternate screen, without a cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+)
+
 func newScreen(out io.Writer, json bool) *screen {
-	s := &screen{out: out, json: json}
+	s := &screen{out: out, json: json, pauser: newPauser()}
 	if file, ok := out.(*os.File); ok && !json && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" {
 		s.file = file
-		io.WriteString(out, "\x1b[?1049h\x1b[?25l\x1b[2J") // the alternate screen, without a cursor
+		s.pauser.listen()
+		io.WriteString(out, enterScreen)
 	}
 	return s
 }
@@ -232,16 +241,24 @@ func (s *screen) show(sample *topSample) error {
 	return err
 }
 
+// pause stops redlock, and gives the terminal back until it is continued.
+func (s *screen) pause() {
+	io.WriteString(s.out, leaveScreen)
+	_ = s.pauser.pause() // if it cannot stop, it goes on
+	io.WriteString(s.out, enterScreen)
+}
+
 // close leaves the alternate screen, and the last frame on the usual one.
 func (s *screen) close() {
 	if s.file == nil {
 		return
 	}
-	io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
+	io.WriteString(s.out, leaveScreen)
 	for i, line := range s.last {
 		if line != "" && i < len(s.last)-2 {
 			fmt.Fprintln(s.out, line)
 		}
 	}
 	s.file = nil
+	s.pauser.close()
 }
