@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -130,5 +132,17 @@ func setAttributes(cmd *exec.Cmd, group bool) {
 	dieWithUs(cmd.SysProcAttr)
 }
 
-// closeOnExec keeps a descriptor from the processes that redlock starts.
-func closeOnExec(fd int) { syscall.CloseOnExec(fd) }
+// hideDescriptors keeps each descriptor of this file from the processes that redlock starts.
+func hideDescriptors(file os.FileInfo) {
+	const dir = "/dev/fd"
+	open, _ := os.ReadDir(dir)
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		if about, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && os.SameFile(about, file) {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}

@@ -51,5 +51,5 @@ func describe(state *os.ProcessState) string { return fmt.Sprintf("exit code %d"
 
 func setAttributes(*exec.Cmd, bool) {}
 
-// closeOnExec does nothing: Windows has no /dev/fd.
-func closeOnExec(int) {}
+// hideDescriptors does nothing: Windows has no /dev/fd.
+func hideDescriptors(os.FileInfo) {}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -187,17 +186,14 @@ func readPassword(path string) (password string, again bool, err error) {
 }
 
 // hide keeps a file that has secrets from the command of redlock run, where the command would get it from redlock: as a
-// descriptor of redlock's caller (/dev/fd/3), or as standard input (/dev/stdin), which it could read again.
+// descriptor of redlock's caller (/dev/fd/3, however that is written), or as standard input, which it could read again.
 func (l *loginFlags) hide(path string) {
-	for _, pattern := range []string{"/dev/fd/%d", "/proc/self/fd/%d"} {
-		var fd int
-		if n, _ := fmt.Sscanf(path, pattern, &fd); n == 1 && fd > 2 {
-			closeOnExec(fd)
-		}
-	}
 	about, err := os.Stat(path)
-	stdin, noStdin := os.Stdin.Stat()
-	if err == nil && noStdin == nil && os.SameFile(about, stdin) {
+	if err != nil {
+		return // then it cannot be read either
+	}
+	hideDescriptors(about)
+	if stdin, err := os.Stdin.Stat(); err == nil && os.SameFile(about, stdin) {
 		l.readStdin = true
 	}
 }

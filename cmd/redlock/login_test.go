@@ -131,12 +131,18 @@ func TestTheCommandDoesNotGetTheSecretsOfTheNodes(t *testing.T) {
 	require.NotContains(t, out, "hunter2")
 
 	// The command could open a descriptor that it inherits a second time, from the beginning.
-	for flag, redirect := range map[string]string{"/dev/fd/7": `7<"$NODES"`, "-": `<"$NODES"`, "/dev/stdin": `<"$NODES"`, file: `<"$NODES"`} {
-		fd, isFD := strings.CutPrefix(flag, "/dev/fd/")
-		if !isFD {
-			fd = "0"
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink("/dev/fd/7", link))
+	redirects := map[string]string{"-": `<"$NODES"`, "/dev/stdin": `<"$NODES"`, file: `<"$NODES"`}
+	for _, seventh := range []string{"/dev/fd/7", "/proc/self/fd/7", "/proc/thread-self/fd/7", "//dev/fd/../fd/7", "fd/7", link} {
+		redirects[seventh] = `7<"$NODES"`
+	}
+	for flag, redirect := range redirects {
+		fd := "0"
+		if strings.HasPrefix(redirect, "7") {
+			fd, redirect = "7", redirect+"; cd /dev"
 		}
-		code, out, errs = shell(t, `exec "$0" "$@" `+redirect, []string{"NODES=" + file},
+		code, out, errs = shell(t, `exec `+redirect+`; exec "$0" "$@"`, []string{"NODES=" + file},
 			"run", "--nodes-file", flag, "k", "--", "sh", "-c", "cat /proc/self/fd/"+fd+"; echo done")
 		require.Equal(t, 0, code, errs)
 		require.Contains(t, out, "done")
