@@ -181,12 +181,16 @@ func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
 	plain := strings.TrimPrefix(f.URLs()[0], "redis://")
 	secure := listenTLS(t)
-	web := listenHTTP(t)
+	web := answering(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
+	page := answering(t, "<!DOCTYPE HTML>\n") // as web servers answer what has no version of HTTP
+	other := answering(t, "$J\r\n")
 	for url, want := range map[string]string{
 		"rediss://" + plain: "it speaks plain Redis there and no TLS; write redis://",
 		"redis://" + secure: "it speaks TLS there; write rediss://",
 		secure:              "it speaks TLS there; write rediss://",
 		web:                 "what answers there is no Redis server: check the port",
+		page:                "bad response line terminator (possible server error or unsupported concurrent read by application); what answers there is no Redis server: check the port",
+		other:               "what answers there is no Redis server: check the port",
 		"127.0.0.1:1":       "connection refused",
 	} {
 		code, out, _ := run(t, "doctor", "--nodes", url)
@@ -196,8 +200,8 @@ func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 	}
 }
 
-// listenHTTP answers as a web server does that does not understand what it reads, until the test ends.
-func listenHTTP(t *testing.T) string {
+// answering answers each connection so, as a server does that does not understand what it reads, until the test ends.
+func answering(t *testing.T, text string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var serving sync.WaitGroup
@@ -208,7 +212,7 @@ func listenHTTP(t *testing.T) string {
 				return
 			}
 			serving.Go(func() {
-				_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
+				_, _ = io.WriteString(conn, text)
 				_, _ = io.Copy(io.Discard, conn) // until the client has closed it
 				conn.Close()
 			})

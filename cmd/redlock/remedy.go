@@ -30,7 +30,7 @@ var remedies = []remedy{
 		"check the name of the host"},
 	{[]string{"did not answer within", "i/o timeout", "deadline exceeded", "no route to host", "network is unreachable", "not connected yet"},
 		"is its process stopped or busy, or does a firewall drop what is sent there?"},
-	{[]string{"unexpected response line"},
+	{[]string{"possible server error"}, // a reply that is none in the protocol of Redis
 		"what answers there is no Redis server: check the port"},
 	{[]string{"nothing can judge that", "clocks of more nodes than have been reached"},
 		"mend the other nodes that do not answer; if all do, set the servers' clocks (NTP)"},
