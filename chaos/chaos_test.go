@@ -292,6 +292,89 @@ func TestTheHistoryTellsThatItsRunWasAborted(t *testing.T) {
 	requireJudgedAlike(t, outcome)
 }
 
+// A reporter tells when its clients are granted a lock, and when they are closed.
+type reporter struct {
+	subject.Single
+	granted func(name string)
+	closes  func()
+}
+
+func (s reporter) Open(ctx context.Context, o subject.Options) (subject.Client, error) {
+	c, err := s.Single.Open(ctx, o)
+	return reportingClient{c, s}, err
+}
+
+type reportingClient struct {
+	subject.Client
+	to reporter
+}
+
+func (c reportingClient) Acquire(ctx context.Context, name string) (subject.Lease, error) {
+	lease, err := c.Client.Acquire(ctx, name)
+	if err == nil && c.to.granted != nil {
+		c.to.granted(name)
+	}
+	return lease, err
+}
+
+func (c reportingClient) Close() error {
+	err := c.Client.Close()
+	if c.to.closes != nil {
+		c.to.closes()
+	}
+	return err
+}
+
+// judged is what a history tells of its run to those who have nothing else.
+func judged(t *testing.T, recorded io.Reader) *chaos.Outcome {
+	t.Helper()
+	events, err := history.ReadAll(recorded)
+	require.NoError(t, err)
+	outcome, err := chaos.Judge(events)
+	require.NoError(t, err)
+	return outcome
+}
+
+// It was interrupted before its fault, so it shows nothing.
+func TestTheHistoryOfAnInterruptedRunSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, play := range []string{"flush", "control"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		o := short(t, fleet.Embedded, play, "single")
+		o.Length = time.Minute
+		var recorded bytes.Buffer
+		o.History = &recorded
+		o.Subject = reporter{granted: func(name string) {
+			if name == "chaos/traffic" {
+				cancel(errors.New("somebody stopped it"))
+			}
+		}}
+		_, err := chaos.Run(ctx, o)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 1, strings.Count(recorded.String(), `"error":"somebody stopped it"`), "one note")
+		outcome := judged(t, &recorded)
+		assert.Equal(t, "somebody stopped it", outcome.Error)
+		assert.False(t, outcome.OK())
+	}
+}
+
+func TestTheHistoryTellsThatClientsDidNotClose(t *testing.T) { // alone, because it sets the patience of all runs
+	before := chaos.SetEndPatience(time.Millisecond)
+	hanging := make(chan struct{})
+	t.Cleanup(func() {
+		close(hanging)
+		chaos.SetEndPatience(before)
+	})
+	o := short(t, fleet.Embedded, "control", "single")
+	var recorded bytes.Buffer
+	o.History = &recorded
+	o.Subject = reporter{closes: func() { <-hanging }}
+	outcome, err := chaos.Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Contains(t, outcome.Error, "its clients did not close within 1ms")
+	assert.Equal(t, outcome.Error, judged(t, &recorded).Error)
+}
+
 // The harness delays A between two commands of its release, not of its acquire.
 func TestALateReleaseIsThatOfALockThatStepsInItsAcquireToo(t *testing.T) {
 	t.Parallel()

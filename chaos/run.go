@@ -23,9 +23,11 @@ import (
 const (
 	startPatience = 3 * time.Minute  // for a fleet, including building an image
 	openPatience  = 30 * time.Second // for the clients' first locks
-	endPatience   = 15 * time.Second // for a subject to close its clients
 	maxCalm       = 3 * time.Second  // before the faults, and after them
 )
+
+// endPatience is for a subject to close its clients.
+var endPatience = 15 * time.Second
 
 // The names of the two locks: of the script, and of the traffic.
 const (
@@ -46,7 +48,7 @@ type run struct {
 	actors []*traffic.Actor
 	opened map[int]subject.Options // by client, to open it again
 	others *traffic.Guarded        // what the traffic contends for
-	broken error                   // why the scenario was aborted
+	broken error                   // why the run was aborted
 }
 
 func (r *run) say(format string, args ...any) {
@@ -70,8 +72,15 @@ func (r *run) whole(ctx context.Context) (err error) {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	err = r.perform(ctx)
-	return errors.Join(err, r.log.Close())
+	// A history that ends without this note is that of a whole run.
+	if r.broken = r.perform(ctx); r.broken != nil {
+		r.log.Aborted(r.broken)
+	}
+	err = r.log.Close()
+	if r.broken != nil {
+		err = errors.Join(ctx.Err(), err)
+	}
+	return err
 }
 
 // prepare makes the site, the clients and the stage.
@@ -213,7 +222,7 @@ func (r *run) child() (*traffic.ChildActor, error) {
 	return traffic.StartChild(1, r.log, traffic.ChildSpec{Command: r.Child, Subject: r.Subject.Name(), URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable})
 }
 
-// perform runs the script beside the traffic, and then lets everything end.
+// perform runs the script beside the traffic, and then lets everything end. Its error says why the run is not whole.
 func (r *run) perform(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	var observers, workers sync.WaitGroup
@@ -226,15 +235,15 @@ func (r *run) perform(ctx context.Context) error {
 		pace.Peers = r.actors[r.play.Actors:]
 		workers.Go(func() { a.Work(ctx, working, r.others, pace, source) })
 	}
-	r.broken = r.script(ctx)
+	err := r.script(ctx)
 	stop()
 	workers.Wait()
-	err := r.closeClients()
+	err = errors.Join(err, r.closeClients())
 	_ = r.stage.Sleep(context.WithoutCancel(ctx), 50*time.Millisecond) // so that the observers see the last releases
 	unwatch()
 	observers.Wait()
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	return err
 }
@@ -247,9 +256,7 @@ func (r *run) script(ctx context.Context) error {
 		return err
 	}
 	err := r.play.Play(ctx, r.stage)
-	err = errors.Join(err, r.site.HealAll(context.WithoutCancel(ctx)))
-	if err != nil {
-		r.log.Aborted(err)
+	if err = errors.Join(err, r.site.HealAll(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}
 	return r.stage.Sleep(ctx, max(calm, r.Length-time.Since(began)))
