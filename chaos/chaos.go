@@ -51,7 +51,7 @@ type Outcome struct {
 	Unmet []string `json:"unmet"`
 	// Panics are the subject's.
 	Panics []string `json:"panics"`
-	// Error is why the scenario was aborted. What was recorded until then is judged.
+	// Error is why the run was aborted. What was recorded until then is judged.
 	Error string `json:"error,omitempty"`
 	// History is the record, one line per event.
 	History []byte `json:"-"`
@@ -148,8 +148,10 @@ func (o Options) validate() (Options, scenario.Scenario, error) {
 	return o, play, nil
 }
 
-// Run tests a subject. An error means that there is no outcome: the scenario cannot run here (ErrUnable), or something
-// other than the subject failed. When Run returns, everything that it started has ended, even if ctx ended before.
+// Run tests a subject. An error means that the run did not come to its end: the scenario cannot run here (ErrUnable), ctx
+// ended, or something other than the subject failed. If there is an outcome beside the error, it is that of what was
+// recorded until then: a violation is one, whatever ended the run. When Run returns, everything that it started has
+// ended, even if ctx ended before.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	o, play, err := o.validate()
 	if err != nil {
@@ -161,20 +163,24 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 		to = io.MultiWriter(&recorded, o.History)
 	}
 	r := &run{Options: o, play: play, to: to}
-	if err := r.whole(ctx); err != nil {
-		return nil, fmt.Errorf("chaos: %s: %w", o.Scenario, err)
+	if err = r.whole(ctx); err != nil {
+		err = fmt.Errorf("chaos: %s: %w", o.Scenario, err)
 	}
-	if errors.Is(r.broken, fleet.ErrUnsupported) {
+	switch {
+	case !r.ended:
+		return nil, err
+	case err == nil && errors.Is(r.broken, fleet.ErrUnsupported):
 		return nil, fmt.Errorf("chaos: %s: %w: %w", o.Scenario, ErrUnable, r.broken)
 	}
 	outcome := &Outcome{Unmet: r.stage.Unmet(), Panics: r.log.Panics(), History: recorded.Bytes()}
 	if r.broken != nil {
 		outcome.Error = r.broken.Error()
 	}
-	if outcome.Result, err = check.JudgeReader(bytes.NewReader(recorded.Bytes())); err != nil {
-		return nil, fmt.Errorf("chaos: %s: %w", o.Scenario, err)
+	var wrong error
+	if outcome.Result, wrong = check.JudgeReader(bytes.NewReader(recorded.Bytes())); wrong != nil {
+		return nil, errors.Join(err, fmt.Errorf("chaos: %s: %w", o.Scenario, wrong))
 	}
-	return outcome, nil
+	return outcome, err
 }
 
 // Judge judges a history that Run has recorded. Its outcome is that of the run.

@@ -358,6 +358,67 @@ func TestTheHistoryOfAnInterruptedRunSaysSo(t *testing.T) {
 	}
 }
 
+// A crowd is a lock that everybody gets. Its first holders wait for each other; then full is called.
+type crowd struct {
+	subject.Single
+	had  *atomic.Int64
+	both chan struct{}
+	full func()
+}
+
+func (s crowd) Open(context.Context, subject.Options) (subject.Client, error) {
+	return crowdClient{s}, nil
+}
+
+type crowdClient struct{ of crowd }
+
+func (c crowdClient) Acquire(_ context.Context, name string) (subject.Lease, error) {
+	if strings.HasPrefix(name, "chaos/warm") {
+		return unwillingLease{}, nil
+	}
+	return &crowdLease{of: c.of}, nil
+}
+
+func (crowdClient) Close() error { return nil }
+
+type crowdLease struct {
+	subject.Lease
+	of   crowd
+	once sync.Once
+}
+
+// Valid is asked when the grant is recorded.
+func (l *crowdLease) Valid() bool {
+	l.once.Do(func() {
+		if l.of.had.Add(1) == 2 {
+			l.of.full()
+			close(l.of.both)
+		}
+	})
+	<-l.of.both
+	return true
+}
+
+func (*crowdLease) Lost() <-chan struct{}         { return nil }
+func (*crowdLease) Fence() uint64                 { return 0 }
+func (*crowdLease) Token() string                 { return "" }
+func (*crowdLease) Release(context.Context) error { return nil }
+
+func TestAViolationCountsAlsoIfTheRunIsInterruptedLater(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	o := short(t, fleet.Embedded, "control", "single")
+	o.Length = time.Minute
+	o.Subject = crowd{had: new(atomic.Int64), both: make(chan struct{}), full: func() { cancel(errors.New("somebody stopped it")) }}
+	outcome, err := chaos.Run(ctx, o)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotNil(t, outcome)
+	assert.Equal(t, check.Unsafe, outcome.Verdict)
+	assert.Positive(t, outcome.Overlaps)
+	assert.Equal(t, "somebody stopped it", outcome.Error)
+	requireJudgedAlike(t, outcome)
+}
+
 func TestTheHistoryTellsThatClientsDidNotClose(t *testing.T) { // alone, because it sets the patience of all runs
 	before := chaos.SetEndPatience(time.Millisecond)
 	hanging := make(chan struct{})

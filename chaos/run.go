@@ -49,6 +49,7 @@ type run struct {
 	opened map[int]subject.Options // by client, to open it again
 	others *traffic.Guarded        // what the traffic contends for
 	broken error                   // why the run was aborted
+	ended  bool                    // the history has its end, so it can be judged
 }
 
 func (r *run) say(format string, args ...any) {
@@ -77,6 +78,7 @@ func (r *run) whole(ctx context.Context) (err error) {
 		r.log.Aborted(r.broken)
 	}
 	err = r.log.Close()
+	r.ended = err == nil
 	if r.broken != nil {
 		err = errors.Join(ctx.Err(), err)
 	}

@@ -164,16 +164,20 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 		fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(o.plays), play.Name, play.Proves)
 		err := o.one(ctx, play, progress, &result)
 		if ctx.Err() != nil {
-			result.Interrupted, result.stopped = true, stoppedCode(ctx)
+			result.Interrupted, result.stopped = true, &exitError{stoppedCode(ctx), context.Cause(ctx)}
 			break
 		}
 		if err != nil {
 			say(progress, "%v", err)
 			result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})
 			if !errors.Is(err, chaos.ErrUnable) {
-				result.failed = true
+				result.broken = true
 			}
 		}
+	}
+	end := result.end()
+	if end != nil && end.err != nil {
+		result.failedBy(end)
 	}
 	if err := o.report(cmd.OutOrStdout(), &result); err != nil {
 		return &exitError{exitUnable, err}
@@ -199,18 +203,21 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 		defer func() { err = errors.Join(err, buffered.Flush(), file.Close()) }()
 	}
 	outcome, err := chaos.Run(ctx, options)
-	if err != nil {
+	if outcome == nil {
 		return err
 	}
 	run := runOf(outcome)
 	defer func() { result.Runs = append(result.Runs, run) }()
 	if o.out != "" {
-		if run.Events, err = history.ReadAll(bytes.NewReader(outcome.History)); err != nil {
-			return err
-		}
+		var unread error
+		run.Events, unread = history.ReadAll(bytes.NewReader(outcome.History))
+		err = errors.Join(err, unread)
 	}
 	if !outcome.OK() || len(outcome.LeftOut) > 0 {
 		complain(progress, outcome)
+	}
+	if err != nil {
+		return err
 	}
 	name := o.other(play)
 	if name == "" {
@@ -296,16 +303,19 @@ type leftOut struct {
 
 // A chaosResult is the result of all scenarios.
 type chaosResult struct {
+	jsonFailure
 	Runs        []report.Run `json:"runs"`
 	LeftOut     []leftOut    `json:"left_out,omitempty"`
 	Interrupted bool         `json:"interrupted,omitempty"`
 
-	failed  bool // a scenario failed to run that should have run
-	stopped int  // the exit code, if it was interrupted
+	broken  bool       // a scenario failed to run that should have run
+	stopped *exitError // by the signal, if it was interrupted
 }
 
-func (r *chaosResult) exit() error {
-	broken := r.failed || len(r.Runs) == 0
+// end is how the command ends; nil: with 0. Its error is nil if the runs say why. A violation counts more than what
+// ended the command: it is one in what was recorded until then.
+func (r *chaosResult) end() *exitError {
+	broken := r.broken
 	for _, run := range r.Runs {
 		if run.Result.Verdict == chaoscheck.Unsafe || len(run.Panics) > 0 {
 			return &exitError{exitFailed, nil}
@@ -314,9 +324,21 @@ func (r *chaosResult) exit() error {
 	}
 	switch {
 	case r.Interrupted:
-		return &exitError{r.stopped, nil}
+		return r.stopped
+	case len(r.Runs) == 0 && len(r.LeftOut) == 1:
+		return &exitError{exitUnable, errors.New(r.LeftOut[0].Why)}
+	case len(r.Runs) == 0:
+		return &exitError{exitUnable, errors.New("no scenario was run; left_out says why")}
 	case broken:
 		return &exitError{exitUnable, nil}
+	}
+	return nil
+}
+
+// exit is end after everything was printed.
+func (r *chaosResult) exit() error {
+	if end := r.end(); end != nil {
+		return &exitError{end.code, nil}
 	}
 	return nil
 }

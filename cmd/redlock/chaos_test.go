@@ -56,6 +56,7 @@ type report struct {
 	Overlaps                          *int
 	Latency                           map[string]map[string]float64
 	Replay                            string
+	Error, Kind                       string
 	Compare                           []report
 	Runs                              []report
 	LeftOut                           []struct{ Scenario, Why string } `json:"left_out"`
@@ -217,8 +218,12 @@ func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
 
 func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover", "--json")
-	if r := parseReport(t, []byte(stdout)); code != 2 || r.Runs == nil || len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" || !strings.Contains(stderr, "--fleet process") {
+	r := parseReport(t, []byte(stdout))
+	if code != 2 || r.Runs == nil || len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" || !strings.Contains(stderr, "--fleet process") {
 		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	if r.Error != r.LeftOut[0].Why || r.Kind != "failed" {
+		t.Errorf("nothing was run: %s", stdout)
 	}
 }
 
