@@ -51,7 +51,7 @@ type Outcome struct {
 	Unmet []string `json:"unmet"`
 	// Panics are the subject's.
 	Panics []string `json:"panics"`
-	// Error is why the run was aborted. What was recorded until then is judged.
+	// Error is why the run was aborted. What was recorded until then is judged, and the verdict is never safe.
 	Error string `json:"error,omitempty"`
 	// History is the record, one line per event.
 	History []byte `json:"-"`
@@ -180,7 +180,15 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	if outcome.Result, wrong = check.JudgeReader(bytes.NewReader(recorded.Bytes())); wrong != nil {
 		return nil, errors.Join(err, fmt.Errorf("chaos: %s: %w", o.Scenario, wrong))
 	}
+	outcome.doubt()
 	return outcome, err
+}
+
+// doubt makes an aborted run unsure: what it did not come to may have been a violation.
+func (o *Outcome) doubt() {
+	if o.Error != "" && o.Verdict == check.Safe {
+		o.Verdict = check.Unsure
+	}
 }
 
 // Judge judges a history that Run has recorded. Its outcome is that of the run.
@@ -202,6 +210,7 @@ func Judge(events []history.Event) (*Outcome, error) {
 			outcome.Unmet = append(outcome.Unmet, unmet)
 		}
 	}
+	outcome.doubt()
 	return outcome, nil
 }
 

@@ -65,7 +65,7 @@ func TestAnInterruptedRunEndsAsWhatItRecordedUntilThen(t *testing.T) {
 		holders       int64
 		code          int
 		verdict, kind string
-	}{{1, 143, "", "interrupted"}, {2, 1, "unsafe", ""}} {
+	}{{1, 143, "unsure", "interrupted"}, {2, 1, "unsafe", ""}} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		play, err := scenario.ByName("control")
 		require.NoError(t, err)
@@ -91,8 +91,6 @@ func TestAnInterruptedRunEndsAsWhatItRecordedUntilThen(t *testing.T) {
 		require.Equal(t, c.kind != "", r.Error == "interrupted by SIGTERM", out.String())
 		require.Len(t, r.Runs, 1)
 		require.Equal(t, "interrupted by SIGTERM", r.Runs[0].Error)
-		if c.verdict != "" {
-			require.Equal(t, c.verdict, r.Runs[0].Verdict)
-		}
+		require.Equal(t, c.verdict, r.Runs[0].Verdict)
 	}
 }

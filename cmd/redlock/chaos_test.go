@@ -191,7 +191,8 @@ func TestCheckOfAnAbortedRunIsNotSafe(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if code, stdout, stderr := run(t, "chaos", "check", file); code != want {
+		code, stdout, stderr := run(t, "chaos", "check", file)
+		if code != want || strings.Contains(stdout, "unsure") != (want == 2) {
 			t.Errorf("%s: %d: %s%s", note, code, stdout, stderr)
 		}
 	}
