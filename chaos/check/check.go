@@ -38,6 +38,8 @@ type judge struct {
 	listed map[ViolationKind]int
 	unsure bool // a check was not completed
 
+	withoutFence int // ops that have no fencing token, in the time before any other had one
+
 	anyQueued  bool // some op has its place in an order of arrival
 	queuedOps  int  // those of these that were granted the lock
 	queuedHurt int  // and of these, those whose order is not judged
@@ -113,6 +115,7 @@ func (j *judge) finish() error {
 	} else if hidden := j.withoutToken(); hidden > 0 {
 		j.leaveOut("late losses", "", fmt.Sprintf("of %d leases the owner token is not known", hidden))
 	}
+	j.endFences()
 	j.endArrival()
 	j.phases()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })

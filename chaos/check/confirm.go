@@ -47,11 +47,15 @@ const (
 	writes
 )
 
-// growingCounter is the model of fencing tokens: each is larger than all before it. There may be gaps.
+// growingCounter is the model of fencing tokens: each is larger than all before it. There may be gaps. 0 is none, which
+// nobody gets after a token.
 func growingCounter(before uint64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return before },
-		Step: func(state, _, output any) (bool, any) { return output.(uint64) > state.(uint64), output },
+		Step: func(state, _, output any) (bool, any) {
+			before, token := state.(uint64), output.(uint64)
+			return token > before || token+before == 0, token
+		},
 	}
 }
 
@@ -179,11 +183,11 @@ func (j *judge) confirmFences(l *lock, deadline time.Time) error {
 	s := &second{j: j, what: "fencing tokens", resource: l.name, deadline: deadline}
 	var ops []int32
 	for _, i := range l.ops {
-		if o := &j.ops[i]; o.fence > 0 && !j.isDowngraded(o) {
+		if j.showsFence(&j.ops[i]) {
 			ops = append(ops, i)
 		}
 	}
-	if len(ops) == 0 {
+	if l.largest == 0 { // the subject has none
 		return nil
 	}
 	slices.SortStableFunc(ops, func(a, b int32) int { return cmp.Compare(j.ops[a].fence, j.ops[b].fence) })

@@ -20,7 +20,8 @@
 //   - overtaken: an op of a lock in order of arrival had its place (Queued), and an op that was requested later was
 //     granted the lock before it. See below.
 //   - fence_duplicate: two ops were granted the same resource with the same fencing token.
-//   - fence_inversion: an op has a smaller fencing token than an op that was granted before it was requested.
+//   - fence_inversion: an op has a smaller fencing token than an op that was granted before it was requested, or none where
+//     that op had one. Readers need none. A lock whose ops have none at all promises nothing about them.
 //   - late_loss: the owner token of another op took the lock on a quorum of nodes while the holder still believed. This
 //     can lead to an overlap, even if none was seen.
 //   - lost_update on the fenced resource; on the unfenced resource only if the beliefs of the two ops overlapped, or if

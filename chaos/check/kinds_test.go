@@ -214,13 +214,7 @@ func TestLateLossesOfALockThatShowsNoTokenAreNotJudgedAndSaidSo(t *testing.T) {
 	require.Equal(t, 1, res.LateLosses)
 	require.Empty(t, res.LeftOut)
 
-	hidden := late()
-	for i := range hidden.events {
-		if hidden.events[i].Kind == history.Granted {
-			hidden.events[i].Token = ""
-		}
-	}
-	res, err = Judge(hidden.whole())
+	res, err = Judge(late().without(noToken).whole())
 	require.NoError(t, err)
 	require.Zero(t, res.LateLosses)
 	require.Contains(t, fmt.Sprint(res.LeftOut), "late losses: of 2 leases the owner token is not known")
@@ -576,4 +570,50 @@ func TestOneLieIsFoundInALongHistoryOfEveryKind(t *testing.T) {
 			h.requireSafe(t)
 		}
 	}
+}
+
+// without drops what some of the grants tell.
+func (h *told) without(drop func(granted *history.Event), ops ...uint64) *told {
+	for i := range h.events {
+		if e := &h.events[i]; e.Kind == history.Granted && (len(ops) == 0 || slices.Contains(ops, e.Op)) {
+			drop(e)
+		}
+	}
+	return h
+}
+
+func noFence(e *history.Event) { e.Fence = 0 }
+func noToken(e *history.Event) { e.Token = "" }
+
+// A library that loses its fencing token on one path leaves its resource without protection there.
+func TestALeaseWithoutAFencingTokenAfterOneWithATokenIsAnInversion(t *testing.T) {
+	three := func() *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).left(20, 1).
+			took(30, 40, 2, history.Event{}).left(50, 2).took(60, 70, 3, history.Event{}).left(80, 3)
+	}
+	v := three().without(noFence, 2).requireFound(t, FenceInversion, 1, 2)
+	require.Contains(t, v.Text, "client 2 (op 2) requested \"r\" at 30µs, after client 1 (op 1) was granted it "+
+		"with the fencing token 1 at 10µs, and got no fencing token")
+
+	none, err := Judge(three().without(noFence).whole())
+	require.NoError(t, err)
+	require.Equal(t, Safe, none.Verdict)
+	require.NotContains(t, fmt.Sprint(none.LeftOut), "fencing tokens", "the subject has none")
+
+	early := three().without(noFence, 1).judge(t)
+	require.Equal(t, Safe, early.Verdict)
+	require.Contains(t, fmt.Sprint(early.LeftOut), "fencing tokens: 1 of 3 leases have none, and were requested before there was any")
+
+	// Op 2 was requested before op 1 was granted.
+	together := tell(history.Semaphore, 2).took(1, 10, 1, history.Event{Permits: 1}).left(50, 1).
+		took(5, 40, 2, history.Event{Permits: 1}).left(60, 2).without(noFence, 2).judge(t)
+	require.Equal(t, Safe, together.Verdict)
+	require.Contains(t, fmt.Sprint(together.LeftOut), "fencing tokens: 1 of 2 leases")
+}
+
+func TestReadersNeedNoFencingToken(t *testing.T) {
+	h := tell(history.ReadWrite, 0).took(1, 10, 1, history.Event{}).left(20, 1).took(30, 40, 2, asReader).left(50, 2)
+	res := h.without(noFence, 2).judge(t)
+	require.Equal(t, Safe, res.Verdict)
+	require.NotContains(t, fmt.Sprint(res.LeftOut), "fencing tokens")
 }

@@ -143,12 +143,13 @@ func TestACheckThatDoesNotComeToItsEndIsNamedAndIsNotSafe(t *testing.T) {
 		const crowd = maxFlying + 6
 		for op := uint64(1001); op <= 1000+crowd; op++ {
 			h.add(history.Event{Kind: history.Acquire, Op: op, Client: int(op)})
-			h.add(history.Event{Kind: history.Granted, Op: op, Client: int(op)})
+			h.add(history.Event{Kind: history.Granted, Op: op, Client: int(op), Fence: op})
 			h.add(history.Event{Kind: history.Release, Op: op, Client: int(op)})
 		}
 		for op := uint64(1001); op <= 1000+crowd; op++ { // each read may have happened at any time since the grant
 			h.add(history.Event{Kind: history.Read, Op: op, Client: int(op), Value: 1})
 		}
+		h.ops += 1000 + crowd
 		h.turn(0)
 		h.turn(0)
 		h.turn(stale)
@@ -174,7 +175,7 @@ func TestAChainOfCallsThatOverlapIsJudgedWithoutASecondOpinion(t *testing.T) {
 		const links = confirmOps + 500
 		grant := func(op uint64) {
 			h.add(history.Event{Kind: history.Acquire, Op: op, Client: 1})
-			h.add(history.Event{Kind: history.Granted, Op: op, Client: 1})
+			h.add(history.Event{Kind: history.Granted, Op: op, Client: 1, Fence: op})
 			h.add(history.Event{Kind: history.Release, Op: op, Client: 1})
 		}
 		h.turn(0)

@@ -51,7 +51,7 @@ type Lease interface {
 	Valid() bool
 	// Lost is closed when the library tells the holder that the lease is over. nil if the library never does.
 	Lost() <-chan struct{}
-	// Fence is the fencing token, which grows with each holder. 0 if the library has none.
+	// Fence is the fencing token, which grows with each holder. 0 if the library has none: then for every lease.
 	Fence() uint64
 	// Token is the owner token that the library writes into the lock's key. The harness uses it to find the true owner
 	// on the nodes. "" if the library does not expose it: late losses are then not judged.
