@@ -218,7 +218,7 @@ func Judge(events []history.Event) (*Outcome, error) {
 func (r *run) header(nodes []string) history.Run {
 	kind := subject.KindOf(r.Subject)
 	return history.Run{
-		Lock: kind.Lock, Permits: kind.Permits,
+		Lock: kind.Lock, Permits: kind.Permits, Observed: observedLocks(),
 		Scenario: r.play.Name, Subject: r.Subject.Name(), Fleet: r.Fleet, Nodes: nodes, Clients: r.Clients,
 		Seed: r.Seed, Seconds: math.Round(r.Length.Seconds()*1000) / 1000, TTL: int64(r.TTL),
 		Orphan: int64(float64(r.TTL) * r.play.Orphan), Quorum: subject.Quorum(r.Subject, len(nodes)), Replay: r.Replay, Proves: r.play.Proves,

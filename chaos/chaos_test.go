@@ -243,6 +243,7 @@ func TestTheHistoryIsTheSameForTheWriterAndTheJudge(t *testing.T) {
 	o.History = &written
 	outcome := runOnce(t, o)
 	assert.Equal(t, outcome.History, written.Bytes())
+	assert.Contains(t, written.String(), `"observed":["chaos/lock","chaos/traffic"]`)
 	again, err := check.JudgeReader(&written)
 	require.NoError(t, err)
 	assert.Equal(t, outcome.Result, again)

@@ -35,6 +35,9 @@ const (
 	trafficLock = "chaos/traffic"
 )
 
+// observedLocks are those whose keys are watched. A script may use more, too many to watch.
+func observedLocks() []string { return []string{scriptLock, trafficLock} }
+
 // A run is one scenario with one subject.
 type run struct {
 	Options
@@ -229,7 +232,7 @@ func (r *run) perform(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	var observers, workers sync.WaitGroup
 	observers.Go(func() {
-		traffic.Observe(watching, r.log, r.site.Nodes(), []string{scriptLock, trafficLock}, r.look)
+		traffic.Observe(watching, r.log, r.site.Nodes(), observedLocks(), r.look)
 	})
 	working, stop := context.WithCancel(ctx)
 	for _, a := range r.actors[r.play.Actors:] {

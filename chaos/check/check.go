@@ -110,11 +110,7 @@ func (j *judge) finish() error {
 	for _, r := range j.regs.all {
 		errs = append(errs, j.checkRegister(r, deadline))
 	}
-	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
-		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
-	} else if hidden := j.withoutToken(); hidden > 0 {
-		j.leaveOut("late losses", "", fmt.Sprintf("of %d leases the owner token is not known", hidden))
-	}
+	j.endOwners()
 	j.endFences()
 	j.endArrival()
 	j.phases()

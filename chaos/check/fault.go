@@ -128,13 +128,18 @@ func (f *fault) ofClock() bool { return strings.HasPrefix(f.name, "clock") }
 type window struct{ from, to int64 }
 
 // windows returns when there was such a fault: in order and disjoint.
-func (j *judge) windows(of func(*fault) bool) (windows []window) {
+func (j *judge) windows(of func(*fault) bool) []window {
 	var all []window
 	for _, f := range j.faults {
 		if of(f) {
 			all = append(all, window{f.from, f.heal})
 		}
 	}
+	return merged(all)
+}
+
+// merged returns the windows in order, and joins those that meet. It sorts all.
+func merged(all []window) (windows []window) {
 	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.from, b.from) })
 	for _, w := range all {
 		if last := len(windows) - 1; last >= 0 && w.from <= windows[last].to {

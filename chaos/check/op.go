@@ -43,6 +43,7 @@ type op struct {
 	believes   int64 // until when; never, if nothing ended it
 	touched    int64 // the last read or write
 	accessed   bool  // it read or wrote
+	seen       bool  // its token was on a node
 	released   int64
 	over       int64  // when its owner no longer needed it, so that its keys should disappear; or never
 	shared     bool   // others may hold the lock too, so it shows the resource no fencing token
@@ -67,6 +68,8 @@ type lock struct {
 	nodes  table[string, keyOnNode]
 	count  map[string]int // number of nodes, by token
 	took   []taking
+	// strange are those of took, by index, whose owner nobody knows, while a holder believed; true: only readers did.
+	strange map[int]bool
 }
 
 func (j *judge) lock(name string) *lock {

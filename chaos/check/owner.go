@@ -30,6 +30,7 @@ type keyOnNode struct {
 // A taking is the moment at which a token reached a quorum of nodes, and so owned the lock.
 type taking struct {
 	at    int64
+	since int64 // when it was certainly not there yet on the last of these nodes
 	token string
 }
 
@@ -56,7 +57,7 @@ func (j *judge) owner(e *history.Event) {
 		}
 		k.open = append(k.open, span{token: token, from: e.At, before: cmp.Or(e.Since, e.At)})
 		if l.count[token]++; l.count[token] == j.quorum() {
-			l.took = append(l.took, taking{e.At, token})
+			l.took = append(l.took, taking{at: e.At, since: cmp.Or(e.Since, e.At), token: token})
 		}
 	}
 }
@@ -110,18 +111,6 @@ func (j *judge) holding(i int32, t int64) (nodes []string) {
 	}
 	slices.Sort(nodes)
 	return nodes
-}
-
-// withoutToken is how many ops were granted a lock and have no token, so that it is not known when another took it.
-func (j *judge) withoutToken() (count int) {
-	for _, l := range j.locks.all {
-		for _, i := range l.ops {
-			if j.ops[i].token == "" {
-				count++
-			}
-		}
-	}
-	return count
 }
 
 // where describes for people on which nodes the tokens of the ops were seen.
@@ -186,11 +175,12 @@ func (j *judge) checkLateLoss(l *lock) {
 			continue // its keys are unknown
 		}
 		from := sort.Search(len(l.took), func(k int) bool { return l.took[k].at > o.granted })
-		for _, took := range l.took[from:] {
-			if took.at >= o.believes {
-				break
-			}
+		for k := from; k < len(l.took) && l.took[k].at < o.believes; k++ {
+			took := l.took[k]
 			other, known := j.byToken(l, took.token, took.at)
+			if !known && took.since >= o.granted {
+				l.takenBy(k, o.reader)
+			}
 			if took.token == o.token || !known || !j.couldFollow(other, o) || o.reader && j.ops[other].reader {
 				continue
 			}
@@ -216,7 +206,7 @@ func (j *judge) checkLatePermits(l *lock) {
 	}
 	sortBeliefs(all)
 	var open beliefs
-	for _, took := range l.took {
+	for k, took := range l.took {
 		for len(all) > 0 && all[0].from <= took.at {
 			heap.Push(&open, all[0])
 			all = all[1:]
@@ -224,6 +214,15 @@ func (j *judge) checkLatePermits(l *lock) {
 		open.drop(took.at)
 		other, known := j.byToken(l, took.token, took.at)
 		if !known {
+			least := 1 // permits
+			for _, b := range open {
+				if j.ops[b.op].granted <= took.since {
+					least += b.permits
+				}
+			}
+			if least > j.run.Permits {
+				l.takenBy(k, false)
+			}
 			continue
 		}
 		taken, ops, until := j.ops[other].permits, []int32{other}, int64(never)

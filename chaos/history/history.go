@@ -91,13 +91,14 @@ type Run struct {
 	Clients  int      `json:"clients"`
 	Seed     uint64   `json:"seed"`
 	Seconds  float64  `json:"seconds"`
-	TTL      int64    `json:"ttl"`               // nanoseconds
-	Orphan   int64    `json:"orphan,omitempty"`  // nanoseconds that a key may outlive its owner; 0: the TTL and a margin
-	Quorum   int      `json:"quorum,omitempty"`  // on how many nodes a token owns the lock; 0: a majority
-	Lock     LockKind `json:"lock,omitempty"`    // what kind of lock it is; "": a mutex
-	Permits  int      `json:"permits,omitempty"` // of a semaphore; 0: the lock is none
-	Replay   string   `json:"replay,omitempty"`  // the command that repeats the run
-	Proves   string   `json:"proves,omitempty"`  // what the scenario proves, in one sentence
+	TTL      int64    `json:"ttl"`                // nanoseconds
+	Orphan   int64    `json:"orphan,omitempty"`   // nanoseconds that a key may outlive its owner; 0: the TTL and a margin
+	Quorum   int      `json:"quorum,omitempty"`   // on how many nodes a token owns the lock; 0: a majority
+	Lock     LockKind `json:"lock,omitempty"`     // what kind of lock it is; "": a mutex
+	Permits  int      `json:"permits,omitempty"`  // of a semaphore; 0: the lock is none
+	Observed []string `json:"observed,omitempty"` // the locks whose keys the observers watch; none: all
+	Replay   string   `json:"replay,omitempty"`   // the command that repeats the run
+	Proves   string   `json:"proves,omitempty"`   // what the scenario proves, in one sentence
 }
 
 // Version is the version of the format that this package writes.

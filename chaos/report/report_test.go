@@ -31,7 +31,7 @@ func unsafeRun(t *testing.T, length time.Duration) report.Run {
 	add(0, history.Event{Kind: history.Start, Run: &history.Run{
 		Version: history.Version, Scenario: "restart-empty", Subject: "some-lock", Fleet: "embedded", Nodes: nodes, Clients: 4,
 		Seed: 7, Seconds: length.Seconds(), TTL: 1000 * ms, Replay: "redlock chaos run --seed 7 --text '</script><b>'",
-		Proves: "A node has one vote & not two.",
+		Proves: "A node has one vote & not two.", Observed: []string{"none of these"},
 	}})
 	op := uint64(100)
 	traffic := func(from, to int64) {

@@ -54,7 +54,7 @@ type Lease interface {
 	// Fence is the fencing token, which grows with each holder. 0 if the library has none: then for every lease.
 	Fence() uint64
 	// Token is the owner token that the library writes into the lock's key. The harness uses it to find the true owner
-	// on the nodes. "" if the library does not expose it: late losses are then not judged.
+	// on the nodes. "" if the library does not expose it, or keeps it elsewhere: late losses are then not judged.
 	Token() string
 	Release(ctx context.Context) error
 }

@@ -1,0 +1,107 @@
+package check
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/chaos/history"
+)
+
+// requireLeftOut requires that nothing is found, and that this alone is named as not checked; "": nothing is.
+func (h *told) requireLeftOut(t *testing.T, want string) {
+	t.Helper()
+	res, err := Judge(h.whole())
+	require.NoError(t, err)
+	require.Empty(t, res.Violations)
+	if want == "" {
+		require.Empty(t, res.LeftOut)
+		return
+	}
+	require.Len(t, res.LeftOut, 1)
+	require.Equal(t, want, res.LeftOut[0].String())
+}
+
+// seen adds what observers saw on these nodes from one time to another.
+func (h *told) seen(from, to int64, token string, nodes ...string) *told {
+	for _, node := range nodes {
+		h.owners(from, node, token)
+		h.add(to, history.Event{Kind: history.Owner, Node: node, Resource: "r", Since: (to - 1) * 1000})
+	}
+	return h
+}
+
+const longMicros = 200_000 // longer than OrphanGrace
+
+func TestALockThatTooFewNodesWereSeenToHoldIsNamed(t *testing.T) {
+	held := func(micros int64, nodes ...string) *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).left(micros, 1).seen(12, micros+6, "t1", nodes...)
+	}
+	few := `late losses of "r": owners were seen on 1 of 3 nodes, and a quorum is 2`
+	held(longMicros, "n1").requireLeftOut(t, few)
+	held(longMicros, "n1", "n2").requireLeftOut(t, "")
+	held(50, "n1").requireLeftOut(t, "") // observers take time
+
+	single := held(longMicros, "n1")
+	single.run.Quorum = 1
+	single.requireLeftOut(t, "")
+
+	// The script's lock is watched, and so is each other lock, if the run does not say which are.
+	other := held(longMicros, "n1", "n2")
+	other.add(20, history.Event{Kind: history.Acquire, Op: 2, Client: 2, Resource: "other"})
+	other.add(30, history.Event{Kind: history.Granted, Op: 2, Fence: 2, Token: "t2", Resource: "other"})
+	other.add(longMicros, history.Event{Kind: history.Release, Op: 2, Until: longMicros * 1000, Resource: "other"})
+	other.requireLeftOut(t, `late losses of "other": owners were seen on 0 of 3 nodes, and a quorum is 2`)
+	other.run.Observed = []string{"r"}
+	other.requireLeftOut(t, "")
+}
+
+func TestATokenOfAnUnknownOwnerThatTookALockFromItsHolderIsNamed(t *testing.T) {
+	// The observer looked at the first time, and found the token at the second.
+	taken := func(h *told, looked, found int64) *told {
+		for _, node := range []string{"n1", "n2"} {
+			h.add(found, history.Event{Kind: history.Owner, Node: node, Resource: "r", Token: "x", Since: looked * 1000})
+		}
+		return h
+	}
+	named := `late losses of "r": a token of an unknown owner took it once while a holder believed`
+	mutex := func() *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).left(200, 1).seen(11, 40, "t1", "n1", "n2")
+	}
+	taken(mutex(), 50, 60).requireLeftOut(t, named)
+	taken(mutex(), 190, 210).requireLeftOut(t, "")
+	taken(tell("", 0).took(1, 10, 1, history.Event{}).left(200, 1).seen(30, 40, "t1", "n1", "n2"), 5, 20).
+		requireLeftOut(t, "") // it may have been there before the holder
+
+	reader := func() *told {
+		return tell(history.ReadWrite, 0).took(1, 10, 1, asReader).left(200, 1).seen(11, 40, "t1", "n1", "n2")
+	}
+	taken(reader(), 50, 60).requireLeftOut(t, named)
+	failed := func(h *told, until int64, role history.Role) *told { // its token is not known
+		h.add(15, history.Event{Kind: history.Acquire, Client: 2, Op: 2, Role: role})
+		return h.add(until, history.Event{Kind: history.Failed, Op: 2, Error: "timeout"})
+	}
+	failed(taken(reader(), 50, 60), 20, history.Reader).requireLeftOut(t, "")
+	failed(taken(reader(), 50, 60), 20, history.Alone).requireLeftOut(t, named)
+	failed(taken(mutex(), 50, 60), 20, history.Alone).requireLeftOut(t, named)
+	failed(taken(mutex(), 50, 60), 80, history.Alone).requireLeftOut(t, "") // not every vote counts
+
+	permits := func(n int) *told {
+		return tell(history.Semaphore, 2).took(1, 10, 1, history.Event{Permits: n}).left(200, 1).seen(11, 40, "t1", "n1", "n2")
+	}
+	taken(permits(2), 50, 60).requireLeftOut(t, named)
+	taken(permits(1), 50, 60).requireLeftOut(t, "") // there is one left
+}
+
+func TestTokensThatAreNotThoseOnTheNodesAreNamed(t *testing.T) {
+	named := `late losses of "r": the owner tokens of 1 of 2 leases were not seen on any node`
+	second := func(until int64) *told {
+		return tell("", 0).took(1, 10, 1, history.Event{}).left(50, 1).seen(11, 60, "t1", "n1", "n2").
+			took(70, 80, 2, history.Event{}).left(until, 2)
+	}
+	second(200).seen(75, 210, "x", "n1", "n2").requireLeftOut(t, named)
+	second(200).seen(75, 210, "x", "n1").requireLeftOut(t, "") // what a failed call left behind
+	second(200).seen(75, 79, "x", "n1", "n2").requireLeftOut(t, "")
+	second(200).requireLeftOut(t, "") // the observers did not look meanwhile
+	second(200+OrphanMargin.Microseconds()).requireLeftOut(t, named)
+}
