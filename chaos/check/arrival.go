@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quorumlock/redlock/chaos/history"
 )
@@ -50,11 +51,29 @@ func (j *judge) checkArrival(l *lock) {
 func (j *judge) endArrival() {
 	switch {
 	case j.run.Lock == history.Fair && !j.anyQueued:
-		j.leaveOut("order of arrival", "", "of no call is it known when it had its place")
+		if slices.ContainsFunc(j.locks.all, j.outOfOrder) {
+			j.leaveOut("order of arrival", "", "of no call is it known when it had its place")
+			j.unsure = true
+		}
 	case j.queuedHurt > 0:
 		j.leaveOut("order of arrival", "", fmt.Sprintf("%d of %d acquires that waited: faults left them no quorum of nodes",
 			j.queuedHurt, j.queuedOps))
 	}
+}
+
+// outOfOrder reports whether an op was granted the lock before one that was requested earlier: only then does it matter
+// when that one had its place.
+func (j *judge) outOfOrder(l *lock) bool {
+	latest := int64(0)
+	for _, i := range l.ops { // in the order of their grants
+		if o := &j.ops[i]; o.from < 0 {
+			if o.asked < latest {
+				return true
+			}
+			latest = o.asked
+		}
+	}
+	return false
 }
 
 func (j *judge) overtaken(l *lock, i, by int32) {

@@ -36,7 +36,7 @@ type judge struct {
 
 	res    Result
 	listed map[ViolationKind]int
-	unsure bool // a check was not completed
+	unsure bool // a check was not made; see leaveOut
 
 	withoutFence int // ops that have no fencing token, in the time before any other had one
 
@@ -126,7 +126,8 @@ func (j *judge) finish() error {
 	return errors.Join(errs...)
 }
 
-// leaveOut records a check that was not made, or not completed.
+// leaveOut records a check that was not made, or not completed. What had to be judged and was not makes the verdict
+// unsure: that is up to the caller.
 func (j *judge) leaveOut(check, resource, reason string) {
 	j.res.LeftOut = append(j.res.LeftOut, LeftOut{Check: check, Resource: resource, Reason: reason})
 }

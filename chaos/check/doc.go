@@ -11,8 +11,11 @@
 //
 // # Violations
 //
-// A subject is unsafe if there is a violation, whatever its kind. Without one it is safe if all checks were completed,
-// and otherwise the verdict is unsure. [Result.LeftOut] names what was left out, with the reason. These are violations:
+// A subject is unsafe if there is a violation, whatever its kind. Without one it is safe, or unsure if a check was not made
+// at all that applies to it: the keys of a lock with owner tokens were not observed, a lock in order of arrival does not
+// say when calls had their places, or a part of the history of a guarded resource was not judged. [Result.LeftOut] names
+// all that was left out, with the reason: also what a check could not judge beside the rest, what does not apply because
+// the subject shows no tokens, and second opinions. These leave the verdict safe. These are violations:
 //
 //   - overlap: two ops believed that they held the same resource at the same time. Readers may do so; of a semaphore,
 //     any ops that have no more permits than there are. An op that goes on with what another had (From) holds it from

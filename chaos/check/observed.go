@@ -58,8 +58,9 @@ func (j *judge) strangeTakings(l *lock) (count int) {
 	return count
 }
 
-// shouldBeSeen reports whether observers had the time to see the lock's owners, whose tokens are known. What nobody
-// believes in for longer than [OrphanGrace] cannot be lost late by more than that.
+// shouldBeSeen reports whether observers had the time to see the lock's owners, and should know them by their tokens.
+// What nobody believes in for longer than [OrphanGrace] cannot be lost late by more than that. A library that shows no
+// tokens says that its keys are not for others to read: nothing is expected of its observers.
 func (j *judge) shouldBeSeen(l *lock) bool {
 	if names := j.run.Observed; len(names) > 0 && !slices.Contains(names, l.name) {
 		return false
@@ -77,6 +78,7 @@ func (j *judge) shouldBeSeen(l *lock) bool {
 func (j *judge) endOwners() {
 	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
 		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
+		j.unsure = j.unsure || slices.ContainsFunc(j.locks.all, j.shouldBeSeen)
 		return
 	}
 	if hidden := j.withoutToken(); hidden > 0 {
@@ -93,9 +95,14 @@ func (j *judge) endOwnersOf(l *lock) {
 	}
 	if nodes := len(l.nodes.all); nodes < j.quorum() && j.shouldBeSeen(l) {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("owners were seen on %d of %d nodes, and a quorum is %d", nodes, len(j.run.Nodes), j.quorum()))
+		j.unsure = true
 		return // so it is no wonder that tokens were not seen
 	}
-	if unseen := j.unseen(l); unseen > 0 {
+	unseen, some := j.unseen(l)
+	if !some && j.shouldBeSeen(l) {
+		unseen, j.unsure = len(l.ops), true
+	}
+	if unseen > 0 {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("the owner tokens of %d of %d leases were not seen on any node", unseen, len(l.ops)))
 	}
 }
@@ -109,10 +116,11 @@ func times(n int) string {
 
 // unseen counts the leases whose token was on no node, though the observers should have seen it. They do not see each:
 // many leases are shorter than the time between two looks. But one that lasted for longer than [OrphanMargin] should be
-// seen; and so should one during which a quorum of nodes had a token of an unknown owner, because that may be its.
-func (j *judge) unseen(l *lock) (count int) {
+// seen; and so should one during which a quorum of nodes had a token of an unknown owner, because that may be its. some
+// reports whether the token of any lease was seen.
+func (j *judge) unseen(l *lock) (count int, some bool) {
 	if len(l.nodes.all) == 0 {
-		return 0
+		return 0, false
 	}
 	unknown := make([][]window, 0, len(l.nodes.all)) // by node: when it certainly had a token of an unknown owner
 	for _, k := range l.nodes.all {
@@ -131,6 +139,7 @@ func (j *judge) unseen(l *lock) (count int) {
 	for _, i := range l.ops {
 		o := &j.ops[i]
 		if o.token == "" || o.seen {
+			some = some || o.seen
 			continue
 		}
 		nodes := 0
@@ -143,7 +152,7 @@ func (j *judge) unseen(l *lock) (count int) {
 			count++
 		}
 	}
-	return count
+	return count, some
 }
 
 // anyIn reports whether one of the windows, which are in order and disjoint, has a part between from and to.

@@ -11,9 +11,16 @@ import (
 // requireLeftOut requires that nothing is found, and that this alone is named as not checked; "": nothing is.
 func (h *told) requireLeftOut(t *testing.T, want string) {
 	t.Helper()
+	h.requireVerdict(t, Safe, want)
+}
+
+// requireVerdict does so with another verdict.
+func (h *told) requireVerdict(t *testing.T, verdict Verdict, want string) {
+	t.Helper()
 	res, err := Judge(h.whole())
 	require.NoError(t, err)
 	require.Empty(t, res.Violations)
+	require.Equal(t, verdict, res.Verdict)
 	if want == "" {
 		require.Empty(t, res.LeftOut)
 		return
@@ -38,7 +45,7 @@ func TestALockThatTooFewNodesWereSeenToHoldIsNamed(t *testing.T) {
 		return tell("", 0).took(1, 10, 1, history.Event{}).left(micros, 1).seen(12, micros+6, "t1", nodes...)
 	}
 	few := `late losses of "r": owners were seen on 1 of 3 nodes, and a quorum is 2`
-	held(longMicros, "n1").requireLeftOut(t, few)
+	held(longMicros, "n1").requireVerdict(t, Unsure, few)
 	held(longMicros, "n1", "n2").requireLeftOut(t, "")
 	held(50, "n1").requireLeftOut(t, "") // observers take time
 
@@ -51,9 +58,17 @@ func TestALockThatTooFewNodesWereSeenToHoldIsNamed(t *testing.T) {
 	other.add(20, history.Event{Kind: history.Acquire, Op: 2, Client: 2, Resource: "other"})
 	other.add(30, history.Event{Kind: history.Granted, Op: 2, Fence: 2, Token: "t2", Resource: "other"})
 	other.add(longMicros, history.Event{Kind: history.Release, Op: 2, Until: longMicros * 1000, Resource: "other"})
-	other.requireLeftOut(t, `late losses of "other": owners were seen on 0 of 3 nodes, and a quorum is 2`)
+	other.requireVerdict(t, Unsure, `late losses of "other": owners were seen on 0 of 3 nodes, and a quorum is 2`)
 	other.run.Observed = []string{"r"}
 	other.requireLeftOut(t, "")
+}
+
+func TestALockThatNobodyObservedIsUnsureUnlessItShowsNoTokens(t *testing.T) {
+	const none = "orphans and late losses: the keys on the nodes were not observed"
+	held := func(micros int64) *told { return tell("", 0).took(1, 10, 1, history.Event{}).left(micros, 1) }
+	held(longMicros).requireVerdict(t, Unsure, none)
+	held(longMicros).without(noToken).requireVerdict(t, Safe, none)
+	held(50).requireVerdict(t, Safe, none) // observers take time
 }
 
 func TestATokenOfAnUnknownOwnerThatTookALockFromItsHolderIsNamed(t *testing.T) {

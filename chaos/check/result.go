@@ -14,7 +14,8 @@ type Verdict string
 const (
 	Safe   Verdict = "safe"
 	Unsafe Verdict = "unsafe"
-	// Unsure means that there is no violation, but the history could not be judged completely: see Result.LeftOut.
+	// Unsure means that there is no violation, but that a check was not made at all, or that a part of the history was not
+	// judged: see Result.LeftOut.
 	Unsure Verdict = "unsure"
 )
 

@@ -26,7 +26,7 @@ func unable(format string, args ...any) error {
 const chaosHelp = `Tests a lock under faults. It starts Redis nodes, lets clients contend for a lock, injects the faults of a scenario,
 records what happens, and judges the record.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 128+n if
+Exit code: 0 no violation, 1 violations, 2 it could not run or is unsure, 64 usage, 128+n if
 signal n ended it (130: INT).`
 
 func newChaos() *cobra.Command {

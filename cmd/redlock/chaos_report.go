@@ -95,7 +95,7 @@ func newChaosCheck() *cobra.Command {
 		Short: "Judge a history",
 		Long: `Judges a history that redlock chaos run has recorded.
 
-Exit code: 0 no violation, 1 violations, 2 it could not be read or not be judged completely, 64 usage.`,
+Exit code: 0 no violation, 1 violations, 2 it could not be read or is unsure, 64 usage.`,
 		Example: "  redlock chaos check report/history.jsonl",
 		Args:    takesOne("HISTORY.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -60,7 +60,7 @@ names: another version, or another server that takes the same arguments.
 --out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
 after its scenario.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or not judge everything, 64 usage, 128+n if
+Exit code: 0 no violation, 1 violations, 2 it could not run or is unsure, 64 usage, 128+n if
 signal n ended it (130: INT).`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
