@@ -62,7 +62,9 @@ var standard = newProtocol(func(_, source string) string { return source })
 // newProtocol makes the scripts from their sources. edit may change each source.
 func newProtocol(edit func(name, source string) string) *protocol {
 	load := func(name, source string) *script { return newScript(name, edit(name, source)) }
-	entries := edit("entries", entriesSource)
+	common := edit("common", commonSource)
+	loadCommon := func(name, source string) *script { return newScript(name, common+edit(name, source)) }
+	entries := common + edit("entries", entriesSource)
 	loadWith := func(name, source string) *script { return newScript(name, entries+edit(name, source)) }
 	p := &protocol{
 		random:   rand.N[time.Duration],
@@ -70,7 +72,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 
 		slowMargin: 2 * time.Millisecond,
 
-		acquire: load("acquire", acquireSource),
+		acquire: loadCommon("acquire", acquireSource),
 		fair:    loadWith("fair", fairSource),
 		vouch:   load("vouch", vouchSource),
 		extend:  loadWith("extend", extendSource),

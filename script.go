@@ -47,6 +47,9 @@ var (
 	shareSource string
 	//go:embed scripts/unshare.lua
 	unshareSource string
+	// commonSource is the functions that stand in front of most scripts, and of entriesSource.
+	//go:embed scripts/common.lua
+	commonSource string
 	// entriesSource is the functions that stand in front of the scripts for locks that several may share.
 	//go:embed scripts/entries.lua
 	entriesSource string

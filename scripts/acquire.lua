@@ -23,7 +23,8 @@
 --   {"ballot", time, highest ballot}                 all keys are free or ours, but the ballot is not above the highest
 --   {"unready", time}                                the marker differs (Q1): ask ready.lua
 --
--- Ballots stay below 2^53, so Lua's doubles are exact.
+-- Ballots stay below 2^53, so Lua's doubles are exact. common.lua stands in front of this, and entries.lua does not, because
+-- most acquires would pay for it and have no use for it.
 
 local me, token, ttl, ballot = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local time = redis.call('TIME')
@@ -80,25 +81,13 @@ if held then
         redis.call('SET', intent, who .. ' ' .. asked, 'PX', math.max(3000, redis.call('PTTL', intent)))
       end
     end
-    -- It may not publish; see release.lua.
-    if string.find(string.match(last, ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
+    if isMute(last) then owner = string.upper(owner) end
   end
   if queues then
     local waiting, since, member = 'redlock:wait:' .. held, tonumber(ARGV[2]), me
     if since < 0 then since, member = -since, me .. ':poll' end
     if since == 1 then since = now end
-    -- The holders may want to know of a new waiter (Lease.Wanted): sayWanted of entries.lua, which does not stand in front
-    -- of this script, because most acquires would pay for it.
-    if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then
-      local told = {}
-      for _, entry in ipairs(holders) do
-        local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
-        if holder and not told[holder] then
-          told[holder] = true
-          redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, held)
-        end
-      end
-    end
+    if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then sayWanted(held, holders) end
     redis.call('PEXPIRE', waiting, 10000)
   end
   return {'held', now, redis.call('PTTL', held), owner, highest}

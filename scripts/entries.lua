@@ -20,7 +20,6 @@
 local function kindOf(entry)
   return string.match(entry or '', '^(reader) %S+$') or string.match(entry or '', '^(permit) [%d,]+/%d+ %S+$')
 end
-local function ownerOf(entry) return string.match(entry, '%S+$') end
 local function slotsOf(entry) return string.gmatch(string.match(entry, '^permit (%S+)/'), '%d+') end
 local function permitsOf(entry) return tonumber(string.match(entry, '/(%d+) ')) end
 local function whole(n) return string.format('%.0f', n) end
@@ -130,18 +129,11 @@ local function tell(member, key, permit)
   return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), permit or key)
 end
 
--- sayWanted tells the clients of the holders that there is a new waiter (Lease.Wanted). An owner token names its client.
--- Where there are very many holders, the others learn of it at their next renewal.
-local function sayWanted(key)
+-- holdersOf is whom to tell of a new waiter: the owner, or the first entries. Where there are very many, the others learn of
+-- it at their next renewal.
+local function holdersOf(key)
   local owner = redis.pcall('GET', key)
-  local told = {}
-  for _, entry in ipairs(type(owner) == 'string' and {owner} or redis.pcall('ZRANGE', key, 0, 127)) do
-    local holder = string.match(string.match(entry, '%S*$'), '^%x+:(%x+):')
-    if holder and not told[holder] then
-      told[holder] = true
-      redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, key)
-    end
-  end
+  return type(owner) == 'string' and {owner} or redis.pcall('ZRANGE', key, 0, 127)
 end
 
 -- begin is called when the first reader or holder of permits has come in: those that wait and may come in too are told.

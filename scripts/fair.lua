@@ -105,10 +105,9 @@ for i = 3, #KEYS, 5 do
           redis.call('SET', KEYS[i + 4], me .. ' ' .. ticket, 'PX', lasts)
         end
       end
-      -- It may not publish; see release.lua.
-      if string.find(string.match(last or '', ' (%x+)%S*$') or '', '%u') then owner = string.upper(owner) end
+      if isMute(last or '') then owner = string.upper(owner) end
     end
-    if entered[i] then sayWanted(KEYS[i]) end
+    if entered[i] then sayWanted(KEYS[i], holdersOf(KEYS[i])) end
     return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, whole(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.

@@ -96,7 +96,8 @@ end
 
 local markedIdentity, markedDigest, ends
 local marker = text(KEYS[1])
-if marker then markedIdentity, markedDigest, ends = string.match(marker, '^(%S+) (%S+) ?(%S*)$') end
+-- The end may be missing. With ' ?(%S*)$', a long text that is no marker would take its length squared (common.lua).
+if marker then markedIdentity, markedDigest, ends = string.match(marker .. ' ', '^(%S+) (%S+) (%S*) ?$') end
 local agreed = text(KEYS[3])
 if refused then return refused end
 

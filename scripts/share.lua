@@ -37,7 +37,7 @@ local function refuse(left, owner, free, largest)
   if queues then
     local new = redis.pcall('ZADD', waiting, 'NX', since, member) == 1
     -- With free slots, the client asks for one of these at once.
-    if new and (free or '') == '' then sayWanted(key) end
+    if new and (free or '') == '' then sayWanted(key, holdersOf(key)) end
     redis.pcall('ZADD', shared, 'NX', since, member)
     redis.call('PEXPIRE', waiting, 10000)
     redis.call('PEXPIRE', shared, 10000)

@@ -1,0 +1,148 @@
+package redlock
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// everyScript is a call of each script about the key "x", with all that it may be asked for, to a node with this identity.
+func everyScript(identity string) map[string]call {
+	x, marker := []any{"x"}, identity+" digest"
+	const token, reader, permit = "0123456789abcdef0123456789abcdef:01234567:me", "reader " + "t", "permit 0/2 t"
+	waiter := "fair:00000000000000000000000000000001:0000000000000001"
+	id := "next:00000000000000000000000000000001"
+	res := newResource("", "x", nil)
+	leavePlace := standard.leavePlaceCall(x, waiter, 100)
+	leave := standard.leaveCall(x, id, 100*time.Millisecond)
+	extended := []any{markerKey, fenceKey, "x"}
+	return map[string]call{
+		"acquire":        {standard.acquire, x, []any{marker, 1, id, token, 1000, 0}},
+		"fair":           {standard.fair, fairKeys(res), []any{marker, 1, waiter, token, 1000, 1000, 0}},
+		"fair try":       {standard.fair, fairKeys(res), []any{marker, 0, waiter, token, 1000, 1000, 0}},
+		"share, reader":  {standard.share, shareKeys("x"), []any{marker, 1, id, reader, 1000, 0}},
+		"share, permit":  {standard.share, shareKeys("x"), []any{marker, 1, id, permit, 1000, 0}},
+		"vouch":          {standard.vouch, []any{markerKey}, []any{marker}},
+		"extend":         {standard.extend, extended, []any{marker, 1, token, 1000, "-"}},
+		"extend, reader": {standard.extend, extended, []any{marker, 1, reader, 1000, "-"}},
+		"extend, permit": {standard.extend, extended, []any{marker, 1, permit, 1000, "-"}},
+		"plant":          {standard.plant, x, []any{token, 1000, 0}},
+		"plant, permit":  {standard.plant, x, []any{permit, 1000, 0}},
+		"swap":           {standard.swap, x, []any{token, "t", 1000}},
+		"adopt":          {standard.adopt, extended, []any{marker, token, "t", 1000, 0}},
+		"inspect":        {standard.inspect, x, []any{1}},
+		"release":        {standard.release, x, []any{token, 100}},
+		"unshare":        {standard.unshare, x, []any{reader, 100}},
+		"leave":          leave,
+		"leave, fair":    leavePlace,
+		"ready":          {standard.ready, readyKeys, []any{identity, "digest", "config", 1000, 750, "", 0, 500000, 1}},
+	}
+}
+
+// evaluate runs the call.
+func evaluate(conn redis.Conn, c call) (any, error) {
+	return conn.Do("EVAL", append(append([]any{c.script.source, len(c.keys)}, c.keys...), c.args...)...)
+}
+
+// processorTime is for how long the server has computed since it was started. How busy the machine is does not count.
+func processorTime(t *testing.T, conn redis.Conn) (sum time.Duration) {
+	info, err := redis.String(conn.Do("INFO", "cpu"))
+	require.NoError(t, err)
+	for line := range strings.Lines(info) {
+		var seconds float64
+		for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+			if text, ok := strings.CutPrefix(line, name+":"); ok {
+				_, err := fmt.Sscan(text, &seconds)
+				require.NoError(t, err)
+				sum += time.Duration(seconds * float64(time.Second))
+			}
+		}
+	}
+	return sum
+}
+
+// Another program may write a long text under any of our keys. A server runs one script at a time, so one that takes the
+// length squared to read it keeps all locks of the node from being renewed. Here that would be seconds for each call.
+func TestALongTextOfAnotherProgramHoldsUpNoNode(t *testing.T) {
+	const length = 40_000
+	const most = time.Second // of the processor; with one such pattern, some of the texts take several
+	long := map[string]string{
+		"a line":                    strings.Repeat("a", length) + "\n",
+		"a word behind another":     "x " + strings.Repeat("a", length) + " b c",
+		"an entry that is none":     "permit 0/2 " + strings.Repeat("f", length) + " end",
+		"an entry with a long name": "reader " + strings.Repeat("F", length),
+		"an entry with many slots":  "permit 0" + strings.Repeat(",1", length/2) + "/2 t",
+		"digits":                    "MaxTTL " + strings.Repeat("1/", length/2),
+	}
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	conn, err := f.Nodes()[0].Dial(t.Context(), time.Minute)
+	require.NoError(t, err)
+	defer conn.Close()
+	identity, err := f.Nodes()[0].RunID(t.Context())
+	require.NoError(t, err)
+	for what, text := range long {
+		for _, key := range []string{"x", markerKey, configKey, waitPrefix + "x", intentPrefix + "x"} {
+			for _, kind := range []string{"SET", "ZADD"} {
+				before := processorTime(t, conn)
+				for name, c := range everyScript(identity) {
+					require.NoError(t, do(conn, "FLUSHALL"))
+					require.NoError(t, do(conn, "SET", markerKey, identity+" digest"))
+					require.NoError(t, do(conn, "DEL", key))
+					args := []any{key, text}
+					if kind == "ZADD" {
+						args = []any{key, 9e15, text}
+					}
+					require.NoError(t, do(conn, kind, args...))
+					_, err := evaluate(conn, c)
+					if err != nil { // a key of another type, mostly
+						require.NotContains(t, err.Error(), "attempt to", "%s with %s under %s", name, what, key)
+					}
+					require.Less(t, processorTime(t, conn)-before, most, "%s with %s under %s by %s", name, what, key, kind)
+				}
+			}
+		}
+	}
+}
+
+// What ends a text is its owner token, or all of it; the same as the pattern '%S*$' finds, which is slow.
+func TestTheOwnerInAnEntryIsWhatFollowsTheLastWhiteSpace(t *testing.T) {
+	conn := serverConn(t)
+	script := commonSource + `
+		for i = 1, #ARGV do
+		  local text = ARGV[i]
+		  local mute = string.find(string.match(text, ' (%x+)%S*$') or '', '%u') ~= nil
+		  local isEntry = string.find(text, ' %S+$') -- only of entries the answer is used
+		  if ownerOf(text) ~= string.match(text, '%S*$') or isEntry and isMute(text) ~= mute then return text .. '|' .. ownerOf(text) end
+		end
+		return redis.call('PING')`
+	texts := []string{""}
+	for of := texts; len(of[0]) < 5; {
+		var longer []string
+		for _, text := range of {
+			for _, c := range "aAgG: \n" {
+				longer = append(longer, text+string(c))
+			}
+		}
+		texts, of = append(texts, longer...), longer
+	}
+	texts = append(texts, "reader 0123456789ABCDEF:a:b", "permit 0,1/2 0123456789abcdef:A:B", "permit 0/2 next:00", "a\x00 b\x00", " \t\v\f\r",
+		"reader x\x80\xa0\xff")
+	for len(texts) > 0 {
+		part := texts[:min(len(texts), 5000)]
+		texts = texts[len(part):]
+		args := []any{script, 0}
+		for _, text := range part {
+			args = append(args, text)
+		}
+		reply, err := redis.String(conn.Do("EVAL", args...))
+		require.NoError(t, err)
+		require.Equal(t, "PONG", reply)
+	}
+}

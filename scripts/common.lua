@@ -1,0 +1,25 @@
+-- Common: what most scripts need. These functions stand in front of them, and of entries.lua (script.go); they are no script
+-- of their own.
+--
+-- Another program may have written under any key, and its text may be long. So a pattern that repeats something begins with
+-- "^", or cannot fail far from where it began. '%S*$' is neither: it begins anew at each character and goes on to the next
+-- white space each time. For 32000 characters that took seconds, in which the server did nothing else.
+
+-- ownerOf is the owner token in an entry, which is all of it for a mutex: what follows the last white space.
+local function ownerOf(entry) return string.match(entry, '^.*%s(.*)$') or entry end
+
+-- isMute reports whether the owner's client may not publish: the digits are in capital letters (release.lua).
+local function isMute(entry) return string.find(ownerOf(entry), '^%x*[A-F]') ~= nil end
+
+-- sayWanted tells the clients of the holders of a key that there is a new waiter (Lease.Wanted). An owner token names its
+-- client.
+local function sayWanted(key, holders)
+  local told = {}
+  for _, entry in ipairs(holders) do
+    local holder = string.match(ownerOf(entry), '^%x+:(%x+):')
+    if holder and not told[holder] then
+      told[holder] = true
+      redis.pcall('PUBLISH', 'redlock:released:wanted:' .. holder, key)
+    end
+  end
+end
