@@ -80,7 +80,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		release: load("release", releaseSource),
 		leave:   loadWith("leave", leaveSource),
 		swap:    load("swap", swapSource),
-		adopt:   load("adopt", adoptSource),
+		adopt:   loadCommon("adopt", adoptSource),
 		ready:   load("ready", readySource),
 		inspect: loadWith("inspect", inspectSource),
 		share:   loadWith("share", shareSource),

@@ -146,3 +146,67 @@ func TestTheOwnerInAnEntryIsWhatFollowsTheLastWhiteSpace(t *testing.T) {
 		require.Equal(t, "PONG", reply)
 	}
 }
+
+// size is how many bytes of text the reply has.
+func size(reply any) (bytes int) {
+	switch reply := reply.(type) {
+	case []byte:
+		return len(reply)
+	case []any:
+		for _, r := range reply {
+			bytes += size(r)
+		}
+	}
+	return bytes
+}
+
+// A2: A waiter for a lock that is none of this library asks a hundred times a second. Each refusal names the owner, and that
+// may be anything.
+func TestARefusalIsShortWhateverTheKeyHas(t *testing.T) {
+	conn := serverConn(t)
+	text := strings.Repeat("word ", 100_000) + "end"
+	for _, kind := range [][]any{{"SET", "x", text}, {"ZADD", "x", 9e15, text}, {"ZADD", "x", 9e15, "reader " + strings.Repeat("a", len(text))},
+		{"ZADD", "x", 9e15, "permit 0/2 " + strings.Repeat("a", len(text))}} {
+		for name, c := range everyScript("run1") {
+			if name == "inspect" {
+				continue
+			}
+			require.NoError(t, do(conn, "FLUSHALL"))
+			require.NoError(t, do(conn, "SET", markerKey, "run1 digest"))
+			require.NoError(t, do(conn, kind[0].(string), kind[1:]...))
+			reply, err := evaluate(conn, c)
+			if name != "ready" { // it is of another server than it says
+				require.NoError(t, err, name)
+			}
+			require.Less(t, size(reply), 4000, "%s of %.20q", name, kind[len(kind)-1])
+		}
+	}
+}
+
+// The longest owner token there is comes back whole: others read in it who has the lock.
+func TestARefusalHasAllOfAnOwnerToken(t *testing.T) {
+	conn := serverConn(t)
+	name := strings.Repeat("\n", maxOwnerBytes)
+	require.NoError(t, checkOwner("Owner", name))
+	token := newToken(withLabel(ownerSuffix("01234567", name), name))
+	for kind, calls := range map[string]struct {
+		args []any
+		tell []string
+	}{
+		"SET": {[]any{"x", token}, []string{"acquire", "adopt", "extend", "extend, permit", "extend, reader", "fair", "fair try", "inspect",
+			"plant", "plant, permit", "share, permit", "share, reader"}},
+		"ZADD": {[]any{"x", 9e15, "permit 0,1/2 " + token}, []string{"extend, permit", "inspect", "plant, permit", "share, permit"}},
+	} {
+		var told []string
+		for name, c := range everyScript("run1") {
+			require.NoError(t, do(conn, "FLUSHALL"))
+			require.NoError(t, do(conn, "SET", markerKey, "run1 digest"))
+			require.NoError(t, do(conn, kind, calls.args...))
+			reply, err := evaluate(conn, c)
+			if err == nil && strings.Contains(fmt.Sprintf("%s", reply), token) {
+				told = append(told, name)
+			}
+		}
+		require.ElementsMatch(t, calls.tell, told, kind)
+	}
+}

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -158,4 +159,29 @@ func TestAKeyWithAnEmptyValueIsHeld(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrHeld)
 		}
 	})
+}
+
+// A2: Of a long text that another program wrote under the lock's name, a refusal has the beginning. The error still says what
+// it is. Inspect reads all of it, so a release by force still deletes what it saw.
+func TestALongTextOfAnotherProgramIsHeldAndCanBeReleasedByForce(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c, text := open(t, f, patient), strings.Repeat("word ", 100_000)+"end"
+	for _, n := range f.Nodes() {
+		tell(t, n, "SET", "x", text)
+	}
+	for name, lock := range map[string]redlock.Lock{
+		"mutex": c.Mutex("x"), "fair": c.Mutex("x").Fair(), "reader": c.RWMutex("x").Reader(), "permit": c.Semaphore("x", 2),
+	} {
+		_, err := lock.TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrHeld, name)
+		require.ErrorContains(t, err, `held by "word word word w"… (not a lock of this library), without expiry`, name)
+		var denial *redlock.Denial
+		require.ErrorAs(t, err, &denial, name)
+		require.True(t, strings.HasPrefix(text, denial.Owner), name)
+	}
+	state, err := c.Inspect(soon(t), "x")
+	require.NoError(t, err)
+	require.Equal(t, text, state.Token)
+	require.NoError(t, c.ForceRelease(soon(t), "x"))
+	clears(t, f, "x")
 }

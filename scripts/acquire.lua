@@ -18,8 +18,9 @@
 --
 -- Replies
 --   integer                                          granted; this server's TIME in microseconds
---   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written. owner is "readers" or
---                                                    "permits" if several share it (share.lua)
+--   {"held", time, pttl, owner, highest ballot}      some key is taken; no lock was written. owner is at most
+--                                                    the first 2048 bytes of the key (shown of common.lua), and
+--                                                    "readers" or "permits" if several share it (share.lua)
 --   {"ballot", time, highest ballot}                 all keys are free or ours, but the ballot is not above the highest
 --   {"unready", time}                                the marker differs (Q1): ask ready.lua
 --
@@ -90,7 +91,7 @@ if held then
     if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then sayWanted(held, holders) end
     redis.call('PEXPIRE', waiting, 10000)
   end
-  return {'held', now, redis.call('PTTL', held), owner, highest}
+  return {'held', now, redis.call('PTTL', held), shown(owner), highest}
 end
 if stale then return {'ballot', now, highest} end
 

@@ -1,5 +1,6 @@
 -- Adopt (protocol step D4): give every lock key from a ticket to the client that takes it over, or none. A grant counts
--- like one of acquire.lua: the node must be one that may grant, and the ballot above the highest.
+-- like one of acquire.lua: the node must be one that may grant, and the ballot above the highest. common.lua stands in front
+-- of this.
 --
 -- KEYS[1]    redlock:node, the marker
 -- KEYS[2]    redlock:fence
@@ -39,7 +40,7 @@ for i = 3, #KEYS do
     missing = true
   elseif owner ~= from then
     if type(owner) ~= 'string' then owner = '' end
-    return {'held', now, redis.call('PTTL', KEYS[i]), owner, highest}
+    return {'held', now, redis.call('PTTL', KEYS[i]), shown(owner), highest}
   end
 end
 if missing then return {'missing', now} end

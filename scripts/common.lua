@@ -23,3 +23,7 @@ local function sayWanted(key, holders)
     end
   end
 end
+
+-- shown is what a refusal says of the owner. Waiters ask often, and another program's text may be long. An owner token has at
+-- most 1579 bytes (owner.go), so it is whole. inspect.lua shows all: a release by force compares it.
+local function shown(owner) return string.sub(owner, 1, 2048) end

@@ -37,7 +37,7 @@ local function renew(first, last, token, ttl, ballot, slots)
   local missing, shares = false, kindOf(token)
   if shares then
     local state, left, owner = stateFor(KEYS[first], token, now)
-    if state == 'held' then return {left, owner} end
+    if state == 'held' then return {left, shown(owner)} end
     missing = state == 'free'
   end
   for i = first, shares and 0 or last do
@@ -50,7 +50,7 @@ local function renew(first, last, token, ttl, ballot, slots)
         if isUnread(owner) then return owner end
         owner = ''
       end
-      return {redis.call('PTTL', KEYS[i]), owner}
+      return {redis.call('PTTL', KEYS[i]), shown(owner)}
     end
   end
   if missing and (ballot == '-' or not mayGrant()) then return 0 end

@@ -108,7 +108,7 @@ for i = 3, #KEYS, 5 do
       if isMute(last or '') then owner = string.upper(owner) end
     end
     if entered[i] then sayWanted(KEYS[i], holdersOf(KEYS[i])) end
-    return {'taken', now, redis.call('PTTL', KEYS[i]), owner, highest, whole(largest), ahead}
+    return {'taken', now, redis.call('PTTL', KEYS[i]), shown(owner), highest, whole(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.
   local first = ended[i] and redis.call('ZRANGE', KEYS[i + 1], 0, 0)[1]

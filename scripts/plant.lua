@@ -17,7 +17,7 @@ local now = time[1] * 1000000 + time[2]
 local shares = kindOf(ARGV[1])
 if shares then
   local state, left, owner = stateFor(KEYS[1], ARGV[1], now)
-  if state == 'held' then return {'held', now, left, owner, 0} end
+  if state == 'held' then return {'held', now, left, shown(owner), 0} end
   write(KEYS[1], ARGV[1], now, ARGV[2])
 end
 
@@ -29,7 +29,7 @@ for i = 1, shares and 0 or #KEYS do
       if isUnread(owner) then return owner end
       owner = ''
     end
-    return {'held', now, redis.call('PTTL', KEYS[i]), owner, 0}
+    return {'held', now, redis.call('PTTL', KEYS[i]), shown(owner), 0}
   end
 end
 

@@ -42,7 +42,7 @@ local function refuse(left, owner, free, largest)
     redis.call('PEXPIRE', waiting, 10000)
     redis.call('PEXPIRE', shared, 10000)
   end
-  return {'held', now, left, owner, highest, free, largest}
+  return {'held', now, left, shown(owner), highest, free, largest}
 end
 
 local kind = kindOf(entry)
