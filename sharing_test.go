@@ -1,7 +1,10 @@
 package redlock_test
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,4 +244,92 @@ func TestAWritersIntentIsTheSameForReadersThatMayNotPublish(t *testing.T) {
 		require.NoError(t, reader.Release(t.Context()))
 		require.NoError(t, held.Release(t.Context()))
 	})
+}
+
+// S3: The readers of a process that wait are queued under one id, and a grant to one of them takes it out of the queue. Another
+// one, which came behind a writer, enters it again before that writer leaves.
+func TestAReaderThatGetsInLeavesNoOtherOfItsProcessOutOfTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := enrolled(t, 3)
+		first, readers, writer := c[0], c[1], c[2]
+		for i := range 8 { // which nodes are asked first differs from name to name, and so does whether one is left out
+			name := fmt.Sprint("x", i)
+			held, err := first.RWMutex(name).Writer().Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, held.Extend(t.Context()))
+			before := awaits(t, readers.RWMutex(name).Reader())
+			between := awaits(t, writer.RWMutex(name).Writer())
+			for _, s := range w.servers { // the readers are told late that the first of them may come in
+				s.links[1].hold(replies, +1)
+			}
+			reading, err := held.Downgrade(t.Context())
+			require.NoError(t, err)
+			time.Sleep(20 * time.Millisecond) // the writer has left its intent
+			behind := awaits(t, readers.RWMutex(name).Reader())
+			for _, s := range w.servers {
+				s.links[1].hold(replies, -1)
+			}
+			l := <-before.got
+			require.NotNil(t, l)
+			time.Sleep(20 * time.Millisecond)
+			require.NoError(t, reading.Release(t.Context()))
+			require.NoError(t, l.Release(t.Context()))
+			writing := <-between.got
+			require.NotNil(t, writing)
+			time.Sleep(20 * time.Millisecond)
+			released := time.Now()
+			require.NoError(t, writing.Release(t.Context()))
+			l = <-behind.got
+			require.NotNil(t, l)
+			require.Less(t, time.Since(released), 500*time.Millisecond, name)
+			require.NoError(t, l.Release(t.Context()))
+			time.Sleep(time.Second)
+			for _, s := range w.servers { // and nobody is queued any more
+				for _, key := range s.redis.Keys() {
+					require.NotContains(t, key, ":"+name)
+				}
+			}
+		}
+	})
+}
+
+// W2: To enter a queue again costs a question. A reader that gives up was granted nothing, so no other is out of the queue.
+func TestReadersThatGiveUpDoNotHaveOthersAskAgain(t *testing.T) {
+	asked := func(t *testing.T, impatient bool) (scripts int64) {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := enrolled(t, 2)
+			var asked atomic.Int64
+			for _, s := range w.servers {
+				s.links[1].heard = func(direction int, sent []byte) {
+					if direction == requests {
+						asked.Add(int64(bytes.Count(sent, []byte("EVALSHA"))))
+					}
+				}
+			}
+			held, err := c[0].RWMutex("x").Writer().Acquire(t.Context())
+			require.NoError(t, err)
+			var waiters []waiting
+			for range 50 {
+				waiters = append(waiters, awaits(t, c[1].RWMutex("x").Reader()))
+			}
+			before := asked.Load()
+			for range 50 {
+				if impatient {
+					waiter := awaits(t, c[1].RWMutex("x").Reader())
+					waiter.giveUp()
+					require.Nil(t, <-waiter.got)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			scripts = asked.Load() - before
+			require.NoError(t, held.Release(t.Context()))
+			for _, waiter := range waiters {
+				require.NotNil(t, <-waiter.got)
+			}
+		})
+		return scripts
+	}
+	patient, impatient := asked(t, false), asked(t, true)
+	t.Logf("questions of 50 readers that wait: %d in 5 s; %d in 10 s, in which others gave up", patient, impatient)
+	require.Less(t, impatient, 2*patient+50*5)
 }

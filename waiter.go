@@ -25,6 +25,7 @@ type waiter struct {
 	since    Instant  // when the inbox was made
 	turn     hints    // that it is this client's turn, which the attempt that is being made uses; zero: it is not
 	won      *round   // the round that acquired the lock; nil: none has
+	asks     bool     // an attempt is being made, whose refusal wait has not seen
 	stays    *node    // in whose queue the next attempt stays, if it asks all at once; nil: that of the node asked first
 	// metReaders says that it is a writer and readers have refused it: its later rounds leave its intent (S2).
 	metReaders bool
@@ -48,7 +49,7 @@ type memory struct {
 // begin is called before the first attempt. Where the lock was contended a moment ago, that attempt already behaves
 // like one after a refusal: it asks one node first, and may enter the queue there.
 func (w *waiter) begin() {
-	w.how.reservation = ""
+	w.how.reservation, w.asks = "", true
 	if w.client.waiters.isContended(w.res) {
 		w.listen()
 		w.how.probe = w.client.probeFor(w.res)
@@ -62,7 +63,9 @@ func (w *waiter) listen() {
 
 // wait is called after a refused round. It returns when the next attempt is worthwhile, or with an error when ctx or
 // the client has ended.
-func (w *waiter) wait(ctx context.Context, r *round) error {
+func (w *waiter) wait(ctx context.Context, r *round) (err error) {
+	w.asks = false
+	defer func() { w.asks = err == nil }()
 	refused := w.look(r)
 	w.recordQueues(&refused)
 	if r.onlyStale() {
@@ -79,7 +82,6 @@ func (w *waiter) wait(ctx context.Context, r *round) error {
 	if refused.votes.denied > 0 {
 		w.client.waiters.contend(w.res)
 	}
-	var err error
 	if w.inbox == nil {
 		err = w.subscribe(ctx) // the first refusal
 	} else {

@@ -88,7 +88,9 @@ func (w *waiter) end() {
 		nodes |= w.how.queueAt | w.unannounced | w.turn.reserved
 	}
 	w.client.waiters.leave(w.res, nodes, told, nil)
-	if w.res.share.isSemaphore() { // also if it has won nothing: some nodes may have granted its last attempt
+	// Also if it has won nothing: some nodes may have granted an attempt that was lost, or that is still being made. Otherwise
+	// nobody was taken out of a queue, and to ask again would cost readers dear, of whom many may wait and give up.
+	if w.res.isShared() && (w.won != nil || w.asks || w.unannounced != 0) {
 		w.client.waiters.queueAgain(w.res)
 	}
 }

@@ -46,8 +46,8 @@ func (w *waiters) leaveLocked(keys []any, nodes, told nodeSet, except *inbox, sh
 	}
 }
 
-// queueAgain has the other waiters of this process for permits of the semaphore ask again soon. All of them are queued under
-// one id, and a grant to one of them took that out of the queue.
+// queueAgain has the other waiters of this process for the lock, which they may share, ask again soon. All of them are queued
+// under one id, and a grant to one of them took that out of the queue.
 func (w *waiters) queueAgain(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
