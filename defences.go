@@ -77,7 +77,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		vouch:   load("vouch", vouchSource),
 		extend:  loadWith("extend", extendSource),
 		plant:   loadWith("plant", plantSource),
-		release: load("release", releaseSource),
+		release: loadCommon("release", releaseSource),
 		leave:   loadWith("leave", leaveSource),
 		swap:    load("swap", swapSource),
 		adopt:   loadCommon("adopt", adoptSource),

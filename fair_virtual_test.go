@@ -446,3 +446,35 @@ func TestAFreeLockIsKeptForAFairWriter(t *testing.T) {
 		require.NoError(t, reader.Release(t.Context()))
 	})
 }
+
+// W2, O3: What is released is reserved for the first waiter, which polls and is dead. A waiter of a fair lock behind it is told,
+// as any other is, and gets the lock when the reservation has ended.
+func TestAFairWaiterBehindADeadOneThatPolledIsTold(t *testing.T) {
+	for name, lock := range map[string]func(*redlock.Client) redlock.Lock{
+		"a mutex":  func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+		"a reader": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"a permit": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) },
+	} {
+		t.Run("behind "+name, func(t *testing.T) {
+			for range 5 {
+				synctest.Test(t, func(t *testing.T) {
+					w, c := enrolled(t, 2)
+					held, err := lock(c[0]).Acquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, held.Extend(t.Context()))
+					for _, s := range w.servers {
+						s.mu.Lock()
+						_, err := s.redis.ZAdd("redlock:wait:x", 1, "next:"+strange+":poll")
+						s.mu.Unlock()
+						require.NoError(t, err)
+					}
+					waiter := awaits(t, c[1].Mutex("x").Fair())
+					released := time.Now()
+					require.NoError(t, held.Release(t.Context()))
+					require.NotNil(t, <-waiter.got)
+					require.Less(t, time.Since(released), 300*time.Millisecond) // the reservation lasts 200 ms
+				})
+			}
+		})
+	}
+}

@@ -24,6 +24,15 @@ local function sayWanted(key, holders)
   end
 end
 
+-- tell sends a message about the key to a waiter: the key, or this text. That of a fair lock (O3) gets its own name and the
+-- key, on its client's channel.
+local function tell(member, key, text)
+  if string.sub(member, 1, 5) == 'fair:' then
+    return redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(member, 6, 37), member .. ' ' .. key)
+  end
+  return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), text or key)
+end
+
 -- shown is what a refusal says of the owner. Waiters ask often, and another program's text may be long. An owner token has at
 -- most 1579 bytes (owner.go), so it is whole. inspect.lua shows all: a release by force compares it.
 local function shown(owner) return string.sub(owner, 1, 2048) end

@@ -121,14 +121,6 @@ local function write(key, entry, now, ttl)
   return alone
 end
 
--- tell sends a message about the key to a waiter. That of a fair lock (O3) gets its own name too, on its client's channel.
-local function tell(member, key, permit)
-  if string.sub(member, 1, 5) == 'fair:' then
-    return redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(member, 6, 37), member .. ' ' .. key)
-  end
-  return redis.pcall('PUBLISH', 'redlock:released:' .. string.gsub(member, ':poll$', ''), permit or key)
-end
-
 -- holdersOf is whom to tell of a new waiter: the owner, or the first entries. Where there are very many, the others learn of
 -- it at their next renewal.
 local function holdersOf(key)
@@ -173,7 +165,7 @@ local function pop(key, queue, keep, permit)
     if polls then
       local behind = redis.pcall('ZRANGE', queue .. key, 0, 0)[1]
       member = string.sub(member, 1, -6)
-      if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, member .. ' ' .. key) end
+      if behind then tell(behind, key, member .. ' ' .. key) end
       return member, 2 * keep, shares
     end
     -- Without listeners, that client has gone: take the next one.

@@ -1,5 +1,5 @@
 -- Release (protocol steps A5, L1): delete the lock keys that are still the owner's. If a key has waiters here, reserve
--- it for the first of them for a short time instead (W2).
+-- it for the first of them for a short time instead (W2). common.lua stands in front of this.
 --
 -- KEYS       the lock keys
 -- ARGV[1]    owner token
@@ -16,7 +16,8 @@
 --
 -- Clients without messages
 --   A waiter that is queued as "next:<client id>:poll" gets no messages and polls. Its reservation lasts twice as long.
---   The waiter behind it gets the message "next:<client id> <key>", and looks whether the reservation was used.
+--   The waiter behind it gets the message "next:<client id> <key>" (that of a fair lock: its own), and looks whether the
+--   reservation was used.
 --   A client that may not publish has owner tokens whose 32 digits are in capital letters. A waiter that meets one polls.
 --
 -- Fair locks
@@ -33,11 +34,7 @@ for i = 1, #KEYS do
     local left = redis.call('PTTL', key)
     if left < 0 or left > tonumber(rest) then redis.call('PEXPIRE', key, rest) end
     local first = redis.pcall('ZRANGE', 'redlock:wait:' .. key, 0, 0)[1]
-    if first and string.sub(first, 1, 5) == 'fair:' then
-      redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(first, 6, 37), first .. ' ' .. key)
-    elseif first then
-      redis.pcall('PUBLISH', 'redlock:released:' .. first, key)
-    end
+    if first then tell(first, key) end
     released = released + 1
   elseif owner == ARGV[1] then
     local waiting, keep, next = 'redlock:wait:' .. key, tonumber(ARGV[2])
@@ -46,8 +43,7 @@ for i = 1, #KEYS do
       next = first[1]
       if not next then break end
       if string.sub(next, 1, 5) == 'fair:' then
-        local told = redis.pcall('PUBLISH', 'redlock:released:next:' .. string.sub(next, 6, 37), next .. ' ' .. key)
-        if told ~= 0 then
+        if tell(next, key) ~= 0 then
           redis.pcall('ZADD', waiting, first[2], next)
           redis.pcall('PEXPIRE', waiting, 10000) -- it may have been the only one: then the key is a new one
           next = nil
@@ -56,12 +52,12 @@ for i = 1, #KEYS do
       elseif string.sub(next, -5) == ':poll' then
         next, keep = string.sub(next, 1, -6), 2 * keep
         -- It may be able to hear by now.
-        redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
+        tell(next, key)
         local behind = redis.pcall('ZRANGE', waiting, 0, 0)[1]
-        if behind then redis.pcall('PUBLISH', 'redlock:released:' .. behind, next .. ' ' .. key) end
+        if behind then tell(behind, key, next .. ' ' .. key) end
         break
       else
-        local listeners = redis.pcall('PUBLISH', 'redlock:released:' .. next, key)
+        local listeners = tell(next, key)
         -- This client may not publish. If its token is in capitals, the waiter has met it and polls: reserve the key
         -- all the same. Otherwise the waiter keeps its place.
         if type(listeners) ~= 'number' then
