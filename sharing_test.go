@@ -333,3 +333,65 @@ func TestReadersThatGiveUpDoNotHaveOthersAskAgain(t *testing.T) {
 	t.Logf("questions of 50 readers that wait: %d in 5 s; %d in 10 s, in which others gave up", patient, impatient)
 	require.Less(t, impatient, 2*patient+50*5)
 }
+
+// S3: Who begins to read takes along the readers of all clients, and tells the first writer, however far back in the queue.
+func TestReadersOfManyClientsGetInTogether(t *testing.T) {
+	const between = 1000 // of other clients
+	queues := map[bool][]string{true: {"redlock:wait:x", "redlock:shared:x"}, false: {"redlock:wait:x"}}
+	for name, kind := range map[string]struct {
+		last         func(*redlock.Client) redlock.Lock
+		betweenShare bool
+	}{
+		"a reader behind readers": {func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }, true},
+		"a reader behind writers": {func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }, false},
+		"a writer behind readers": {func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := enrolled(t, 3)
+				for _, s := range w.servers {
+					for client := range c { // without, the writer is told while the first reader still asks the other nodes
+						s.slow(client, time.Millisecond)
+					}
+				}
+				held, err := c[0].Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, held.Extend(t.Context()))
+				first := awaits(t, c[1].RWMutex("x").Reader())
+				arrived := float64(time.Now().UnixMicro())
+				last := awaits(t, kind.last(c[2]))
+				for _, s := range w.servers {
+					s.mu.Lock()
+					for i := range between {
+						for _, queue := range queues[kind.betweenShare] {
+							_, err := s.redis.ZAdd(queue, arrived, fmt.Sprintf("next:%032x", i))
+							assert.NoError(t, err)
+						}
+					}
+					s.mu.Unlock()
+				}
+				released := time.Now()
+				require.NoError(t, held.Release(t.Context()))
+				l := <-first.got
+				require.NotNil(t, l)
+				if name == "a writer behind readers" {
+					time.Sleep(100 * time.Millisecond)
+					intents := 0
+					for _, s := range w.servers {
+						s.mu.Lock()
+						if s.redis.Exists("redlock:rw:x") {
+							intents++
+						}
+						s.mu.Unlock()
+					}
+					require.GreaterOrEqual(t, intents, 2) // it has asked since, and keeps new readers out
+					require.NoError(t, l.Release(t.Context()))
+					last.giveUp() // the turn is of those that the test made up
+					return
+				}
+				require.NotNil(t, <-last.got)
+				require.Less(t, time.Since(released), 200*time.Millisecond)
+			})
+		})
+	}
+}
