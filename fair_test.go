@@ -370,3 +370,24 @@ func TestAFairWriterHasItsTurnAmongReaders(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInvalid)
 	}
 }
+
+// Another program may write to the keys of a fair lock's queue. The error says which key it is, and what to do.
+func TestAQueueThatIsOfAnotherTypeIsNamedWithTheRemedy(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f, patient)
+	for _, key := range []string{"redlock:fair:until:x", "redlock:fair:ticket:x"} {
+		for _, n := range f.Nodes() {
+			tell(t, n, "SET", key, "something else")
+		}
+		_, err := c.Mutex("x").Fair().TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, key+" is no sorted set")
+		require.ErrorContains(t, err, "delete that key on this node")
+		for _, n := range f.Nodes() {
+			tell(t, n, "DEL", key)
+		}
+		l, err := c.Mutex("x").Fair().Acquire(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, l.Release(soon(t)))
+	}
+}

@@ -210,3 +210,24 @@ func TestARefusalHasAllOfAnOwnerToken(t *testing.T) {
 		require.ElementsMatch(t, calls.tell, told, kind)
 	}
 }
+
+// W2: A waiter of a fair lock that leaves passes on what is free, whatever other programs have made of the queue's keys.
+func TestAFairWaiterPassesOnAlsoWhereItsQueueIsOfAnotherType(t *testing.T) {
+	conn := serverConn(t)
+	const waiter, next = "fair:00000000000000000000000000000001:0000000000000001", "next:00000000000000000000000000000002"
+	leave := standard.leavePlaceCall([]any{"x"}, waiter, 60_000)
+	for _, foreign := range []string{fairTicketPrefix, fairUntilPrefix} {
+		require.NoError(t, do(conn, "FLUSHALL"))
+		for _, own := range []string{fairTicketPrefix, fairUntilPrefix} {
+			require.NoError(t, do(conn, "ZADD", own+"x", 1, waiter, 2, waiter+"0"))
+		}
+		require.NoError(t, do(conn, "SET", foreign+"x", "something else"))
+		require.NoError(t, do(conn, "SET", intentPrefix+"x", waiter+" 1"))
+		require.NoError(t, do(conn, "ZADD", waitPrefix+"x", 1, waiter, 2, next+":poll"))
+		_, err := evaluate(conn, leave)
+		require.NoError(t, err, foreign)
+		owner, err := redis.String(conn.Do("GET", "x"))
+		require.NoError(t, err, foreign)
+		require.Equal(t, next, owner)
+	}
+}

@@ -23,6 +23,7 @@
 --   {"behind", time, left, "", highest ballot, largest ticket, ahead}     all keys are free, and waiters are ahead
 --   {"ballot", time, highest ballot}                                      nothing else is in the way
 --   {"unready", time}                                                     the marker differs (Q1)
+--   an error                                                              such as a key of the queue that is of another type
 -- The largest ticket is of all waiters, and is for one that has none; else 0. ahead is how many waiters are ahead, in
 -- the queue where that is most. left is in how many milliseconds their places have ended, unless they ask again; -1:
 -- not known. Tickets stay below 2^53, so Lua's doubles are exact.
@@ -37,6 +38,13 @@ local ended, entered = {}, {} -- by lock key: places were over; the waiter is ne
 
 for i = 3, #KEYS, 5 do
   local tickets, lives, waiting = KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
+  for _, queue in ipairs({tickets, lives}) do
+    local size = redis.pcall('ZCARD', queue)
+    if type(size) == 'table' and string.find(size.err, 'WRONGTYPE', 1, true) then
+      return {err = 'WRONGTYPE ' .. queue .. ' is no sorted set, so the node grants nobody this fair lock: a program has ' ..
+        'written to it; delete that key on this node (waiters write their places again)'}
+    end
+  end
   -- All places that are over go at once, however many they are.
   while true do
     local over = redis.call('ZRANGEBYSCORE', lives, '-inf', whole(now), 'LIMIT', 0, 1000)

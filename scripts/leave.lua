@@ -21,16 +21,18 @@ for i = 1, count do
   redis.pcall('ZREM', waiting, ARGV[1], ARGV[1] .. ':poll')
   redis.pcall('ZREM', KEYS[2 * count + i], ARGV[1], ARGV[1] .. ':poll')
   if fair then
-    redis.call('ZREM', KEYS[4 * count + i], ARGV[1])
-    redis.call('ZREM', KEYS[5 * count + i], ARGV[1])
+    -- If another program has made something else of these keys, fair.lua says so. What is reserved is passed on all the same.
+    redis.pcall('ZREM', KEYS[4 * count + i], ARGV[1])
+    redis.pcall('ZREM', KEYS[5 * count + i], ARGV[1])
   end
   local what = look(key, now)
   -- A writer that gives up no longer keeps readers out (S2). The next one in order of arrival does so in its place.
   local intent = KEYS[3 * count + i]
   local who, asked = string.match(intentOf(intent), '^(%S+) (%d+)$')
-  local next = fair and redis.call('ZRANGE', KEYS[4 * count + i], 0, 0, 'WITHSCORES') or {}
+  local next = fair and redis.pcall('ZRANGE', KEYS[4 * count + i], 0, 0, 'WITHSCORES') or {}
   if who == ARGV[1] then
-    local left = next[1] and math.ceil((tonumber(redis.call('ZSCORE', KEYS[5 * count + i], next[1]) or 0) - now) / 1000) or 0
+    local ends = next[1] and tonumber(redis.pcall('ZSCORE', KEYS[5 * count + i], next[1]) or 0) or 0
+    local left = math.ceil((ends - now) / 1000)
     if what == 'reader' and left > 0 then
       redis.call('SET', intent, next[1] .. ' ' .. whole(tonumber(next[2])), 'PX', left)
     else
