@@ -225,12 +225,13 @@ func (d *denial) parseFree(reply []any) bool {
 	return true
 }
 
-// reservedPermit reads the message "permit <slot> <key>" (scripts/entries.lua).
+// reservedPermit reads the message "permit <slot> <key>" (scripts/entries.lua). Whoever may publish may have sent it, so a slot
+// that no semaphore has is no such message.
 func reservedPermit(message string) (slot int, key string, ok bool) {
 	text, isPermit := strings.CutPrefix(message, permitEntry)
 	number, key, both := strings.Cut(text, " ")
 	slot, err := strconv.Atoi(number)
-	return slot, key, isPermit && both && err == nil
+	return slot, key, isPermit && both && err == nil && slot >= 0 && slot < maxPermits
 }
 
 // A Sharer is one of those that share a name: a reader, or a holder of permits of a semaphore.

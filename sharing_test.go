@@ -395,3 +395,34 @@ func TestReadersOfManyClientsGetInTogether(t *testing.T) {
 		})
 	}
 }
+
+// W2: A forged message may name a slot that no semaphore has. The waiter is not misled: it gets its permit when one is free.
+func TestAForgedMessageNamesNoSlot(t *testing.T) {
+	for _, slot := range []string{"-5", "-1", "2", "1000"} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := enrolled(t, 2)
+			held, err := c[0].Semaphore("x", 2).WithPermits(2).Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, held.Extend(t.Context()))
+			waiter := awaits(t, c[1].Semaphore("x", 2))
+			for _, s := range w.servers {
+				s.mu.Lock()
+				all, err := s.redis.ZMembers("redlock:wait:x")
+				if err == nil {
+					for _, member := range all {
+						s.redis.Publish("redlock:released:"+member, "permit "+slot+" x")
+					}
+				}
+				s.mu.Unlock()
+			}
+			require.NoError(t, held.Release(t.Context()))
+			l := <-waiter.got
+			require.NotNil(t, l, slot)
+			state, err := c[0].Inspect(t.Context(), "x")
+			require.NoError(t, err)
+			require.Len(t, state.Sharers, 1, slot)
+			require.Subset(t, []int{0, 1}, state.Sharers[0].Slots, slot)
+			require.NoError(t, l.Release(t.Context()))
+		})
+	}
+}

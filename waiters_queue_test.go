@@ -94,3 +94,20 @@ func TestAWaiterKeepsItsTurnIfOnlyItsBallotWasTooLow(t *testing.T) {
 		})
 	}
 }
+
+// W2, S5: Whoever may publish may send any message. A slot that no semaphore has is not asked for: the entry that a node
+// would write for it is none.
+func TestAReservedPermitIsASlotThatASemaphoreCanHave(t *testing.T) {
+	for message, want := range map[string]int{
+		"permit 0 x": 0, "permit 7 x": 7, "permit 999 x": 999,
+		"permit -5 x": -1, "permit -1 x": -1, "permit 1000 x": -1, "permit 99999999999999999999 x": -1, "permit  x": -1,
+		"permit 0": -1, "permit x x": -1, "0 x": -1,
+	} {
+		slot, key, ok := reservedPermit(message)
+		require.Equal(t, want >= 0, ok, message)
+		if ok {
+			require.Equal(t, want, slot, message)
+			require.Equal(t, "x", key, message)
+		}
+	}
+}
