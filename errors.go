@@ -208,8 +208,8 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // A Denial is what a node said when it did not grant.
 type Denial struct {
 	Reason Reason
-	// Owner is the value of the key in the way: a [Lease.Token], or what another program wrote. It is empty if Reason
-	// is not ReasonHeld, or if the key is no string.
+	// Owner is the value of the key in the way: a [Lease.Token], or the first 2048 bytes of what another program wrote. It
+	// is empty if Reason is not ReasonHeld, or if the key is no string.
 	// For a key that several share it is "readers" or "permits"; see [Client.RWMutex] and [Client.Semaphore].
 	Owner string
 	// Left is how much longer that key, or the quarantine, lasts if nothing else happens. It is in whole milliseconds,
