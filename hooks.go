@@ -51,7 +51,7 @@ func (l LeaseInfo) String() string {
 	return fmt.Sprintf("lease of %s, fencing token %d", quoted(l.Names), l.Fence)
 }
 
-// LogValue is String, so that no log has the owner token.
+// LogValue is String, so that it shows no owner token in a log. JSON of it does.
 func (l LeaseInfo) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
 // An Operation is an acquisition, a renewal or a release that has ended, for traces. It holds no secret except the

@@ -77,7 +77,7 @@ func (s State) String() string {
 	}
 }
 
-// LogValue is String, so that no log has the owner token.
+// LogValue is String, so that it shows no owner token in a log. JSON of it does.
 func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // String says what the node has for the name.
@@ -94,7 +94,7 @@ func (n NodeState) String() string {
 	}
 }
 
-// LogValue is String, so that no log has the owner token.
+// LogValue is String, so that it shows no owner token in a log. JSON of it does.
 func (n NodeState) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
 // Inspect asks all nodes whether they vote, and then who has the name. For each of the two it waits no longer than

@@ -107,7 +107,7 @@ func (o *ownership) endLocked(cause error) {
 	o.ended = cause
 	o.over.Store(true)
 	cancel, ending, watch := o.cancel, o.joints, o.watch
-	o.joints = nil
+	o.joints, o.left = nil, nil
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)
@@ -232,11 +232,14 @@ func (o *ownership) abandon() {
 	o.mu.Unlock()
 }
 
-// leaveToTick has the next tick call this, which a clean-up of the runtime must not do itself.
+// leaveToTick has the next tick call this, which a clean-up of the runtime must not do itself. If the ownership has ended, all
+// its contexts have, and no tick may come: what is kept would keep the leases in memory.
 func (o *ownership) leaveToTick(do func()) {
 	o.mu.Lock()
-	o.left = append(o.left, do)
-	o.mu.Unlock()
+	defer o.mu.Unlock()
+	if o.ended == nil {
+		o.left = append(o.left, do)
+	}
 }
 
 // doLeft does what clean-ups have left to the tick.

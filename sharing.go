@@ -253,7 +253,7 @@ func (s Sharer) Holder() Holder { return holderIn(s.Token, s.Remaining) }
 // String says who it is, and not its owner token, which is a secret.
 func (s Sharer) String() string { return s.Holder().String() }
 
-// LogValue is String, so that no log has the owner token.
+// LogValue is String, so that it shows no owner token in a log. JSON of it does.
 func (s Sharer) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // parseSharers reads what inspect.lua found: each entry, and when it ends.

@@ -37,6 +37,7 @@ type memory struct {
 	// What to undo when it gives up.
 	queuedAt    nodeSet // nodes that have this client in a queue
 	unannounced nodeSet // nodes where a key may be free and no other waiter got a message: all rely on this one
+	unqueued    bool    // some node granted a lost attempt, and so took this client out of its queue
 
 	arrival   int64   // when a node first queued it, in µs of that node's clock: its place in every queue; 0: none did
 	polls     bool    // where it is queued, it is as a waiter that gets no messages

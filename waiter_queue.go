@@ -90,7 +90,7 @@ func (w *waiter) end() {
 	w.client.waiters.leave(w.res, nodes, told, nil)
 	// Also if it has won nothing: some nodes may have granted an attempt that was lost, or that is still being made. Otherwise
 	// nobody was taken out of a queue, and to ask again would cost readers dear, of whom many may wait and give up.
-	if w.res.isShared() && (w.won != nil || w.asks || w.unannounced != 0) {
+	if w.res.isShared() && (w.won != nil || w.asks || w.unqueued) {
 		w.client.waiters.queueAgain(w.res)
 	}
 }
@@ -142,6 +142,7 @@ func (w *waiter) recordQueues(r *refusedRound) {
 	for i, a := range r.answers {
 		if (a.vote != denied || r.showed.has(i)) && r.sentTo.has(i) {
 			w.unannounced.add(i) // the release of A5 leaves the key free where no other waiter is queued
+			w.unqueued = true
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (l Leader) String() string {
 	}
 }
 
-// LogValue is String, so that no log has the owner token.
+// LogValue is String, so that it shows no owner token in a log. JSON of it does.
 func (l Leader) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
 // record is how a Leader is stored and published: "<token> <number> <label>".
