@@ -96,7 +96,7 @@ type Run struct {
 	Quorum   int      `json:"quorum,omitempty"`   // on how many nodes a token owns the lock; 0: a majority
 	Lock     LockKind `json:"lock,omitempty"`     // what kind of lock it is; "": a mutex
 	Permits  int      `json:"permits,omitempty"`  // of a semaphore; 0: the lock is none
-	Observed []string `json:"observed,omitempty"` // the locks whose keys the observers watch; none: all
+	Observed []string `json:"observed,omitempty"` // the locks whose keys the observers watch; none: all, as in a history from before this field
 	Replay   string   `json:"replay,omitempty"`   // the command that repeats the run
 	Proves   string   `json:"proves,omitempty"`   // what the scenario proves, in one sentence
 }

@@ -81,7 +81,7 @@ func TestCtrlZStopsTheCommandToo(t *testing.T) {
 		if background {
 			end = " &"
 		}
-		p, w, redlock, command := startInShell(t, f, "--ttl=2s --kill-after=300ms", key, end)
+		p, w, redlock, command := startInShell(t, f, "--ttl=4s --kill-after=300ms --node-timeout=1s", key, end)
 		group, err := syscall.Getpgid(redlock)
 		require.NoError(t, err)
 		commands, err := syscall.Getpgid(command)
@@ -133,6 +133,8 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 	pause(redlock, command)
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGTERM))
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGCONT))
+	// Not before the shell has seen the end: it might take the job for a stopped one, for which wait does not wait.
+	eventually(t, "the shell to see the end", func() bool { return syscall.Kill(redlock, 0) != nil })
 	p.typed("wait -f %1; echo code=$?\n")
 	p.printed("9")
 	require.Contains(t, p.said(), "got TERM")
