@@ -66,7 +66,7 @@ func TestATrialLeavesNothingBehind(t *testing.T) {
 // What a script may ask of a server stands in the script. The trial tries whatever fair locks, readers and permits need
 // beyond a mutex, and operations.md says so.
 func TestATrialTriesTheRightsOfEveryKind(t *testing.T) {
-	mutex := rightsIn(t, "acquire", "vouch", "extend", "plant", "release", "leave", "swap", "adopt", "inspect")
+	mutex := rightsIn(t, "common", "acquire", "vouch", "extend", "plant", "release", "leave", "swap", "adopt", "inspect")
 	beyond := func(scripts ...string) []string {
 		rights := rightsIn(t, scripts...)
 		maps.DeleteFunc(rights, func(right string, _ bool) bool { return mutex[right] })
@@ -75,7 +75,7 @@ func TestATrialTriesTheRightsOfEveryKind(t *testing.T) {
 	fair, shared := beyond("fair"), beyond("share", "unshare", "entries")
 	all, err := filepath.Glob("scripts/*.lua")
 	require.NoError(t, err)
-	require.Len(t, all, 9+1+3+1, "a new script needs its place in one of these lists; ready is for Enroll too")
+	require.Len(t, all, 10+1+3+1, "a new script needs its place in one of these lists; ready is for Enroll too")
 
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c := open(t, f)
