@@ -170,12 +170,11 @@ func TestAnAcquireDoesNotDeleteItsOwnKey(t *testing.T) {
 		w := virtual(t, 1, 1)
 		s := w.servers[0]
 		require.NoError(t, w.connect(t, 0).Enroll(t.Context()))
-		script, err := os.ReadFile("scripts/acquire.lua")
-		require.NoError(t, err)
+		script := scriptText(t, "acquire")
 		marker, err := s.redis.Get("redlock:node")
 		require.NoError(t, err)
 		for range 2 {
-			s.tell("EVAL", string(script), 1, "x", marker, "0", "", "mine", 60_000, 1_000, "7")
+			s.tell("EVAL", script, 1, "x", marker, "0", "", "mine", 60_000, 1_000, "7")
 			owner, err := s.redis.Get("x")
 			require.NoError(t, err)
 			require.Equal(t, "mine", owner)
@@ -254,10 +253,10 @@ func TestARefusedLightFormIsNotGrantedBelowALaterBallot(t *testing.T) {
 	})
 }
 
-// scriptText is the text of these scripts, one behind the other.
-func scriptText(t *testing.T, names ...string) (text string) {
+// scriptText is the text of these scripts, one behind the other, behind what scripts have in common.
+func scriptText(t testing.TB, names ...string) (text string) {
 	t.Helper()
-	for _, name := range names {
+	for _, name := range append([]string{"common"}, names...) {
 		script, err := os.ReadFile("scripts/" + name + ".lua")
 		require.NoError(t, err)
 		text += string(script)

@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,11 +23,7 @@ const strange = "0123456789abcdef0123456789abcdef" // looks like the owner token
 // runRelease releases on one node what this owner has there, as the owner itself would.
 func runRelease(t testing.TB, n *fleet.Node, owner string, key string) {
 	t.Helper()
-	common, err := os.ReadFile("scripts/common.lua")
-	require.NoError(t, err)
-	release, err := os.ReadFile("scripts/release.lua")
-	require.NoError(t, err)
-	tell(t, n, "EVAL", append(common, release...), 1, key, owner, 100)
+	tell(t, n, "EVAL", scriptText(t, "release"), 1, key, owner, 100)
 }
 
 // W2: The winner of two names was outvoted on a node: it holds one of them for somebody else, and has reserved the

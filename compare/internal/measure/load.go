@@ -51,7 +51,15 @@ type running interface {
 
 // Run measures one subject under the load. Afterwards all faults are healed and no lock is left.
 func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample Sample, err error) {
-	defer func() { err = errors.Join(err, set.Servers.Heal()) }()
+	defer func() {
+		if err != nil && ctx.Err() != nil { // what failed may say so in its own words, as a dialer does
+			err = errors.Join(ctx.Err(), err)
+		}
+		if err = errors.Join(err, set.Servers.Heal()); err != nil { // no lock is left to the next measurement
+			_, left := set.Servers.Sweep(context.WithoutCancel(ctx))
+			err = errors.Join(err, left)
+		}
+	}()
 	if err := l.Fault.before(set.Servers); err != nil {
 		return nil, err
 	}
