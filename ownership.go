@@ -233,7 +233,7 @@ func (o *ownership) abandon() {
 }
 
 // leaveToTick has the next tick call this, which a clean-up of the runtime must not do itself. If the ownership has ended, all
-// its contexts have, and no tick may come: what is kept would keep the leases in memory.
+// its contexts have, and no tick may come: what waits for one would keep the leases in memory.
 func (o *ownership) leaveToTick(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
