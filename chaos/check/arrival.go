@@ -61,16 +61,16 @@ func (j *judge) endArrival() {
 	}
 }
 
-// outOfOrder reports whether an op was granted the lock before one that was requested earlier: only then does it matter
-// when that one had its place.
+// outOfOrder reports whether an op was granted the lock before one that was requested long before it: only then does it
+// matter when that one had its place. Two that are requested at about the same time may come to the nodes in any order.
 func (j *judge) outOfOrder(l *lock) bool {
 	latest := int64(0)
 	for _, i := range l.ops { // in the order of their grants
 		if o := &j.ops[i]; o.from < 0 {
-			if o.asked < latest {
+			if o.asked < latest-int64(OrphanMargin) {
 				return true
 			}
-			latest = o.asked
+			latest = max(latest, o.asked)
 		}
 	}
 	return false

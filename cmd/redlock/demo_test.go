@@ -83,7 +83,8 @@ func TestDemoEndsEarlyWithWhatRan(t *testing.T) {
 		code, stdout, _ := p.wait()
 		assert.Equal(t, want, code, stdout)
 		assert.Contains(t, stdout, "Interrupted")
-		assert.Equal(t, 5, strings.Count(stdout, "✓"), stdout)
+		handOvers := strings.Count(stdout, "✓ hand-overs between clients") // on a busy machine one client may have had it all along
+		assert.Equal(t, 4, strings.Count(stdout, "✓")-handOvers, stdout)
 		assert.NotContains(t, stdout, "Shown")
 	}
 }
