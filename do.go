@@ -10,7 +10,7 @@ import (
 // the lease ends.
 //
 // The release is waited for also if ctx has ended, as at the end of a program: for a round trip, or NodeTimeout if nodes are
-// away. So a process that exits when Do has returned leaves no lock behind.
+// away. So a process that exits when Do has returned leaves no lock behind on nodes that are up.
 //
 // If fn did not run, the error is Acquire's. Otherwise it is fn's error, joined with
 //   - [ErrLost] if the lease was lost while fn ran: another holder may have worked at the same time;

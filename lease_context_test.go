@@ -30,16 +30,13 @@ func leaseOf(c *Client) *Lease {
 // L1, L2: Whoever ends a lease ends all its contexts first, and only then sends anything: also those that end with another
 // context too. A re-entered lease ends its own.
 func TestEveryContextOfALeaseHasEndedBeforeAnythingIsSent(t *testing.T) {
-	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1")})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
+	c, _ := leased(t)
 	type key struct{}
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "its value"), time.Hour)
 	defer cancel()
 	for range 100 { // another goroutine could be fast enough sometimes
-		o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", place: -1, leases: 1}
-		o.until.Store(int64(c.cfg.Clock.Now().Add(time.Minute)))
-		l := &Lease{ownership: o, parent: t.Context()}
+		l := leaseOf(c)
+		o := l.ownership
 		again := l.reenter(l.With(ctx))
 		var of []context.Context
 		for _, l := range []*Lease{l, again} {
@@ -67,11 +64,7 @@ func TestEveryContextOfALeaseHasEndedBeforeAnythingIsSent(t *testing.T) {
 
 // With: It ends with its other context at once, as that one does.
 func TestAContextOfALeaseEndsWithItsOtherContext(t *testing.T) {
-	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1")})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", place: -1, leases: 1}
-	l := &Lease{ownership: o, parent: t.Context()}
+	_, l := leased(t)
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	under := l.With(ctx)

@@ -242,17 +242,6 @@ func (o *ownership) leaveToTick(do func()) {
 	}
 }
 
-// doLeft does what clean-ups have left to the tick.
-func (o *ownership) doLeft() {
-	o.mu.Lock()
-	left := o.left
-	o.left = nil
-	o.mu.Unlock()
-	for _, do := range left {
-		do()
-	}
-}
-
 func (o *ownership) token() string { return tokenOf(o.tokenArg.(string)) }
 
 func (o *ownership) info() LeaseInfo {

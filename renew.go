@@ -41,8 +41,14 @@ func (o *ownership) isSilent(now Instant) bool {
 
 // tick does what is due now, and tells the scheduler when to call it again. Only the scheduler calls it.
 func (o *ownership) tick(now Instant) {
-	o.doLeft()
 	o.mu.Lock()
+	left := o.left
+	o.left = nil
+	defer func() {
+		for _, do := range left { // what clean-ups left to it
+			do()
+		}
+	}()
 	if lost, released := o.ended, o.release != nil; lost != nil {
 		o.mu.Unlock()
 		due := o.dueRelease()
