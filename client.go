@@ -45,7 +45,6 @@ type Client struct {
 	isOpen  bool
 	isTried bool
 	closed  bool
-	warned  bool // that a node is in quarantine
 }
 
 // New checks the configuration and starts to connect. It does not wait for any node, so servers that are away are no

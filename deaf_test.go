@@ -246,3 +246,20 @@ func TestABusyServerDoesNotMakeAClientMute(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strings.ToLower(l.Token()[:32]), l.Token()[:32], "capitals say that the client may not publish")
 }
+
+// A server that wants a login refuses the subscriber. Rights would not help.
+func TestWaitersThatPollForWantOfALoginAreToldToLogIn(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	var log journal
+	a, b := open(t, f), open(t, f, log.to)
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	tell(t, f.Nodes()[0], "CONFIG", "SET", "requirepass", "secret")
+	waiter := begin(t, b, "x")
+	const polls = `level=WARN msg="redlock: waiters of a node poll" [^\n]*`
+	require.Eventually(t, func() bool { return len(log.found(polls)) > 0 }, 8*time.Second, time.Millisecond)
+	require.Contains(t, log.found(polls)[0], "it demands a login: NOAUTH Authentication required.; give the user and the password")
+	require.NotContains(t, log.found(polls)[0], "SUBSCRIBE")
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
+}

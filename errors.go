@@ -154,6 +154,15 @@ func causeOf(err error) (key, text string) {
 	return text, text
 }
 
+// inShort is causeOf for one node: a quarantine without how it ends.
+func inShort(err error) string {
+	if q := (*QuarantineError)(nil); errors.As(err, &q) {
+		return fmt.Sprintf("in quarantine for %v more", inBrief(q.Left))
+	}
+	_, text := causeOf(err)
+	return text
+}
+
 // Format writes the error. With the verb %+v it adds a line for each node that did not grant.
 func (e *RoundError) Format(s fmt.State, verb rune) {
 	switch {

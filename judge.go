@@ -1,9 +1,6 @@
 package redlock
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // Which client may begin or end the quarantine of a node, and by which clocks (Q1).
 
@@ -93,19 +90,4 @@ func (c *Client) readied(n *node, agrees bool) {
 			other.askReady()
 		}
 	}
-}
-
-// logQuarantine logs that a node is in quarantine. Once per client it also explains what that means and what to do.
-func (c *Client) logQuarantine(n *node, left time.Duration) {
-	c.mu.Lock()
-	warned := c.warned
-	c.warned = true
-	c.mu.Unlock()
-	if warned { // explained before: in short
-		c.cfg.Logger.Info("redlock: node in quarantine", "node", n.endpoint.name, "left", left)
-		return
-	}
-	c.cfg.Logger.Warn("redlock: a node is in quarantine and does not grant yet: it is new, or it may have forgotten leases; "+
-		howQuarantineEnds,
-		"node", n.endpoint.name, "left", left)
 }

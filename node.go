@@ -20,6 +20,7 @@ type node struct {
 	host     nodeHost
 	endpoint endpoint
 	index    int
+	away     []string      // why it was not connected, as the log said since it last was: keys of causeOf. run's
 	wake     chan struct{} // capacity 1: there is something to write, or to notice
 	quit     chan struct{} // closed by close: run ends once nothing is left to write or to receive
 	ended    chan struct{} // closed when run has returned
@@ -101,6 +102,8 @@ type nodeHost interface {
 	unclaim(n *node)
 	// nodeChanged is called when the connection opened (err is nil) or broke, and after the first attempt.
 	nodeChanged(n *node, err error)
+	// logAway logs why the node is not connected.
+	logAway(n *node, err error)
 	// hasTried reports whether every node has said whether it may grant, or failed to connect, at least once.
 	hasTried() bool
 	// votesChanged is called when this node may have become a voter, or have stopped being one.
@@ -111,7 +114,6 @@ type nodeHost interface {
 	readied(n *node, agrees bool)
 	// ballotLimit is the largest ballot that one node is believed.
 	ballotLimit() uint64
-	logQuarantine(n *node, left time.Duration)
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {

@@ -2,6 +2,9 @@ package redlock
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"slices"
 	"time"
 )
 
@@ -64,6 +67,7 @@ func (n *node) comeUp(s *session) {
 
 // goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on.
 func (n *node) goDown(err error) {
+	err = inWords(err)
 	n.mu.Lock()
 	wasUp, first := n.up, !n.tried
 	n.tried, n.up, n.why = true, false, err
@@ -90,10 +94,35 @@ func (n *node) goDown(err error) {
 			q.command.done(n, q, nil, err)
 		}
 	}
+	if n.isNews(err, wasUp) {
+		n.host.logAway(n, err)
+	}
 	if wasUp || first {
 		n.host.nodeChanged(n, err)
 		n.host.votesChanged()
 	}
+}
+
+// isNews reports whether the log has not said this reason since the node was last connected. Where the text of a reason is
+// always another one, the log gets no more than a few.
+func (n *node) isNews(err error, wasUp bool) bool {
+	if wasUp {
+		n.away = n.away[:0]
+	}
+	key, _ := causeOf(err)
+	if slices.Contains(n.away, key) || len(n.away) == 8 {
+		return false
+	}
+	n.away = append(n.away, key)
+	return true
+}
+
+// inWords says what a bare EOF means, for people who read it in a log or in Status.
+func inWords(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("the server closed the connection (%w)", err)
+	}
+	return err
 }
 
 // close lets the node send what is queued and receive the answers, and then end. A node that is not connected tries once

@@ -68,7 +68,6 @@ func (c *Client) nodeChanged(n *node, err error) {
 			hook(name)
 		}
 	default:
-		c.cfg.Logger.Warn("redlock: node not connected", "node", name, "error", err)
 		if hook := c.cfg.Hooks.NodeDown; hook != nil {
 			hook(name, err)
 		}

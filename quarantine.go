@@ -135,8 +135,7 @@ func (n *node) learnReady(a answer, asked bool) {
 		n.sendReady()
 		return
 	}
-	quarantined := s.known && !s.ready && s.why == nil
-	first, was, agreed := !s.known, s.ready, s.known && s.differs == nil
+	agreed := s.known && s.differs == nil
 	s.stopTimer()
 	var callbacks, late []func()
 	before := *s
@@ -169,7 +168,7 @@ func (n *node) learnReady(a answer, asked bool) {
 	if again > 0 && n.up {
 		s.askAgain = time.AfterFunc(again+time.Millisecond, n.askReady)
 	}
-	now := *s
+	agrees := s.differs == nil
 	n.mu.Unlock()
 	defer func() {
 		n.mu.Lock()
@@ -189,15 +188,7 @@ func (n *node) learnReady(a answer, asked bool) {
 		}
 	}()
 
-	switch {
-	case now.ready && !was && !first:
-		cfg.Logger.Info("redlock: node may grant again", "node", n.endpoint.name)
-	case a.denial != nil && !quarantined:
-		n.host.logQuarantine(n, a.denial.left)
-	case now.differs != nil && (first || agreed):
-		cfg.Logger.Error("redlock: node refuses this client", "node", n.endpoint.name, "error", now.differs)
-	}
-	n.host.readied(n, now.differs == nil && !agreed)
+	n.host.readied(n, agrees && !agreed)
 	n.host.votesChanged()
 }
 

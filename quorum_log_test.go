@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -33,13 +35,22 @@ func TestTheLogSaysOnceThatThereIsNoQuorumAndOnceThatThereIsAgain(t *testing.T) 
 	c := openFresh(t, f, log.to, func(cfg *redlock.Config) { cfg.TTL = 2 * time.Second })
 	lease, err := c.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err)
-	for i, n := range f.Nodes()[:3] {
+	const (
+		tight = `level=WARN msg="redlock: 3 of 5 nodes vote, and it takes 3: the next failure stops all locks`
+		gone  = `level=WARN msg="redlock: 2 of 5 nodes vote, and it takes 3: nothing is granted or renewed`
+	)
+	for i, n := range f.Nodes()[:2] {
 		require.Empty(t, log.found(quorumLines), "%d may go", i)
 		require.NoError(t, n.Kill())
 	}
-	const gone = `level=WARN msg="redlock: 2 of 5 nodes vote, and it takes 3: nothing is granted or renewed`
 	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 1 }, 5*time.Second, time.Millisecond)
-	require.Equal(t, []string{gone}, log.found(quorumLines))
+	require.NoError(t, f.Nodes()[2].Kill())
+	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 2 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, []string{tight, gone}, log.found(quorumLines))
+	const reason = `without="(127.0.0.1:\d+: (it closed the connection|[^;"]*connection refused|[^;"]*reset by peer)(; )?){3}"`
+	require.Regexp(t, reason, log.found(`nothing is granted[^\n]*`)[0])
+	require.NotEmpty(t, log.found(`node not connected" node=\S+ error="(the server closed the connection \(EOF\)|read tcp [^"]*reset by peer)`))
+	require.Empty(t, log.found(`error=EOF`))
 
 	<-lease.Context().Done()
 	err = lease.Release(soon(t))
@@ -62,10 +73,11 @@ func TestTheLogSaysOnceThatThereIsNoQuorumAndOnceThatThereIsAgain(t *testing.T) 
 	before := connected()
 	require.NoError(t, f.Nodes()[0].Start(t.Context(), fleet.Empty)) // it forgot, but an operator knows better
 	require.Eventually(t, func() bool { return connected() > before }, 10*time.Second, time.Millisecond)
-	require.Len(t, log.found(quorumLines), 1, "it is in quarantine")
+	require.Len(t, log.found(quorumLines), 2, "it is in quarantine")
 	_ = enroll(t, c)
-	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 2 }, 5*time.Second, time.Millisecond)
-	require.Equal(t, `level=INFO msg="redlock: 3 of 5 nodes vote, and it takes 3: locks are granted and renewed again`, log.found(quorumLines)[1])
+	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 3 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, `level=INFO msg="redlock: 3 of 5 nodes vote, and it takes 3: locks are granted and renewed again, until the next failure`,
+		log.found(quorumLines)[2])
 }
 
 // A lease is lost because too few nodes renew it. Its error says what the nodes said to the last renewal.
@@ -137,7 +149,107 @@ func TestTheLogSaysAtOnceThatTheNodesWereEnrolled(t *testing.T) {
 		require.Len(t, log.found(quorumLines), 1, "new nodes are in quarantine")
 		require.NoError(t, c.Enroll(t.Context()))
 		synctest.Wait()
-		require.Len(t, log.found(quorumLines), 2)
-		require.Contains(t, log.found(quorumLines)[1], "locks are granted and renewed again")
+		said := log.found(quorumLines)
+		require.Contains(t, said[1], "locks are granted and renewed again")
+		require.Contains(t, said[len(said)-1], "level=INFO")
+		require.Regexp(t, "3 of 3 nodes vote.*(granted and renewed again|the next failure stops no lock)$", said[len(said)-1])
 	})
+}
+
+// lines are the lines of the log about one node's vote: from the level on.
+func (j *journal) lines(n *fleet.Node) []string {
+	return j.found(`level=\S+ msg="redlock: node (does not vote|votes|refuses this client)" node=` + regexp.QuoteMeta(strings.TrimPrefix(n.URL(), "redis://")) + `\b[^\n]*`)
+}
+
+// A server that stays up may lose its vote in many ways. Each has one line, with the reason that Status gives, and another
+// when the node votes again.
+func TestTheLogSaysOnceWhyANodeThatIsConnectedDoesNotVote(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks, mends []any
+		why           string
+	}{
+		"FLUSHALL": {breaks: []any{"FLUSHALL"}, why: `in quarantine for .* more: it is new, or it restarted or was flushed`},
+		"eviction": {breaks: []any{"CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"}, mends: []any{"CONFIG", "SET", "maxmemory", "0"},
+			why: `it may evict locks to make room`},
+		"a replica": {breaks: []any{"REPLICAOF", "127.0.0.1", 1}, mends: []any{"REPLICAOF", "NO", "ONE"}, why: `it is a replica of 127.0.0.1:1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+			open(t, f)
+			var log journal
+			c1 := openFresh(t, f, log.to)
+			node := f.Nodes()[1]
+			status := func() error { return c1.Status(soon(t))[1].Err }
+			require.Eventually(t, func() bool { return noneWithoutVote(c1.Status(soon(t))) }, 8*time.Second, time.Millisecond)
+			require.Empty(t, log.lines(node))
+
+			if strings.Contains(c.why, "evict") { // Redis 6 takes one setting at a time
+				tell(t, node, c.breaks[0].(string), c.breaks[1:4]...)
+				tell(t, node, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+			} else {
+				tell(t, node, c.breaks[0].(string), c.breaks[1:]...)
+			}
+			for range 3 { // acquires find it first, as in a program
+				l, err := c1.Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				require.NoError(t, l.Release(soon(t)))
+			}
+			require.Eventually(t, func() bool { return status() != nil && len(log.lines(node)) > 0 }, 8*time.Second, time.Millisecond)
+			require.Regexp(t, c.why, status().Error())
+			for range 3 {
+				_ = c1.Status(soon(t))
+			}
+			require.Len(t, log.lines(node), 1, "nothing has changed")
+			require.Regexp(t, `^level=WARN msg="redlock: node does not vote" .*`+c.why, log.lines(node)[0])
+			require.Contains(t, log.found(quorumLines+`[^\n]*`)[0], "2 of 3 nodes vote, and it takes 2: the next failure stops all locks")
+			require.Regexp(t, `without="\S+: `+strings.Split(c.why, ":")[0], log.found(quorumLines + `[^\n]*`)[0])
+
+			if c.mends != nil {
+				tell(t, node, c.mends[0].(string), c.mends[1:]...)
+			}
+			_ = c1.Status(soon(t))
+			require.NoError(t, c1.Enroll(soon(t)))
+			require.Eventually(t, func() bool { return status() == nil }, 8*time.Second, time.Millisecond)
+			last := func() string { all := log.lines(node); return all[len(all)-1] }
+			require.Eventually(t, func() bool { return strings.HasPrefix(last(), `level=INFO msg="redlock: node votes"`) }, 8*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// While a node is away, the reason may change. The log has each once.
+func TestTheLogSaysWhenTheReasonChangesWhyANodeIsNotConnected(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	var log journal
+	c := open(t, f, log.to)
+	require.Eventually(t, func() bool { return noneWithoutVote(c.Status(soon(t))) }, 8*time.Second, time.Millisecond)
+	node, err := f.Nodes()[1].DialDirect(soon(t), 5*time.Second)
+	require.NoError(t, err)
+	defer node.Close()
+	do := func(command string, args ...any) any {
+		reply, err := node.Do(command, args...)
+		require.NoError(t, err)
+		return reply
+	}
+	do("CONFIG", "SET", "requirepass", "secret")
+	do("AUTH", "secret")
+	do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	const away = `level=WARN msg="redlock: node not connected" node=\S+ error=`
+	refused := func() int { // connections that were
+		text, err := redis.String(do("INFO", "stats"), nil)
+		require.NoError(t, err)
+		_, after, _ := strings.Cut(text, "total_connections_received:")
+		var count int
+		_, err = fmt.Sscan(after, &count)
+		require.NoError(t, err)
+		return count
+	}
+	require.Eventually(t, func() bool { return len(log.found(away+`"it demands a login: NOAUTH`)) > 0 }, 8*time.Second, time.Millisecond)
+	for before := refused(); refused() < before+5; {
+		time.Sleep(time.Millisecond)
+	}
+	require.Len(t, log.found(away+`"the server closed the connection`), 1)
+	require.Len(t, log.found(away), 2, "%s", log.found(away+".*"))
+	do("CONFIG", "SET", "requirepass", "")
+	require.Eventually(t, func() bool { return len(log.found(`level=INFO msg="redlock: node votes"`)) > 0 }, 8*time.Second, time.Millisecond)
 }

@@ -181,9 +181,10 @@ func (s *serverInfo) persistence(reply any, err error) {
 // learnPersistence checks whether the server still persists as Config.Durable requires.
 func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.server.persistence(reply, err)
 	n.unfit = n.server.unfit(n.cfg.Durable)
+	n.mu.Unlock()
+	n.host.votesChanged()
 }
 
 // learnInfo checks whether the server is still the same and still fit: both may change while a connection is open.

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -106,7 +107,7 @@ func (n *node) ownStatus() NodeStatus {
 	cfg := &n.cfg
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.why,
+	s := NodeStatus{Name: n.endpoint.name, Connected: n.up, Err: n.obstacle(),
 		RunID: n.server.runID, Role: n.server.role, Version: n.server.shownVersion(), Warnings: n.server.warnings()}
 	if o := n.clock.Load(); o != nil {
 		s.Latency = o.rtt
@@ -129,17 +130,24 @@ func (n *node) ownStatus() NodeStatus {
 	if !n.readiness.ready {
 		s.Quarantine = max(0, n.readiness.until.Sub(cfg.Clock.Now()))
 	}
-	switch {
-	case n.unfit != nil:
-		s.Err = n.unfit
-	case s.Quarantine > 0:
-		s.Err = &QuarantineError{Left: s.Quarantine}
-	case !n.readiness.ready:
-		if s.Err = n.readiness.why; s.Err == nil {
-			s.Err = errUnready
-		}
-	}
 	return s
+}
+
+// obstacle is why the node has no vote, as far as it is known without the other nodes; nil: it votes. n.mu is held.
+func (n *node) obstacle() error {
+	s := &n.readiness
+	switch {
+	case !n.up:
+		return n.why
+	case n.unfit != nil:
+		return n.unfit
+	case s.ready:
+		return nil
+	}
+	if left := s.until.Sub(n.cfg.Clock.Now()); left > 0 {
+		return &QuarantineError{Left: left}
+	}
+	return cmp.Or(s.why, errUnready)
 }
 
 // compareClocks fills in how far each clock is from the median, and whether that costs the node its vote.

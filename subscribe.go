@@ -129,7 +129,7 @@ func (s *subscriber) missed(err error) {
 	s.misses++
 	told := s.why != nil
 	if isRefusal(err) || up && s.misses >= missesTold { // else the node itself is away, which is logged elsewhere
-		s.why = err
+		s.why = inWords(err)
 	}
 	begins := s.why != nil && !told
 	tell := begins && s.mute == nil // else mayPublish has logged much the same
@@ -180,11 +180,23 @@ func (s *subscriber) refusal() error {
 	defer s.mu.Unlock()
 	switch {
 	case s.why != nil:
-		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w; %s", s.why, channelRemedy)
+		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w", withChannelRemedy(s.why))
 	case s.mute != nil:
-		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w; %s", s.mute, channelRemedy)
+		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w", withChannelRemedy(s.mute))
 	default:
 		return nil
+	}
+}
+
+// withChannelRemedy is why no messages come, and what to do about it. A login that lacks or is wrong needs no rights.
+func withChannelRemedy(why error) error {
+	switch {
+	case hasCode(why, "NOAUTH"):
+		return fmt.Errorf("it demands a login: %w; give the user and the password", why)
+	case errors.As(why, new(redis.Error)) && strings.Contains(why.Error(), "WRONGPASS"):
+		return fmt.Errorf("%w; check the user name and the password", why)
+	default:
+		return fmt.Errorf("%w; %s", why, channelRemedy)
 	}
 }
 
