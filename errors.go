@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -180,6 +181,9 @@ func (e *RoundError) Format(s fmt.State, verb rune) {
 	}
 }
 
+// LogValue is Error, because [slog.TextHandler] would write an error with %+v.
+func (e *RoundError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+
 // Is searches the nodes' errors, except for [ErrHeld], [ErrNoQuorum] and [ErrLost], which describe the whole round: one
 // node that says held does not turn an outage into [ErrHeld]. Nor does it search them for [context.Canceled] and
 // [context.DeadlineExceeded]. These say that the caller's context ended, and not that a node was slow to connect.
@@ -321,6 +325,9 @@ func (j *joined) Format(s fmt.State, verb rune) {
 		fmt.Fprintf(s, fmt.FormatString(s, verb), j.Error())
 	}
 }
+
+// LogValue is Error; see [RoundError.LogValue].
+func (j *joined) LogValue() slog.Value { return slog.StringValue(j.Error()) }
 
 // printable replaces what is not printable with spaces: what servers and other programs wrote must not add lines or
 // control a terminal.

@@ -1,9 +1,11 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -56,6 +58,13 @@ func TestARefusalSaysOnOneLineWhoHoldsTheLockAndEachCauseOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(text, "refused"), "two nodes share it: their addresses are in their names")
 	for _, n := range f.Nodes() {
 		require.Equal(t, 1, strings.Count(text, strings.TrimPrefix(n.URL(), "redis://")), "each node is named once")
+	}
+
+	for _, logged := range []error{err, redlock.Join(context.Canceled, err), fmt.Errorf("job: %w", err)} {
+		var log bytes.Buffer
+		slog.New(slog.NewTextHandler(&log, nil)).Warn("failed", "error", logged)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"))
+		require.NotContains(t, log.String(), `\n`)
 	}
 
 	detail := strings.Split(fmt.Sprintf("%+v", err), "\n")

@@ -253,3 +253,6 @@ func TrialFailure(command string, err error) error {
 	}
 	return nil
 }
+
+// Join is how a call says what ended it and what was in its way.
+func Join(first, second error) error { return join(first, second) }

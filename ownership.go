@@ -139,15 +139,19 @@ func (o *ownership) expire(lead time.Duration) {
 		return
 	}
 	o.mu.Lock()
-	dropped, failed := o.dropped, o.failed
+	dropped, failed, renewing := o.dropped, o.failed, o.renewing
 	o.mu.Unlock()
+	why := errExpired
+	if late := o.client.scheduler.overdue(o); renewing && late > o.lock.ttl/6 {
+		why = fmt.Errorf("%w: this process, or its machine, stood still for at least %v", errExpired, inBrief(late.Round(time.Millisecond)))
+	}
 	switch {
 	case dropped:
 		o.loseIf(isOver, errDropped)
 	case failed != nil: // what the nodes said to the last renewal
-		o.loseIf(isOver, failed.error(fmt.Errorf("%w: %w", ErrLost, errExpired), o.lock.res.names, o.client.nodes, ""))
+		o.loseIf(isOver, failed.error(fmt.Errorf("%w: %w", ErrLost, why), o.lock.res.names, o.client.nodes, ""))
 	default:
-		o.loseIf(isOver, errExpired)
+		o.loseIf(isOver, why)
 	}
 }
 

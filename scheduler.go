@@ -68,6 +68,15 @@ func (s *scheduler) drop(o *ownership) {
 	s.mu.Unlock()
 }
 
+// overdue is how long ago the tick of the ownership was due, that which runs or the next one: if that is long, nothing ran
+// in this process meanwhile.
+func (s *scheduler) overdue(o *ownership) time.Duration {
+	s.mu.Lock()
+	due := o.due
+	s.mu.Unlock()
+	return s.clock.Now().Sub(due)
+}
+
 // all is the ownerships that are in the queue, or whose tick is running.
 func (s *scheduler) all() []*ownership {
 	s.mu.Lock()
