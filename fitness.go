@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type serverInfo struct {
 	master    string // of a replica: host:port
 	maxMemory int64  // bytes; 0: no limit
 	policy    string // what is evicted at the limit
+	behind    string // rlec_version of Redis Enterprise, which has a proxy in front; "" if it is not
 	aof       bool   // there is an append-only file
 	history   string // of a master that was a replica in this process: master_replid2, the history it took over
 	evicted   string // the number of keys evicted since the process began; "" and "0": none
@@ -45,6 +47,7 @@ func readInfo(info string) serverInfo {
 		mode:    cmp.Or(fields["redis_mode"], fields["server_mode"], fields["redict_mode"]), // Redis, Valkey, Redict
 		role:    fields["role"],
 		policy:  fields["maxmemory_policy"],
+		behind:  fields["rlec_version"],
 		aof:     fields["aof_enabled"] == "1",
 		history: fields["master_replid2"],
 		evicted: fields["evicted_keys"],
@@ -135,6 +138,10 @@ func (s *serverInfo) unfit(durable bool) error {
 		return fmt.Errorf("it runs in cluster mode, where a failover loses locks; give a master of its own (cluster-enabled no)")
 	case s.mode == "sentinel":
 		return fmt.Errorf("it is a Sentinel, which keeps no keys; give the address of an independent master")
+	case s.role == "":
+		return errors.New("its INFO has no replication section, by which promotions are recognised; give the address of a master of Redis, Valkey or Redict")
+	case s.role != "master":
+		return fmt.Errorf("its role is %s; give the address of an independent master", s.role)
 	case s.maxMemory > 0 && s.policy != "noeviction" && s.policy != "":
 		return fmt.Errorf("it may evict locks to make room (maxmemory %d, maxmemory-policy %s); set maxmemory-policy noeviction, or maxmemory 0",
 			s.maxMemory, s.policy)
@@ -155,6 +162,10 @@ func (s *serverInfo) warnings() (warn []string) {
 		if n, err := strconv.Atoi(major); err == nil && n < 6 {
 			warn = append(warn, "version "+s.version+" is older than 6.0, the oldest that is tested; upgrade it")
 		}
+	}
+	if s.behind != "" {
+		warn = append(warn, "it is Redis Enterprise (rlec_version "+s.behind+"), as in Redis Cloud and Azure Managed Redis, where a proxy keeps connections open "+
+			"while the server behind it is replaced, so a restart may go unnoticed for five seconds; use servers without a proxy, or guard the work with fencing tokens")
 	}
 	if s.maxMemory > 0 {
 		warn = append(warn, fmt.Sprintf("maxmemory is %d: at the limit it refuses locks; keep the locks' servers apart from caches", s.maxMemory))

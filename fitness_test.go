@@ -2,7 +2,10 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,4 +237,47 @@ func TestAServerThatComesToRefuseInfoHasNoVote(t *testing.T) {
 	require.NoError(t, l.Release(ctx))
 	tell(t, f.Nodes()[1], "ACL", "SETUSER", "default", "+info")
 	require.NoError(t, c.Status(ctx)[1].Err)
+}
+
+// N1: Behind a proxy, INFO may lack what promotions are recognised by. Then the node has no vote, whoever asks.
+func TestANodeWhoseInfoHasNoRoleHasNoVote(t *testing.T) {
+	withoutRole := func(info string) string { return regexp.MustCompile(`(?m)^role:.*\r\n`).ReplaceAllString(info, "") }
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	proxies := []*proxy{newProxy(t, f.Nodes()[0]), newProxy(t, f.Nodes()[1])}
+	through := func(cfg *redlock.Config) {
+		cfg.Nodes = redlock.Nodes(proxies[0].url(), proxies[1].url(), f.Nodes()[2].URL())
+	}
+	old := openFresh(t, f, patient, through)
+	require.NoError(t, enroll(t, old))
+	for _, p := range proxies {
+		p.tell(withoutRole)
+	}
+	const why = "its INFO has no replication section, by which promotions are recognised"
+	for _, c := range []*redlock.Client{old, openFresh(t, f, patient, through)} {
+		nodes := c.Status(soon(t))
+		require.ErrorContains(t, nodes[0].Err, why)
+		require.ErrorContains(t, nodes[1].Err, why)
+		require.NoError(t, nodes[2].Err)
+		for i := range 12 {
+			_, err := c.Mutex(fmt.Sprint("x", i)).TryAcquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, why)
+		}
+	}
+}
+
+// A product that has a proxy in front may hide a restart. Where INFO names the product, Status warns before that happens.
+func TestStatusWarnsOfRedisEnterprise(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	proxy := newProxy(t, f.Nodes()[0])
+	proxy.tell(func(info string) string {
+		return strings.Replace(info, "run_id:", "rlec_version:7.8.2-34\r\nrun_id:", 1)
+	})
+	c := openFresh(t, f, patient, func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(proxy.url()) })
+	require.NoError(t, enroll(t, c))
+	n := c.Status(soon(t))[0]
+	require.NoError(t, n.Err)
+	require.Len(t, n.Warnings, 1)
+	require.Contains(t, n.Warnings[0], "it is Redis Enterprise (rlec_version 7.8.2-34)")
+	require.Contains(t, n.Warnings[0], "proxy")
 }

@@ -24,7 +24,7 @@ func TestINFOOfOtherProductsIsUnderstood(t *testing.T) {
 			"valkey-9.1.2", true},
 	} {
 		for mode, unfit := range map[string]string{"standalone": "", "cluster": "cluster mode", "sentinel": "it is a Sentinel"} {
-			info := readInfo("# Server\r\n" + strings.ReplaceAll(c.info, "MODE", mode) + "run_id:abc\r\n")
+			info := readInfo("# Replication\r\nrole:master\r\n# Server\r\n" + strings.ReplaceAll(c.info, "MODE", mode) + "run_id:abc\r\n")
 			require.Equal(t, "abc", info.runID, name)
 			require.Equal(t, c.gt, info.knowsGT(), name)
 			require.Empty(t, info.warnings(), name)

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -27,6 +28,7 @@ type proxy struct {
 	to    string
 	from  string // the script with which it leads to next; "": it does not
 	next  string
+	info  func(string) string // what it makes of replies to INFO; nil: it passes them on
 	conns []net.Conn
 }
 
@@ -78,6 +80,27 @@ func (p *proxy) leadFrom(t *testing.T, script string, n *fleet.Node) {
 	p.from, p.next = script, u.Host
 }
 
+// tell makes the proxy pass on replies to INFO so.
+func (p *proxy) tell(info func(string) string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.info = info
+}
+
+// edited is the reply as the client gets it.
+func (p *proxy) edited(command, reply []byte) []byte {
+	p.mu.Lock()
+	edit := p.info
+	p.mu.Unlock()
+	words := strings.Split(string(command), "\r\n")
+	if edit == nil || len(words) < 3 || words[2] != "INFO" || reply[0] != '$' {
+		return reply
+	}
+	_, text, _ := strings.Cut(string(reply), "\r\n")
+	text = edit(strings.TrimSuffix(text, "\r\n"))
+	return fmt.Appendf(nil, "$%d\r\n%s\r\n", len(text), text)
+}
+
 // target is where this command goes.
 func (p *proxy) target(command []byte) string {
 	p.mu.Lock()
@@ -115,7 +138,7 @@ func (p *proxy) serve(client net.Conn) {
 		if err != nil {
 			break
 		}
-		if _, err = client.Write(reply); err != nil {
+		if _, err = client.Write(p.edited(command, reply)); err != nil {
 			break
 		}
 	}

@@ -202,7 +202,7 @@ func TestTheLogSaysOnceWhyANodeThatIsConnectedDoesNotVote(t *testing.T) {
 			}
 			require.Len(t, log.lines(node), 1, "nothing has changed")
 			require.Regexp(t, `^level=WARN msg="redlock: node does not vote" .*`+c.why, log.lines(node)[0])
-			require.Contains(t, log.found(quorumLines+`[^\n]*`)[0], "2 of 3 nodes vote, and it takes 2: the next failure stops all locks")
+			require.Contains(t, log.found(quorumLines + `[^\n]*`)[0], "2 of 3 nodes vote, and it takes 2: the next failure stops all locks")
 			require.Regexp(t, `without="\S+: `+strings.Split(c.why, ":")[0], log.found(quorumLines + `[^\n]*`)[0])
 
 			if c.mends != nil {

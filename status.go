@@ -27,7 +27,7 @@ type NodeStatus struct {
 	// MaxTTL is the longest lease that the node grants. 0: not known.
 	MaxTTL time.Duration
 	// Warnings are problems that do not cost the node its vote: a memory limit, an old version, CLIENT KILL forbidden,
-	// waiters that must poll, a proxy in between, a Dial that sets a read timeout. Each has the remedy.
+	// waiters that must poll, a proxy in between or a product that has one, a Dial that sets a read timeout. Each has the remedy.
 	Warnings []string
 }
 
