@@ -101,7 +101,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 	undo := *p.swap // the same script, but it is owed until a server has answered it (D5)
 	p.undo, undo.name, undo.cleansUp = &undo, "undo", true
 	enroll := *p.ready // the same script, but it is not sent to an unfit server, which must not become a voter (N1)
-	p.enroll, enroll.name, enroll.grants = &enroll, "enroll", true
+	p.enroll, enroll.name, enroll.grants = &enroll, opEnroll, true
 	return p
 }
 

@@ -71,7 +71,22 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 	if err != nil || r.result() == won {
 		return err
 	}
-	return r.error(ErrNoQuorum, nil, c.nodes, "")
+	return c.notEnrolled(r)
+}
+
+// opEnroll is the RoundError.Op of an enrolment.
+const opEnroll = "enroll"
+
+// notEnrolled is the error of an enrolment: which nodes are enrolled, and which are not, and why.
+func (c *Client) notEnrolled(r *round) error {
+	e := r.error(ErrNoQuorum, nil, c.nodes, "")
+	granted := r.grantedBy()
+	for i, n := range c.nodes {
+		if granted.has(i) {
+			e.enrolled = append(e.enrolled, printable(n.endpoint.name))
+		}
+	}
+	return e
 }
 
 // askReadiness asks all nodes whether they may grant, with a word of the operator's.
@@ -100,5 +115,5 @@ func (c *Client) newAmongUsed(ctx context.Context) (mixed bool, err error) {
 	if !looksNew || !used {
 		return false, nil
 	}
-	return true, r.error(ErrNoQuorum, nil, c.nodes, "")
+	return true, c.notEnrolled(r)
 }

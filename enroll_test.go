@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,5 +74,32 @@ func TestEnrollOnlyNewRefusesANewServerWhileAnotherIsAway(t *testing.T) {
 		_, err = c.Mutex("x").TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.True(t, l.Valid())
+	})
+}
+
+func TestTheErrorOfAnEnrolmentSaysWhichNodesAreEnrolledAndWhichAreNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		names := make([]string, 3)
+		cfg := redlock.Config{Nodes: nodes.Nodes()}
+		for i := range cfg.Nodes {
+			names[i] = fmt.Sprint("node ", i)
+			cfg.Nodes[i].Name = names[i]
+		}
+		client, err := redlock.New(cfg)
+		require.NoError(t, err)
+		defer client.Close()
+		nodes.Kill(2)
+		err = client.Enroll(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.Regexp(t, `^redlock: no quorum of nodes: enroll: enrolled: node 0, node 1; not enrolled: node 2: [^;\n]+$`, err.Error())
+		require.Regexp(t, `^redlock: no quorum of nodes: enroll: enrolled: node 0, node 1; not enrolled\n\tnode 2: [^;\n]+$`, fmt.Sprintf("%+v", err))
+		err = client.Enroll(t.Context(), redlock.OnlyNew())
+		require.ErrorContains(t, err, "enrolled: node 0, node 1; not enrolled: node 2: ")
+
+		nodes.Kill(0)
+		nodes.Kill(1)
+		err = client.Enroll(t.Context())
+		require.Regexp(t, `enrolled: none; not enrolled: node 0, node 1, node 2: [^;\n]+$`, err.Error())
 	})
 }

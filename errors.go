@@ -48,8 +48,9 @@ type RoundError struct {
 	Need, Granted, Denied, Unknown int               // votes: how many grants it takes, and how many of each came
 	Err                            *multierror.Error // a [*NodeError] for each node that did not grant; nil: none
 
-	kind error
-	note string
+	kind     error
+	note     string
+	enrolled []string // of an enrolment, the nodes that did grant: an operator must know them
 }
 
 func (e *RoundError) Error() string { return e.head() + e.causes() }
@@ -64,7 +65,10 @@ func (e *RoundError) head() string {
 	if e.note != "" {
 		b.WriteString(": " + e.note)
 	}
-	if e.Granted+e.Denied+e.Unknown > 0 {
+	switch {
+	case e.Op == opEnroll:
+		b.WriteString(": enrolled: " + cmp.Or(strings.Join(e.enrolled, ", "), "none") + "; not enrolled")
+	case e.Granted+e.Denied+e.Unknown > 0:
 		fmt.Fprintf(&b, " (%d granted, %d denied, %d unknown, need %d)", e.Granted, e.Denied, e.Unknown, e.Need)
 	}
 	return b.String()
@@ -106,9 +110,13 @@ func (e *RoundError) causes() string {
 		if i == 0 {
 			sep = ": "
 		}
-		b.WriteString(sep + c.text)
-		if len(c.nodes) > 0 {
-			fmt.Fprintf(&b, " [%s]", strings.Join(c.nodes, " "))
+		switch {
+		case e.Op == opEnroll:
+			b.WriteString(sep + strings.Join(c.nodes, ", ") + ": " + c.text)
+		case len(c.nodes) > 0:
+			fmt.Fprintf(&b, "%s%s [%s]", sep, c.text, strings.Join(c.nodes, " "))
+		default:
+			b.WriteString(sep + c.text)
 		}
 	}
 	return b.String()
