@@ -95,8 +95,12 @@ func (p *protocol) acquireCall(res *resource, reservation, token, ttlMillis any,
 
 // plantCall writes the keys of a valid lease on a node that lacks them (R2).
 func (p *protocol) plantCall(res *resource, token, ttlMillis any, ballot uint64) call {
-	return call{p.plant, res.keys, withFence(res, ballot, token, ttlMillis)}
+	return call{p.plant, behindFence(res.keys...), withFence(res, ballot, token, ttlMillis)}
 }
+
+// behindFence is these keys behind that of the fencing tokens: scripts that are not sent often declare all that they touch.
+// For the others each argument costs as much as half a command.
+func behindFence(keys ...any) []any { return append([]any{fenceArg}, keys...) }
 
 // withFence appends to these arguments the ballot and the fence slots that store it (F3), or "0" if there are no
 // fencing tokens.
@@ -219,7 +223,7 @@ func (p *protocol) leaveCall(keys []any, client any, reserve time.Duration) call
 
 // inspectCall reads the first lock key of the resource.
 func (p *protocol) inspectCall(res *resource) call {
-	return call{p.inspect, res.keys[:1], res.slots[:1]}
+	return call{p.inspect, behindFence(res.keys[0]), res.slots[:1]}
 }
 
 // What ready.lua is asked to do; see its head.

@@ -76,18 +76,18 @@ func TestAScriptThatMayNotReadAKeySaysSo(t *testing.T) {
 	}{
 		{"get", standard.swapCall(standard.undo, mutex, "mine", "next", 0)},
 		{"get", standard.releaseCall(mutex, "mine", 0, 0)},
-		{"get", call{standard.plant, mutex, []any{"mine", 1000, 0}}},
-		{"get", call{standard.inspect, mutex, []any{1}}},
+		{"get", call{standard.plant, behindFence(mutex...), []any{"mine", 1000, 0}}},
+		{"get", call{standard.inspect, behindFence(mutex...), []any{1}}},
 		{"get", call{standard.extend, []any{markerKey, fenceKey, "x"}, []any{"", 1, "mine", 1000, "-"}}},
 		{"get", call{standard.extend, []any{markerKey, fenceKey, "x"}, []any{"", 1, "reader mine", 1000, "-"}}},
-		{"get", call{standard.plant, mutex, []any{"reader mine", 1000, 0}}},
+		{"get", call{standard.plant, behindFence(mutex...), []any{"reader mine", 1000, 0}}},
 		{"get", call{standard.unshare, mutex, []any{"reader mine", 0}}},
 		{"get", call{standard.adopt, []any{markerKey, fenceKey, "x"}, []any{"m", "mine", "next", 1000, 0}}},
 		{"get", call{standard.acquire, mutex, []any{"m", "0", "", "next", 1000, 0}}},
 		{"zrange", call{standard.extend, []any{markerKey, fenceKey, "r"}, []any{"", 1, "reader mine", 1000, "-"}}},
-		{"zrange", call{standard.plant, reader, []any{"reader mine", 1000, 0}}},
+		{"zrange", call{standard.plant, behindFence(reader...), []any{"reader mine", 1000, 0}}},
 		{"zrange", call{standard.unshare, reader, []any{"reader mine", 0}}},
-		{"zrange", call{standard.inspect, reader, []any{1}}},
+		{"zrange", call{standard.inspect, behindFence(reader...), []any{1}}},
 		{"zrange", call{standard.share, shareKeys("r"), []any{"m", "0", "", "reader next", 1000, 0}}},
 	} {
 		require.NoError(t, do(conn, "SET", "x", "mine"))
@@ -200,7 +200,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		}
 		return eval(standard.extend, all, args...)
 	case 5:
-		return eval(standard.plant, keys, append([]any{token, ttl}, ballot...)...)
+		return eval(standard.plant, behindFence(keys...), append([]any{token, ttl}, ballot...)...)
 	case 6, 7:
 		args := []any{pick(token, token, "next:1", "next:2"), pick("0", "60000")}
 		if r.IntN(3) == 0 { // a minimum hold
@@ -215,7 +215,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		return eval(standard.ready, readyKeys, pick("run1", "run1", "run2"), digest, config, maxTTL, "750",
 			pick("", "", "enroll", "enroll", "durable", "look", "new", "change"), "0", "500000", pick("0", "1"))
 	case 10:
-		return eval(standard.inspect, keys[:1], fmt.Sprint(names[0][0]%2))
+		return eval(standard.inspect, behindFence(keys[0]), fmt.Sprint(names[0][0]%2))
 	case 15:
 		return eval(standard.swap, keys, pick("t1", "t2"), pick("t1", "t2", "T3"), pick("0", "60000", "90000"))
 	case 16, 17:
@@ -229,7 +229,7 @@ func operation(r *rand.Rand) (command string, args []any) {
 		ballot = ballot[:min(len(ballot), 2)]
 		switch r.IntN(8) {
 		case 0:
-			return eval(standard.plant, keys[:1], append([]any{entry, ttl}, ballot...)...)
+			return eval(standard.plant, behindFence(keys[0]), append([]any{entry, ttl}, ballot...)...)
 		case 1:
 			return eval(standard.extend, []any{markerKey, fenceKey, names[0]}, append([]any{pick("run1 digest", "run2 digest", ""), 1, entry, ttl}, ballot...)...)
 		case 2, 3:

@@ -279,7 +279,7 @@ func TestALeaseThatComesToANodeLateLowersNoFencingToken(t *testing.T) {
 				want   float64
 			}{{"5", 8}, {"9", 9}} {
 				for how, call := range map[string][]any{
-					"plant":  {scriptText(t, "entries", "plant"), 1, "x", owner, 60_000, come.ballot, "7"},
+					"plant":  {scriptText(t, "entries", "plant"), 2, "redlock:fence", "x", owner, 60_000, come.ballot, "7"},
 					"extend": {scriptText(t, "entries", "extend"), 3, "redlock:node", "redlock:fence", "x", marker, 1, owner, 60_000, come.ballot, "7"},
 				} {
 					_, err = s.redis.ZAdd("redlock:fence", 8, "7")
@@ -325,7 +325,7 @@ func TestAPlantMakesNoKeysTimeShorter(t *testing.T) {
 		s := virtual(t, 1, 1).servers[0]
 		require.NoError(t, s.redis.Set("y", "mine"))
 		s.redis.SetTTL("y", time.Minute)
-		s.tell("EVAL", scriptText(t, "entries", "plant"), 2, "x", "y", "mine", 10_000, "0")
+		s.tell("EVAL", scriptText(t, "entries", "plant"), 3, "redlock:fence", "x", "y", "mine", 10_000, "0")
 		require.Equal(t, time.Minute, s.timeToLive("y"))
 		require.Equal(t, 10*time.Second, s.timeToLive("x"))
 	})

@@ -2,6 +2,9 @@ package redlock
 
 import (
 	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,11 +36,11 @@ func everyScript(identity string) map[string]call {
 		"extend":         {standard.extend, extended, []any{marker, 1, token, 1000, "-"}},
 		"extend, reader": {standard.extend, extended, []any{marker, 1, reader, 1000, "-"}},
 		"extend, permit": {standard.extend, extended, []any{marker, 1, permit, 1000, "-"}},
-		"plant":          {standard.plant, x, []any{token, 1000, 0}},
-		"plant, permit":  {standard.plant, x, []any{permit, 1000, 0}},
+		"plant":          standard.plantCall(res, token, 1000, 0),
+		"plant, permit":  standard.plantCall(res, permit, 1000, 0),
 		"swap":           {standard.swap, x, []any{token, "t", 1000}},
 		"adopt":          {standard.adopt, extended, []any{marker, token, "t", 1000, 0}},
-		"inspect":        {standard.inspect, x, []any{1}},
+		"inspect":        standard.inspectCall(res),
 		"release":        {standard.release, x, []any{token, 100}},
 		"unshare":        {standard.unshare, x, []any{reader, 100}},
 		"leave":          leave,
@@ -229,5 +232,54 @@ func TestAFairWaiterPassesOnAlsoWhereItsQueueIsOfAnotherType(t *testing.T) {
 		owner, err := redis.String(conn.Do("GET", "x"))
 		require.NoError(t, err, foreign)
 		require.Equal(t, next, owner)
+	}
+}
+
+// Redis wants scripts to declare their keys, and some servers refuse others. Where that would cost too much,
+// docs/managed-redis.md names the keys.
+func TestTheDocumentsNameTheKeysThatScriptsDoNotDeclare(t *testing.T) {
+	doc, err := os.ReadFile("docs/managed-redis.md")
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\| run scripts that touch keys which are not among their KEYS:.*$`).FindString(string(doc))
+	named := map[string][]string{} // by script
+	for _, part := range regexp.MustCompile(`([^(]*)\(([^)]*)\)`).FindAllStringSubmatch(row, -1) {
+		for _, script := range regexp.MustCompile(`(\w+)\.lua`).FindAllStringSubmatch(part[1], -1) {
+			named[script[1]] = regexp.MustCompile(`redlock:\w+`).FindAllString(part[2], -1)
+		}
+	}
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	conn, err := f.Nodes()[0].Dial(t.Context(), 5*time.Second)
+	require.NoError(t, err)
+	defer conn.Close()
+	watcher, err := f.Nodes()[0].Dial(t.Context(), 5*time.Second)
+	require.NoError(t, err)
+	defer watcher.Close()
+	require.NoError(t, do(watcher, "MONITOR"))
+
+	calls := everyScript("run1")
+	calls["plant, fence"] = standard.plantCall(newResource("", "x", nil), "t", 1000, 5)
+	for name, c := range calls {
+		for _, there := range [][]any{nil, {"SET", "x", "other"}, {"ZADD", "x", 9e15, "reader other"}, {"ZADD", "x", 9e15, "reader t"}} {
+			require.NoError(t, do(conn, "FLUSHALL"))
+			require.NoError(t, do(conn, "SET", markerKey, "run1 digest"))
+			require.NoError(t, do(conn, "ZADD", waitPrefix+"x", 1, "next:2"))
+			if there != nil {
+				require.NoError(t, do(conn, there[0].(string), there[1:]...))
+			}
+			_, _ = evaluate(conn, c)
+			require.NoError(t, do(conn, "ECHO", name))
+			for said := ""; !strings.HasSuffix(said, fmt.Sprintf(`"ECHO" %q`, name)); {
+				said, err = redis.String(watcher.Receive())
+				require.NoError(t, err)
+				words := strings.Split(said, `"`)
+				if !strings.Contains(said, " lua] ") || len(words) < 4 || strings.EqualFold(words[1], "PUBLISH") || slices.Contains(c.keys, any(words[3])) {
+					continue
+				}
+				if key := regexp.MustCompile(`^redlock:\w+`).FindString(words[3]); key != "" {
+					file := regexp.MustCompile(`^\w+`).FindString(name)
+					require.Contains(t, named[file], key, "%s: %s", name, said)
+				}
+			}
+		}
 	}
 }

@@ -1,7 +1,8 @@
 -- Inspect: who has a lock key here and for how much longer, and the highest ballot granted in its fence slot. Writes
 -- nothing.
 --
--- KEYS[1]    the lock key
+-- KEYS[1]    redlock:fence
+-- KEYS[2]    the lock key
 -- ARGV[1]    its fence slot
 --
 -- Reply: {"key", time, pttl, owner, highest ballot, entries}. pttl is -2 if there is no such key, and -1 if it never
@@ -10,10 +11,10 @@
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local owner = redis.pcall('GET', KEYS[1])
+local owner = redis.pcall('GET', KEYS[2])
 local entries = {}
 if type(owner) ~= 'string' then
-  local all = redis.pcall('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  local all = redis.pcall('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')
   local kind = kindOf(all[1])
   if not kind and isUnread(owner) then return owner end
   if isUnread(all) then return all end
@@ -24,5 +25,5 @@ if type(owner) ~= 'string' then
     end
   end
 end
-local highest = tonumber(redis.call('ZSCORE', 'redlock:fence', ARGV[1]) or 0)
-return {'key', now, redis.call('PTTL', KEYS[1]), owner, highest, entries}
+local highest = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
+return {'key', now, redis.call('PTTL', KEYS[2]), owner, highest, entries}
