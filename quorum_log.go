@@ -61,7 +61,7 @@ func (c *Client) logVotes() {
 	votes, open := 0, 0
 	var without []string
 	for i, n := range c.nodes {
-		switch why, up, unsure := c.voteOf(n); {
+		switch up, unsure, why := c.voteOf(n); {
 		case unsure:
 			open++
 		case why == nil:
@@ -77,16 +77,16 @@ func (c *Client) logVotes() {
 	}
 }
 
-// voteOf is why the node does not vote, nil: it votes; and whether it is connected. unsure: it is about to say whether it
+// voteOf is whether the node is connected, and why it does not vote; nil: it votes. unsure: it is about to say whether it
 // votes, or the others are about to say so much that it can be judged.
-func (c *Client) voteOf(n *node) (why error, up, unsure bool) {
+func (c *Client) voteOf(n *node) (up, unsure bool, why error) {
 	n.mu.Lock()
 	up, why = n.up, n.obstacle()
 	asked := n.unfit == nil && !n.readiness.ready && (n.readiness.asking || !n.readiness.known)
 	unsure = up && asked || !up && !n.tried
 	n.mu.Unlock()
 	why = n.judgedNow(why)
-	return why, up, unsure || why == errUnready || why == errNotJudged
+	return up, unsure || why == errUnready || why == errNotJudged, why
 }
 
 // logVote logs why the node does not vote, or that it does (why is nil), if the log has not said so.
