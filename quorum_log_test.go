@@ -134,8 +134,9 @@ func TestTheLogSaysThatServersWhichAreUpAreNoQuorum(t *testing.T) {
 	_, err = c.Mutex("x").TryAcquire(soon(t)) // it learns of both
 	require.Error(t, err)
 	c.Status(soon(t))
-	require.Eventually(t, func() bool { return len(log.found(quorumLines)) == 1 }, 5*time.Second, time.Millisecond)
-	require.Contains(t, log.found(quorumLines)[0], "1 of 3 nodes votes, and it takes 2")
+	const gone = "1 of 3 nodes votes, and it takes 2: nothing is granted or renewed"
+	require.Eventually(t, func() bool { return log.count(gone) == 1 }, 5*time.Second, time.Millisecond)
+	require.LessOrEqual(t, len(log.found(quorumLines)), 2, "it may learn of one before the other")
 }
 
 // What Enroll does is in the log at once, though each node's answer counts only behind an INFO.
