@@ -373,8 +373,12 @@ type QuarantineError struct {
 }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("in quarantine for %v more: it is new, or it restarted or was flushed and may have forgotten leases "+
-		"(%s)", e.Left.Round(time.Millisecond), howQuarantineEnds)
+	return fmt.Sprintf("%s (%s)", e.withoutRemedy(), howQuarantineEnds)
+}
+
+func (e *QuarantineError) withoutRemedy() string {
+	return fmt.Sprintf("in quarantine for %v more: it is new, or it restarted or was flushed and may have forgotten leases",
+		e.Left.Round(time.Millisecond))
 }
 
 // howQuarantineEnds is read after a crash too, when to enroll may let two clients have one lock. So waiting comes first.

@@ -18,6 +18,7 @@ type quorumLog struct {
 
 	silent [maxNodes]string // by node, why it does not vote, as the log last said: a key of causeOf; "": it votes
 	spare  spare            // as the log last said
+	taught bool             // the log has said how a quarantine ends
 }
 
 // A spare is how many more nodes may fail.
@@ -101,14 +102,17 @@ func (c *Client) logVote(n *node, said *string, why error, up bool) {
 	default:
 		*said, _ = causeOf(why)
 	}
-	log, differs := c.cfg.Logger, (*ConfigError)(nil)
+	log, differs, quarantine := c.cfg.Logger, (*ConfigError)(nil), (*QuarantineError)(nil)
 	switch {
 	case *said == was:
 	case why == nil:
 		log.Info("redlock: node votes", "node", n.endpoint.name)
 	case errors.As(why, &differs):
 		log.Error("redlock: node refuses this client", "node", n.endpoint.name, "error", why)
+	case errors.As(why, &quarantine) && c.quorumLog.taught: // else new servers have the same long line once for each node
+		log.Warn("redlock: node does not vote", "node", n.endpoint.name, "error", quarantine.withoutRemedy())
 	default:
+		c.quorumLog.taught = c.quorumLog.taught || quarantine != nil
 		log.Warn("redlock: node does not vote", "node", n.endpoint.name, "error", why)
 	}
 }
