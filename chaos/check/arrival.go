@@ -82,8 +82,8 @@ func (j *judge) overtaken(l *lock, i, by int32) {
 	o, other := &j.ops[i], &j.ops[by]
 	j.violate(Overtaken, l, []int32{by, i}, other.granted, o.granted-other.granted, func() string {
 		return fmt.Sprintf("%s had its place in the order of arrival of %q since %s; "+
-			"%s requested it at %s, and was granted it first, at %s%s", j.name(i), l.name, clock(o.queued),
-			j.name(by), clock(other.asked), clock(other.granted), j.faultsAt(other.granted))
+			"%s requested it at %s, and was granted it first, at %s", j.name(i), l.name, clock(o.queued),
+			j.name(by), clock(other.asked), clock(other.granted))
 	})
 }
 

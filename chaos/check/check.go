@@ -151,7 +151,7 @@ func (j *judge) violate(kind ViolationKind, l *lock, ops []int32, at, length int
 	}
 	v := Violation{
 		Kind: kind, At: time.Duration(at), For: time.Duration(length), Resource: l.name,
-		Clients: []int{}, Ops: []uint64{}, Nodes: []string{}, Text: describe(),
+		Clients: []int{}, Ops: []uint64{}, Nodes: []string{}, Text: describe(), Cause: j.cause(kind, l, ops, at),
 	}
 	for _, i := range ops {
 		v.Ops = append(v.Ops, j.ops[i].id)
@@ -159,7 +159,7 @@ func (j *judge) violate(kind ViolationKind, l *lock, ops []int32, at, length int
 			v.Clients = append(v.Clients, c)
 		}
 	}
-	v.Nodes = append(v.Nodes, j.involved(l, ops, at)...)
+	v.Nodes = append(v.Nodes, j.involved(ops, v.Cause, at)...)
 	j.res.Violations = append(j.res.Violations, v)
 	return &j.res.Violations[len(j.res.Violations)-1]
 }

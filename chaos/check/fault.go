@@ -85,20 +85,6 @@ func (j *judge) firstAcquire(at int64) {
 	j.waiting, j.healed = j.waiting[:0], j.healed[:0]
 }
 
-// faultsAt describes for people which faults were active.
-func (j *judge) faultsAt(t int64) string {
-	var all []string
-	for _, f := range j.faults {
-		if f.covers(t) {
-			all = append(all, f.String())
-		}
-	}
-	if len(all) == 0 {
-		return "; no fault was active"
-	}
-	return "; active faults: " + strings.Join(all, ", ")
-}
-
 // deadClients returns the clients that never came back from a fault, and when it began.
 func (j *judge) deadClients() map[int]int64 {
 	dead := map[int]int64{}

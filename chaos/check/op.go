@@ -45,6 +45,7 @@ type op struct {
 	accessed   bool  // it read or wrote
 	seen       bool  // its token was on a node
 	released   int64
+	freed      int64  // when the release returned; 0: never
 	over       int64  // when its owner no longer needed it, so that its keys should disappear; or never
 	shared     bool   // others may hold the lock too, so it shows the resource no fencing token
 	fenceFloor uint64 // the largest fencing token granted before it was requested, and its op
@@ -136,6 +137,7 @@ func (j *judge) tell(i int32, token string) {
 func (j *judge) ended(e *history.Event) {
 	o := &j.ops[j.byID[e.Op]]
 	if e.Kind == history.Freed {
+		o.freed = e.At
 		o.over = min(o.over, e.At)
 		return
 	}

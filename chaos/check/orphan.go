@@ -36,7 +36,7 @@ func (j *judge) checkOrphans(l *lock) {
 			}
 			if part := longest(parts, hurt); part.length() > j.orphanBound() && !j.clockSet(k.node, s) {
 				j.res.OrphansPast++
-				j.violateOrphan(l, k.node, part)
+				j.violateOrphan(l, k.node, s, part)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func longest(parts []stretch, shut []window) (best stretch) {
 	return best
 }
 
-func (j *judge) violateOrphan(l *lock, node string, s stretch) {
+func (j *judge) violateOrphan(l *lock, node string, seen span, s stretch) {
 	var ops []int32
 	whose := "a token of an unknown owner"
 	if s.after >= 0 {
@@ -86,6 +86,9 @@ func (j *judge) violateOrphan(l *lock, node string, s stretch) {
 	})
 	if v != nil {
 		v.Nodes = []string{node}
+		if cause, found := j.returned(node, seen, s); found {
+			v.Cause = cause
+		}
 	}
 }
 

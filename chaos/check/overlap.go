@@ -161,9 +161,9 @@ func (j *judge) checkOverlap(l *lock) {
 		listed++
 		from, to := b.from, min(a.to, b.to)
 		j.violate(Overlap, l, []int32{a.op, b.op}, from, to-from, func() string {
-			return fmt.Sprintf("%s and %s both believed that they held %q for %s, from %s to %s; %s%s",
+			return fmt.Sprintf("%s and %s both believed that they held %q for %s, from %s to %s; %s",
 				j.name(a.op), j.name(b.op), l.name, time.Duration(to-from), clock(from), clock(to),
-				j.where([]int32{a.op, b.op}, from), j.faultsAt(from))
+				j.where([]int32{a.op, b.op}, from))
 		})
 	})
 	j.overlapped(l, o, listed)
@@ -181,9 +181,9 @@ func (j *judge) checkPermits(l *lock, all []belief) {
 		}
 		j.violate(Overlap, l, ops, b.from, until-b.from, func() string {
 			return fmt.Sprintf("%s believed that it held a permit of %q, beside %s: "+
-				"%d permits of %d for %s, from %s to %s; %s%s", j.name(b.op), l.name, strings.Join(names, ", "),
+				"%d permits of %d for %s, from %s to %s; %s", j.name(b.op), l.name, strings.Join(names, ", "),
 				taken, j.run.Permits, time.Duration(until-b.from), clock(b.from), clock(until),
-				j.where(ops, b.from), j.faultsAt(b.from))
+				j.where(ops, b.from))
 		})
 	})
 	j.overlapped(l, o, listed)

@@ -134,7 +134,10 @@ func (j *judge) where(ops []int32, t int64) string {
 }
 
 // involved returns the nodes that are involved in a violation.
-func (j *judge) involved(l *lock, ops []int32, t int64) (nodes []string) {
+func (j *judge) involved(ops []int32, cause Cause, t int64) (nodes []string) {
+	if cause.Node != "" {
+		nodes = append(nodes, cause.Node)
+	}
 	for _, i := range ops {
 		nodes = append(nodes, j.holding(i, t)...)
 	}
@@ -188,9 +191,9 @@ func (j *judge) checkLateLoss(l *lock) {
 			j.res.LateLosses++
 			j.res.LateLossLongest = max(j.res.LateLossLongest, millis(late))
 			j.violate(LateLoss, l, []int32{i, other}, took.at, late, func() string {
-				return fmt.Sprintf("%s still believed that it held %q for %s after %s took it at %s; %s%s",
+				return fmt.Sprintf("%s still believed that it held %q for %s after %s took it at %s; %s",
 					j.name(i), l.name, time.Duration(late), j.name(other), clock(took.at),
-					j.where([]int32{i, other}, took.at), j.faultsAt(took.at))
+					j.where([]int32{i, other}, took.at))
 			})
 			break // one per lease
 		}
@@ -239,8 +242,8 @@ func (j *judge) checkLatePermits(l *lock) {
 		j.res.LateLossLongest = max(j.res.LateLossLongest, millis(late))
 		j.violate(LateLoss, l, ops, took.at, late, func() string {
 			return fmt.Sprintf("%s took its permits of %q at %s, and others still believed for %s that they had theirs: "+
-				"%d permits of %d; %s%s", j.name(other), l.name, clock(took.at), time.Duration(late), taken, j.run.Permits,
-				j.where(ops, took.at), j.faultsAt(took.at))
+				"%d permits of %d; %s", j.name(other), l.name, clock(took.at), time.Duration(late), taken, j.run.Permits,
+				j.where(ops, took.at))
 		})
 	}
 }

@@ -49,6 +49,7 @@ type Violation struct {
 	Ops      []uint64      `json:"ops"`
 	Nodes    []string      `json:"nodes"` // nodes with a token of these ops, or with a fault
 	Text     string        `json:"text"`  // a sentence for people
+	Cause    Cause         `json:"cause"` // the fault that explains it
 }
 
 // ByPhase has one T for the time before the first fault, one for the time until the last fault healed, and one for the

@@ -143,6 +143,9 @@ func TestTheTableTellsEveryViolation(t *testing.T) {
 	for i, v := range run.Result.Violations {
 		assert.Regexp(t, fmt.Sprintf(`(?m)^ +%d\. %.3f s  .*clients \d.*nodes `, i+1, v.At.Seconds()), text)
 	}
+	cause := "cause: restart-empty node-1, 20ms before: the key of client 1 (op 1) was on node-1 before it, and not after it"
+	assert.Contains(t, text, "\n      "+cause+"\n")
+	assert.Contains(t, page(t, run), "<p>C"+cause[1:]+"</p>")
 	assert.Contains(t, text, "NOT AS EXPECTED: it is <quick>")
 	assert.Contains(t, text, "repeat: redlock chaos run --seed 7")
 	bare := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(coloured.String(), "")

@@ -93,7 +93,7 @@ func complaints(out *bytes.Buffer, r *Run, colour bool) {
 		if v.For > 0 {
 			fmt.Fprintf(out, " for %s", lasting(int64(v.For)))
 		}
-		fmt.Fprintf(out, "  clients %s  nodes %s\n      %s\n", clientList(v.Clients), nodeList(v.Nodes), plain(v.Text))
+		fmt.Fprintf(out, "  clients %s  nodes %s\n      cause: %s\n      %s\n", clientList(v.Clients), nodeList(v.Nodes), plain(v.Cause.Text), plain(v.Text))
 	}
 	if more := res.ViolationsFound - len(res.Violations); more > 0 {
 		fmt.Fprintf(out, "      and %d more, which are counted but not listed\n", more)

@@ -247,7 +247,7 @@ func comparison(name string, beside *chaos.Outcome) ([]chaoscheck.Result, error)
 // complain prints problems at once, not only at the end.
 func complain(w io.Writer, outcome *chaos.Outcome) {
 	for _, v := range outcome.Violations[:min(3, len(outcome.Violations))] {
-		fmt.Fprintf(w, "  VIOLATION %s\n", oneLine(v.Text))
+		fmt.Fprintf(w, "  VIOLATION %s\n    cause: %s\n", oneLine(v.Text), oneLine(v.Cause.Text))
 	}
 	for _, text := range slices.Concat(outcome.Unmet, outcome.Panics) {
 		fmt.Fprintf(w, "  NOT AS EXPECTED: %s\n", oneLine(text))
