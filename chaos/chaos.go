@@ -49,7 +49,8 @@ type Outcome struct {
 	// Unmet are expectations of the scenario that were not met. They are about service, not safety, and not part of the
 	// verdict.
 	Unmet []string `json:"unmet"`
-	// Panics are the subject's.
+	// Panics are the subject's, each with its stack on the lines below. The traffic ends with the first, and the verdict is
+	// never safe.
 	Panics []string `json:"panics"`
 	// Error is why the run was aborted. What was recorded until then is judged, and the verdict is never safe.
 	Error string `json:"error,omitempty"`
@@ -184,9 +185,9 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	return outcome, err
 }
 
-// doubt makes an aborted run unsure: what it did not come to may have been a violation.
+// doubt makes a run unsure that was aborted, or whose subject panicked: what it did not come to may have been a violation.
 func (o *Outcome) doubt() {
-	if o.Error != "" && o.Verdict == check.Safe {
+	if (o.Error != "" || len(o.Panics) > 0) && o.Verdict == check.Safe {
 		o.Verdict = check.Unsure
 	}
 }

@@ -176,6 +176,44 @@ func TestEachBaselineIsSeenUnsafeWhereItIsSaidToBe(t *testing.T) {
 	}
 }
 
+// Each fault is the only one of its run that makes a node forget.
+func TestAViolationNamesTheFaultOfItsScenario(t *testing.T) {
+	for play, of := range map[string][2]string{
+		"failover": {"single", "promote"}, "restart-empty": {"plain-redlock", "restart-empty"}, "flush": {"plain-redlock", "flushall"},
+		"clock-ahead": {"plain-redlock", "clock+1m0s"}, "client-clock": {"getset", "client-clock+1m0s"}, "stopped-holder": {"watchdog", "stop"},
+		"slow-replies": {"late-validity", "cut-replies"},
+	} {
+		t.Run(play, func(t *testing.T) {
+			t.Parallel()
+			o := runUntilUnsafe(t, short(t, fleet.Process, play, of[0]))
+			require.NotEmpty(t, o.Violations)
+			for _, v := range o.Violations {
+				assert.Equal(t, of[1], v.Cause.Fault, "%s: %s", v.Text, v.Cause.Text)
+			}
+		})
+	}
+}
+
+// It differs from late-validity in nothing but the beginning of its leases.
+func TestALeaseThatCountsFromTheBeginningOfItsRoundIsSafeWithSlowReplies(t *testing.T) {
+	t.Parallel()
+	o := short(t, fleet.Process, "slow-replies", "plain-redlock")
+	o.Subject = subject.PlainRedlock{Patience: o.TTL}
+	outcome := run(t, o)
+	requireSafe(t, outcome)
+	events, err := history.ReadAll(bytes.NewReader(outcome.History))
+	require.NoError(t, err)
+	var asked int64
+	held := slices.ContainsFunc(events, func(e history.Event) bool { // by A, whose replies are late
+		late := e.Client == 1 && e.Kind == history.Granted && e.At-asked > int64(o.TTL/3)
+		if e.Client == 1 && e.Kind == history.Acquire {
+			asked = e.At
+		}
+		return late
+	})
+	assert.True(t, held, "it got the lock with slow replies, so it was tested")
+}
+
 func TestThisLibraryIsSafeInEveryScenario(t *testing.T) {
 	for _, play := range scenario.All() {
 		t.Run(play.Name, func(t *testing.T) {
@@ -512,9 +550,48 @@ func TestAPanicOfASubjectIsRecordedAndTheNodesAreRemoved(t *testing.T) {
 	outcome, err := chaos.Run(t.Context(), o)
 	require.NoError(t, err)
 	require.NotEmpty(t, outcome.Panics)
-	assert.Contains(t, outcome.Panics[0], "stumbled")
+	assert.Contains(t, outcome.Panics[0], "stumbled\n")
+	assert.Contains(t, outcome.Panics[0], "stumblingClient.Acquire(", "the stack")
+	assert.Equal(t, check.Unsure, outcome.Verdict, "the run ended before its faults")
 	assert.False(t, outcome.OK())
 	assert.Contains(t, string(outcome.History), "stumbled")
+	requireJudgedAlike(t, outcome)
+}
+
+// A stuck lock is one whose clients never return from the first acquire of the traffic's lock, until they are closed.
+type stuck struct{ subject.Single }
+
+func (s stuck) Open(ctx context.Context, o subject.Options) (subject.Client, error) {
+	c, err := s.Single.Open(ctx, o)
+	return &stuckClient{Client: c, closed: make(chan struct{})}, err
+}
+
+type stuckClient struct {
+	subject.Client
+	closed chan struct{}
+}
+
+func (c *stuckClient) Acquire(ctx context.Context, name string) (subject.Lease, error) {
+	if name == "chaos/traffic" {
+		<-c.closed
+		return nil, io.EOF
+	}
+	return c.Client.Acquire(ctx, name)
+}
+
+func (c *stuckClient) Close() error {
+	close(c.closed)
+	return c.Client.Close()
+}
+
+func TestALockWhoseCallsNeverReturnIsUnsureAndTheCallsAreNamed(t *testing.T) {
+	t.Parallel()
+	o := short(t, fleet.Embedded, "control", "single")
+	o.Subject, o.Clients, o.TTL = stuck{}, 2, 100*time.Millisecond
+	outcome := runOnce(t, o)
+	assert.Equal(t, check.Unsure, outcome.Verdict)
+	require.NotEmpty(t, outcome.LeftOut)
+	assert.Regexp(t, `^calls: \d+ calls of Acquire never returned, long after their contexts had ended$`, outcome.LeftOut[0].String())
 	requireJudgedAlike(t, outcome)
 }
 
@@ -600,6 +677,33 @@ func TestAScriptGoesOnWhereItsChildIsLate(t *testing.T) {
 			assert.Contains(t, string(outcome.History), `"error":"EOF"`, "the first try failed")
 			assert.Contains(t, string(outcome.History), `"fault":"`+map[string]string{"stopped-holder": "stop", "dead-holder": "kill"}[play])
 		})
+	}
+}
+
+// A stranger is a lock that the process that should serve it does not know.
+type stranger struct{ subject.Single }
+
+func (stranger) Name() string { return "stranger" }
+
+func TestAChildThatIsNoneSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for want, wrong := range map[string]func(*chaos.Options){
+		`the child ended before it answered (exit status 1;`:               func(o *chaos.Options) { o.Child = []string{"false"} },
+		`the child ended before it answered (exit status 0;`:               func(o *chaos.Options) { o.Child = []string{"true"} },
+		`does it call traffic.ServeChild? Its command is ["echo" "hello"]`: func(o *chaos.Options) { o.Child = []string{"echo", "hello"} },
+		`does it call traffic.ServeChild? Its command is ["cat"]`:          func(o *chaos.Options) { o.Child = []string{"cat"} },
+		`the child did not open the lock: there is no subject "stranger"`:  func(o *chaos.Options) { o.Subject = stranger{} },
+	} {
+		o := short(t, fleet.Embedded, "dead-holder", "single")
+		o.Clients = 2
+		wrong(&o)
+		outcome, err := chaos.Run(t.Context(), o)
+		if errors.Is(err, chaos.ErrUnable) {
+			t.Skipf("NOT TESTED: %v", err)
+		}
+		require.NoError(t, err)
+		assert.Contains(t, outcome.Error, want)
+		assert.NotContains(t, outcome.Error, "write |1")
 	}
 }
 

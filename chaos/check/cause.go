@@ -102,7 +102,7 @@ func (j *judge) cause(kind ViolationKind, l *lock, ops []int32, at int64) Cause 
 		}
 	}
 	gone := ""
-	if kind == Overlap || kind == LateLoss {
+	if kind == Overlap || kind == LateLoss || kind == LostUpdate {
 		gone = j.gone(q)
 	}
 	return j.byTime(q, gone)
@@ -297,18 +297,18 @@ func (j *judge) byTime(q question, gone string) Cause {
 	}); f != nil {
 		return j.because(OfClient, f, q.at, "client %d takes part in this%s", f.client, gone)
 	}
-	var names []string
+	var active []*fault
 	newest := j.last(func(f *fault) bool {
-		active := f.covers(q.at) && takesPart(f) || j.whileAcquiring(f, q)
-		if active {
-			names = append(names, f.String())
+		is := f.covers(q.at) && takesPart(f) || j.whileAcquiring(f, q)
+		if is {
+			active = append(active, f)
 		}
-		return active
+		return is
 	})
 	if newest != nil {
 		c := j.because(Active, newest, q.at, "")
 		c.Text = fmt.Sprintf("active then, or while the lock was acquired: %s; the last of these began %s before%s",
-			strings.Join(names, ", "), short(newest.before(q.at)), gone)
+			list(active), short(newest.before(q.at)), gone)
 		return c
 	}
 	before := j.last(func(f *fault) bool { return f.from <= q.at && takesPart(f) })
@@ -319,6 +319,28 @@ func (j *judge) byTime(q question, gone string) Cause {
 		return Cause{Why: NoCause, Text: fmt.Sprintf("no fault explains it; the last one before was %s%s", j.told(before, q.at), gone)}
 	}
 	return j.because(LastBefore, before, q.at, "the last fault before; it is not known how it explains this%s", gone)
+}
+
+// list names faults. Those that differ in their node only are named once.
+func list(faults []*fault) string {
+	var names []string
+	nodes := map[string][]string{}
+	for _, f := range faults {
+		of := fault{name: f.name, client: f.client}
+		name := of.String()
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if f.node != "" && !slices.Contains(nodes[name], f.node) {
+			nodes[name] = append(nodes[name], f.node)
+		}
+	}
+	for i, name := range names {
+		if len(nodes[name]) > 0 {
+			names[i] += " (" + strings.Join(nodes[name], ", ") + ")"
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // whileAcquiring reports whether it was a fault between the nodes and a client that had the lock, while it acquired it.

@@ -38,6 +38,8 @@ type judge struct {
 	listed map[ViolationKind]int
 	unsure bool // a check was not made; see leaveOut
 
+	leftAcquires, leftReleases int // calls that never returned while the run waited for them
+
 	withoutFence int // ops that have no fencing token, in the time before any other had one
 
 	anyQueued  bool // some op has its place in an order of arrival
@@ -110,6 +112,7 @@ func (j *judge) finish() error {
 	for _, r := range j.regs.all {
 		errs = append(errs, j.checkRegister(r, deadline))
 	}
+	j.endCalls()
 	j.endOwners()
 	j.endFences()
 	j.endArrival()

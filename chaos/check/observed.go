@@ -77,8 +77,16 @@ func (j *judge) shouldBeSeen(l *lock) bool {
 // endOwners names the checks of owners that were not made, or not for all leases.
 func (j *judge) endOwners() {
 	if j.res.OwnerEvents == 0 && len(j.answers[granted]) > 0 {
-		j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
-		j.unsure = j.unsure || slices.ContainsFunc(j.locks.all, j.shouldBeSeen)
+		none := true
+		for _, l := range j.locks.all {
+			if j.shouldBeSeen(l) {
+				j.neverSeen("orphans and late losses", l)
+				none = false
+			}
+		}
+		if none {
+			j.leaveOut("orphans and late losses", "", "the keys on the nodes were not observed")
+		}
 		return
 	}
 	if hidden := j.withoutToken(); hidden > 0 {
@@ -89,11 +97,22 @@ func (j *judge) endOwners() {
 	}
 }
 
+// neverSeen names a lock whose key was on no node, though its holders show their owner tokens.
+func (j *judge) neverSeen(check string, l *lock) {
+	j.leaveOut(check, l.name, fmt.Sprintf("no key %q was seen on any node: does the lock add a prefix? Then let Token return \"\"", l.name))
+	j.unsure = true
+}
+
 func (j *judge) endOwnersOf(l *lock) {
 	if strange := j.strangeTakings(l); strange > 0 {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("a token of an unknown owner took it %s while a holder believed", times(strange)))
 	}
-	if nodes := len(l.nodes.all); nodes < j.quorum() && j.shouldBeSeen(l) {
+	nodes := len(l.nodes.all)
+	if nodes == 0 && j.shouldBeSeen(l) {
+		j.neverSeen("late losses", l)
+		return
+	}
+	if nodes < j.quorum() && j.shouldBeSeen(l) {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("owners were seen on %d of %d nodes, and a quorum is %d", nodes, len(j.run.Nodes), j.quorum()))
 		j.unsure = true
 		return // so it is no wonder that tokens were not seen

@@ -58,15 +58,17 @@ func TestALockThatTooFewNodesWereSeenToHoldIsNamed(t *testing.T) {
 	other.add(20, history.Event{Kind: history.Acquire, Op: 2, Client: 2, Resource: "other"})
 	other.add(30, history.Event{Kind: history.Granted, Op: 2, Fence: 2, Token: "t2", Resource: "other"})
 	other.add(longMicros, history.Event{Kind: history.Release, Op: 2, Until: longMicros * 1000, Resource: "other"})
-	other.requireVerdict(t, Unsure, `late losses of "other": owners were seen on 0 of 3 nodes, and a quorum is 2`)
+	other.requireVerdict(t, Unsure, `late losses of "other": no key "other" was seen on any node: `+prefix)
 	other.run.Observed = []string{"r"}
 	other.requireLeftOut(t, "")
 }
 
+const prefix = `does the lock add a prefix? Then let Token return ""`
+
 func TestALockThatNobodyObservedIsUnsureUnlessItShowsNoTokens(t *testing.T) {
 	const none = "orphans and late losses: the keys on the nodes were not observed"
 	held := func(micros int64) *told { return tell("", 0).took(1, 10, 1, history.Event{}).left(micros, 1) }
-	held(longMicros).requireVerdict(t, Unsure, none)
+	held(longMicros).requireVerdict(t, Unsure, `orphans and late losses of "r": no key "r" was seen on any node: `+prefix)
 	held(longMicros).without(noToken).requireVerdict(t, Safe, none)
 	held(50).requireVerdict(t, Safe, none) // observers take time
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -113,6 +114,9 @@ func (j *judge) granted(e *history.Event) {
 func (j *judge) denied(e *history.Event, how outcome) {
 	i := j.byID[e.Op]
 	j.ops[i].outcome, j.ops[i].over = how, e.At
+	if e.Left {
+		j.leftAcquires++
+	}
 	j.tell(i, e.Token)
 	j.answers[how] = append(j.answers[how], e.At)
 }
@@ -138,6 +142,9 @@ func (j *judge) ended(e *history.Event) {
 	o := &j.ops[j.byID[e.Op]]
 	if e.Kind == history.Freed {
 		o.freed = e.At
+		if e.Left {
+			j.leftReleases++
+		}
 		o.over = min(o.over, e.At)
 		return
 	}
@@ -155,6 +162,25 @@ func (j *judge) ended(e *history.Event) {
 	j.res.Losses++
 	if e.Until > 0 {
 		j.res.LossNoticeLongest = max(j.res.LossNoticeLongest, millis(e.At-max(e.Until, o.granted)))
+	}
+}
+
+// endCalls names the calls that never returned. Whoever waits for them does nothing else, so the run shows less than it
+// seems to.
+func (j *judge) endCalls() {
+	for _, c := range []struct {
+		left int
+		of   string
+	}{{j.leftAcquires, "Acquire"}, {j.leftReleases, "Release"}} {
+		if c.left == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%d calls of %s never returned, long after their contexts had ended", c.left, c.of)
+		if c.left == 1 {
+			text = fmt.Sprintf("a call of %s never returned, long after its context had ended", c.of)
+		}
+		j.leaveOut("calls", "", text)
+		j.unsure = true
 	}
 }
 

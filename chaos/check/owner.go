@@ -135,7 +135,7 @@ func (j *judge) where(ops []int32, t int64) string {
 
 // involved returns the nodes that are involved in a violation.
 func (j *judge) involved(ops []int32, cause Cause, t int64) (nodes []string) {
-	if cause.Node != "" {
+	if cause.Node != "" && cause.Why != Active { // it may be one of many
 		nodes = append(nodes, cause.Node)
 	}
 	for _, i := range ops {

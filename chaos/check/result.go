@@ -14,8 +14,8 @@ type Verdict string
 const (
 	Safe   Verdict = "safe"
 	Unsafe Verdict = "unsafe"
-	// Unsure means that there is no violation, but that a check was not made at all, or that a part of the history was not
-	// judged: see Result.LeftOut.
+	// Unsure means that there is no violation, but that a check was not made at all, that a part of the history was not
+	// judged, or that calls never returned: see Result.LeftOut.
 	Unsure Verdict = "unsure"
 )
 

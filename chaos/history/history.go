@@ -69,6 +69,7 @@ type Event struct {
 	Fault    string   `json:"fault,omitempty"`    // such as "kill", "pause", "cut" or "flush"; see package fault
 	Begin    bool     `json:"begin,omitempty"`    // fault: it begins; otherwise it heals
 	Error    string   `json:"error,omitempty"`    //
+	Left     bool     `json:"left,omitempty"`     // failed, freed: the call never returned while the run waited for it
 	Text     string   `json:"text,omitempty"`     //
 	Run      *Run     `json:"run,omitempty"`      // start
 }

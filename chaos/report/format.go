@@ -63,6 +63,15 @@ func plain(text string) string {
 	}, text))
 }
 
+// panicLines returns what a panic said, and the lines of its stack.
+func panicLines(text string) (what string, stack []string) {
+	first, rest, _ := strings.Cut(text, "\n")
+	for line := range strings.Lines(rest) {
+		stack = append(stack, plain(line))
+	}
+	return plain(first), stack
+}
+
 func clientList(clients []int) string {
 	if len(clients) == 0 {
 		return "–"

@@ -25,6 +25,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"js":         func() template.JS { return template.JS(pageJS) },
 	"maybe":      maybe,
 	"plain":      plain,
+	"headline":   func(text string) string { first, _ := panicLines(text); return first },
+	"below":      func(text string) string { _, stack := panicLines(text); return strings.Join(stack, "\n") },
 	"words":      words,
 	"lock":       lockKind,
 	"parts":      func(command string) []string { return strings.SplitAfter(plain(command), " ") },

@@ -153,6 +153,32 @@ func TestTheTableTellsEveryViolation(t *testing.T) {
 	assert.NotEqual(t, text, coloured.String())
 }
 
+func TestTheTableShowsNoNumberBesideSafeThatItDoesNotExplain(t *testing.T) {
+	table := func(res check.Result) string {
+		res.Scenario, res.Subject = "stopped-holder", "some-lock"
+		var out bytes.Buffer
+		require.NoError(t, report.Table(&out, []report.Run{{Result: res}}, false))
+		return out.String()
+	}
+	const means = "\nLOST UPD, STALE OK without a violation: a client was stopped between its look at its lease and its write."
+	assert.Contains(t, table(check.Result{Verdict: check.Safe, LostUpdates: 1}), means)
+	assert.Contains(t, table(check.Result{Verdict: check.Safe, StaleWritesAccepted: 1}), means)
+	assert.NotContains(t, table(check.Result{Verdict: check.Safe}), means)
+	assert.NotContains(t, table(check.Result{Verdict: check.Unsafe, LostUpdates: 1}), means, "a violation tells more")
+
+	orphans := table(check.Result{Verdict: check.Safe, Orphans: 77})
+	assert.NotContains(t, orphans, "77", "their TTL ended them")
+	assert.Contains(t, table(check.Result{Verdict: check.Unsafe, Orphans: 77, OrphansPast: 66}), " 66 ")
+}
+
+func TestAPanicIsShownWithItsStack(t *testing.T) {
+	run := report.Run{Panics: []string{"the subject panicked in acquire: <boom>\nmain.lock(...)\n\tlock.go:7\x1b[2J +0x1"}}
+	var out bytes.Buffer
+	require.NoError(t, report.Table(&out, []report.Run{run}, false))
+	assert.Contains(t, out.String(), "PANIC: the subject panicked in acquire: <boom>\n      main.lock(...)\n      lock.go:7 [2J +0x1\n")
+	assert.Contains(t, page(t, run), "<strong>Panic:</strong> the subject panicked in acquire: &lt;boom&gt;</p>\n<pre>main.lock(...)\nlock.go:7 [2J &#43;0x1</pre>")
+}
+
 func TestWhatWasNotCheckedIsSaidBesideTheVerdict(t *testing.T) {
 	run := report.Run{Result: check.Result{
 		Scenario: "control", Verdict: check.Safe,

@@ -26,6 +26,7 @@ func Table(w io.Writer, runs []Run, colour bool) error {
 	}
 	var out bytes.Buffer
 	rows(&out, runs, colour)
+	staleBesideSafe(&out, runs)
 	for i := range runs {
 		complaints(&out, &runs[i], colour)
 	}
@@ -61,6 +62,17 @@ func rows(out *bytes.Buffer, runs []Run, colour bool) {
 	}
 }
 
+// staleBesideSafe says what the numbers mean that may be above 0 though nothing was violated.
+func staleBesideSafe(out *bytes.Buffer, runs []Run) {
+	for i := range runs {
+		if r := &runs[i].Result; r.Verdict != check.Unsafe && r.LostUpdates+r.StaleWritesAccepted > 0 {
+			out.WriteString("LOST UPD, STALE OK without a violation: a client was stopped between its look at its lease and its write. " +
+				"No lock can prevent that; a fencing token can.\n")
+			return
+		}
+	}
+}
+
 // row writes one result, and returns the colour of its line.
 func row(tab io.Writer, name string, r *check.Result) string {
 	verdict := string(r.Verdict)
@@ -69,7 +81,7 @@ func row(tab io.Writer, name string, r *check.Result) string {
 	}
 	fmt.Fprintf(tab, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", name, plain(r.Subject), verdict, r.Acquired,
 		r.Refused, r.Errors, r.Overlaps, r.LostUpdates, r.StaleWritesAccepted, r.FenceDuplicates+r.FenceInversions, r.LateLosses,
-		r.Orphans, lasting(1000*max(r.Latency.Before.P99, r.Latency.During.P99, r.Latency.After.P99)))
+		r.OrphansPast, lasting(1000*max(r.Latency.Before.P99, r.Latency.During.P99, r.Latency.After.P99)))
 	if r.Verdict == check.Safe {
 		return green
 	}
@@ -105,7 +117,11 @@ func complaints(out *bytes.Buffer, r *Run, colour bool) {
 		fmt.Fprintf(out, "%sNOT AS EXPECTED:%s %s\n", on, off, plain(text))
 	}
 	for _, text := range r.Panics {
-		fmt.Fprintf(out, "%sPANIC:%s %s\n", on, off, plain(text))
+		what, stack := panicLines(text)
+		fmt.Fprintf(out, "%sPANIC:%s %s\n", on, off, what)
+		for _, line := range stack {
+			fmt.Fprintf(out, "      %s\n", line)
+		}
 	}
 	if r.Error != "" {
 		fmt.Fprintf(out, "%sABORTED:%s %s\n", on, off, plain(r.Error))

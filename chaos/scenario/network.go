@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -62,6 +63,15 @@ func networks() []Scenario {
 			Faults: []string{"delay one node by TTL/16", "delay a quorum by TTL/64"},
 			Costs:  "the delay of the quorum",
 			Play:   slowNodes,
+		},
+		{
+			Name:   "slow-replies",
+			Proves: "A client whose replies are late while it acquires does not believe for longer than its keys last.",
+			Faults: []string{"hold back the replies of all nodes to A for TTL/2, while it acquires"},
+			Costs:  "the lock, for a client that does not wait so long for its replies",
+			Fails:  []string{"late-validity"},
+			Actors: 2,
+			Play:   slowReplies,
 		},
 	}
 }
@@ -179,4 +189,54 @@ func slowNodes(ctx context.Context, s *Stage) error {
 		}
 	}
 	return nil
+}
+
+// slowReplies lets A acquire while its replies are late, and hold the lock for as long as it believes. B tries all that
+// time. A lease that does not count from the beginning of the acquire outlives its keys by the time that the replies took.
+func slowReplies(ctx context.Context, s *Stage) error {
+	for range 2 {
+		var late []fault.Fault
+		for _, f := range each(fault.CutReplies, s.Site.Nodes()) {
+			late = append(late, f.For(s.A.ID))
+		}
+		if err := s.Begin(ctx, late...); err != nil {
+			return err
+		}
+		got := make(chan *traffic.Held, 1)
+		go func() { got <- s.TryOnce(ctx, s.A, 2*s.TTL) }()
+		err := errors.Join(s.Sleep(ctx, s.TTL/2), s.Heal(ctx, late...))
+		a := <-got
+		next := make(chan *traffic.Held, 1)
+		go func() {
+			b := s.Try(ctx, s.B, 2*s.TTL+s.Patience())
+			if b != nil {
+				b.Write() // at once, so that a write of A that comes later destroys it
+			}
+			next <- b
+		}()
+		s.hold(ctx, a, 2*s.TTL)
+		b := <-next
+		s.Expect(b != nil, "another client gets the lock when its holder no longer believes")
+		if b != nil {
+			s.Release(ctx, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// hold writes again and again while the holder believes, for at most this long, and then releases. A lease that is
+// renewed would never end.
+func (s *Stage) hold(ctx context.Context, h *traffic.Held, most time.Duration) {
+	if h == nil {
+		return
+	}
+	for end := time.Now().Add(most); time.Now().Before(end) && h.Write(); {
+		if s.Sleep(ctx, s.TTL/50) != nil {
+			break
+		}
+	}
+	s.Release(ctx, h)
 }

@@ -31,7 +31,7 @@ func (MajoritySemaphore) Kind() Kind {
 
 // Open connects to all nodes.
 func (s MajoritySemaphore) Open(_ context.Context, o Options) (Client, error) {
-	client, err := openPlain(o, plainNode{})
+	client, err := openPlain(o, plainPatience(o.TTL), plainNode{})
 	if err != nil {
 		return nil, err
 	}

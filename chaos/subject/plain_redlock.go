@@ -1,6 +1,7 @@
 package subject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,10 @@ import (
 //
 // Its weaknesses are what the page leaves to the operator: a master that restarts without its data, is flushed, or
 // whose clock steps, gives its vote a second time.
-type PlainRedlock struct{}
+type PlainRedlock struct {
+	// Patience is how long a client waits for a node. 0: a tenth of the TTL.
+	Patience time.Duration
+}
 
 // Name returns "plain-redlock".
 func (PlainRedlock) Name() string { return "plain-redlock" }
@@ -35,8 +39,8 @@ const plainPause = 20 * time.Millisecond
 func plainPatience(ttl time.Duration) time.Duration { return ttl / 10 }
 
 // Open connects to all nodes.
-func (PlainRedlock) Open(_ context.Context, o Options) (Client, error) {
-	return openPlain(o, plainNode{
+func (s PlainRedlock) Open(_ context.Context, o Options) (Client, error) {
+	return openPlain(o, cmp.Or(s.Patience, plainPatience(o.TTL)), plainNode{
 		take: func(pool *redis.Pool, name, token string) (bool, error) {
 			reply, err := do(pool, "SET", name, token, "NX", "PX", millis(o.TTL))
 			return reply != nil, err
@@ -52,13 +56,13 @@ type plainNode struct {
 	take, free func(pool *redis.Pool, name, token string) (bool, error)
 }
 
-func openPlain(o Options, node plainNode) (Client, error) {
+func openPlain(o Options, patience time.Duration, node plainNode) (Client, error) {
 	if len(o.URLs) == 0 {
 		return nil, errors.New("no nodes")
 	}
 	c := plainClient{ttl: o.TTL, plainNode: node}
 	for _, url := range o.URLs {
-		c.pools = append(c.pools, newPool(url, plainPatience(o.TTL)))
+		c.pools = append(c.pools, newPool(url, patience))
 	}
 	return c, nil
 }
@@ -67,6 +71,7 @@ type plainClient struct {
 	plainNode
 	pools []*redis.Pool
 	ttl   time.Duration
+	late  bool // see LateValidity
 }
 
 func (c plainClient) Acquire(ctx context.Context, name string) (Lease, error) {
@@ -100,6 +105,9 @@ func (c plainClient) try(name string) (lease Lease, answered int, err error) {
 		if a.yes {
 			granted++
 		}
+	}
+	if c.late {
+		began = time.Now()
 	}
 	drift := c.ttl/100 + 2*time.Millisecond
 	until := began.Add(c.ttl - drift)

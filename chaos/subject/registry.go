@@ -22,7 +22,7 @@ func IsOurs(name string) bool {
 // Baselines lists the subjects that are unsafe in some scenario.
 func Baselines() []Subject {
 	return []Subject{
-		SetnxExpire{}, GetSet{}, GetDel{}, Single{}, Watchdog{}, PlainRedlock{}, ReaderCounter{}, MajoritySemaphore{},
+		SetnxExpire{}, GetSet{}, GetDel{}, Single{}, Watchdog{}, PlainRedlock{}, LateValidity{}, ReaderCounter{}, MajoritySemaphore{},
 	}
 }
 

@@ -55,6 +55,9 @@ func (a *Actor) guard(doing string, call func() error) (err error) {
 // grace is how long a call may continue after its context has ended, before it is abandoned.
 const grace = 5 * time.Second
 
+// errLeft means that a call was abandoned.
+var errLeft = errors.New("the subject did not return")
+
 // call is guard for calls that must end with ctx. A subject that ignores its context is abandoned.
 func (a *Actor) call(ctx context.Context, doing string, call func() error) error {
 	done := make(chan error, 1)
@@ -70,7 +73,7 @@ func (a *Actor) call(ctx context.Context, doing string, call func() error) error
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("the subject did not return within %v after the end of its context", a.grace)
+		return fmt.Errorf("%w within %v after the end of its context", errLeft, a.grace)
 	}
 }
 
@@ -158,7 +161,7 @@ func (a *Actor) begin(
 		if errors.Is(err, subject.ErrRefused) {
 			event.Kind = history.Refused
 		}
-		event.Error = err.Error()
+		event.Error, event.Left = err.Error(), errors.Is(err, errLeft)
 		a.log.Add(event)
 		return nil, err
 	}
@@ -278,7 +281,7 @@ func (h *Held) leave(handed bool) {
 func (h *Held) left(err error) {
 	freed := h.event(history.Freed)
 	if err != nil {
-		freed.Error = err.Error()
+		freed.Error, freed.Left = err.Error(), errors.Is(err, errLeft)
 	}
 	h.actor.log.Add(freed)
 }

@@ -43,7 +43,7 @@ type reply struct {
 }
 
 // ServeChild is the main loop of a child process: it executes the requests of in until in ends. find returns the
-// subject with a name.
+// subject with a name. Its error, and that of Open, is told to the process that asked, and returned.
 func ServeChild(ctx context.Context, in io.Reader, out io.Writer, find func(name string) (subject.Subject, error)) error {
 	c := &child{find: find, in: json.NewDecoder(in), out: json.NewEncoder(out)}
 	defer c.close()
@@ -104,7 +104,7 @@ func (c *child) do(ctx context.Context, r request) error {
 func (c *child) open(ctx context.Context, r request) error {
 	s, err := c.find(r.Subject)
 	if err != nil {
-		return err
+		return c.fail(err)
 	}
 	c.client, err = s.Open(ctx, subject.Options{
 		Client: r.Client, URLs: r.URLs, TTL: time.Duration(r.TTL), Durable: r.Durable,
@@ -116,9 +116,14 @@ func (c *child) open(ctx context.Context, r request) error {
 		},
 	})
 	if err != nil {
-		return err
+		return c.fail(err)
 	}
 	return c.send(reply{Told: "opened"})
+}
+
+// fail tells the parent why the lock cannot be opened. The child ends with the same error.
+func (c *child) fail(err error) error {
+	return errors.Join(err, c.send(reply{Told: "failed", Error: err.Error()}))
 }
 
 func (c *child) acquire(ctx context.Context, r request) error {

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/history"
@@ -23,8 +25,9 @@ type ChildActor struct {
 	out *os.File
 
 	replies *json.Decoder
-	exited  chan struct{} // closed when the process has ended and was waited for
-	zero    int64         // the machine's monotonic clock when the log began
+	exited  chan struct{}    // closed when the process has ended and was waited for
+	state   *os.ProcessState // how it ended; set before exited is closed
+	zero    int64            // the machine's monotonic clock when the log began
 
 	op      uint64
 	guarded *Guarded
@@ -75,13 +78,35 @@ func StartChild(id int, log *Log, spec ChildSpec) (*ChildActor, error) {
 		return nil, fmt.Errorf("start of the child process %v: %w", spec.Command, err)
 	}
 	err = c.send(request{Do: "open", Subject: spec.Subject, URLs: spec.URLs, TTL: int64(spec.TTL), Durable: spec.Durable, Client: id})
+	var w reply
 	if err == nil {
-		_, err = c.receive("opened", childPatience)
+		w, err = c.receive("opened", childPatience)
 	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
+	switch {
+	case err != nil || w.Told != "opened" && w.Error == "":
+		err = fmt.Errorf("%w: does it call traffic.ServeChild? Its command is %q", cmp.Or(err, errors.New("the child answered something else")), spec.Command)
+	case w.Told != "opened":
+		err = fmt.Errorf("the child did not open the lock: %s", w.Error)
+	default:
+		return c, nil
 	}
-	return c, nil
+	return nil, errors.Join(err, c.Close())
+}
+
+// endPatience is how long a child may take to end after it has closed its output.
+const endPatience = time.Second
+
+// ended makes of an error that the child ended, if it did.
+func (c *ChildActor) ended(err error) error {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	select {
+	case <-c.exited:
+		return fmt.Errorf("the child ended before it answered (%v; %w)", c.state, err)
+	case <-time.After(endPatience):
+		return fmt.Errorf("the child closed its input or output before it answered (%w)", err)
+	}
 }
 
 // start runs the process from a thread that lives as long as the process: when the thread ends, the process is killed.
@@ -94,20 +119,20 @@ func (c *ChildActor) start() error {
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
-			_, _ = c.cmd.Process.Wait() // not cmd.Wait, which would close the pipe while it is read
+			c.state, _ = c.cmd.Process.Wait() // not cmd.Wait, which would close the pipe while it is read
 		}
 	}()
 	return <-started
 }
 
-func (c *ChildActor) send(r request) error { return json.NewEncoder(c.in).Encode(r) }
+func (c *ChildActor) send(r request) error { return c.ended(json.NewEncoder(c.in).Encode(r)) }
 
 // receive waits for a reply.
 func (c *ChildActor) receive(want string, patience time.Duration) (reply, error) {
 	_ = c.out.SetReadDeadline(time.Now().Add(patience + childPatience))
 	var w reply
 	if err := c.replies.Decode(&w); err != nil {
-		return w, fmt.Errorf("no reply %q of the child process: %w", want, err)
+		return w, fmt.Errorf("no reply %q of the child process: %w", want, c.ended(err))
 	}
 	w.At -= c.zero
 	if w.Until != 0 {

@@ -5,6 +5,8 @@ package traffic
 import (
 	"fmt"
 	"io"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,17 +77,30 @@ func (l *Log) Close() error {
 	return l.writer.Close()
 }
 
-// panicked records that the subject panicked.
+// panicked records that the subject panicked. It is called by the function that recovers, so that the stack is that of
+// the panic.
 func (l *Log) panicked(client int, doing string, value any) error {
 	err := fmt.Errorf("the subject panicked in %s: %v", doing, value)
-	l.Add(history.Event{Kind: history.Note, Client: client, Text: err.Error(), Error: err.Error()})
+	whole := err.Error() + "\n" + panicStack(debug.Stack())
+	l.Add(history.Event{Kind: history.Note, Client: client, Text: err.Error(), Error: whole})
 	l.mu.Lock()
-	l.panics = append(l.panics, err.Error())
+	l.panics = append(l.panics, whole)
 	l.mu.Unlock()
 	return err
 }
 
-// Panics returns the panics of the subject.
+// panicStack leaves out of a stack what is above the call that panicked: the recovery.
+func panicStack(stack []byte) string {
+	_, below, found := strings.Cut(string(stack), "\npanic(")
+	if _, rest, more := strings.Cut(below, "\n"); found && more { // the line of the place in package runtime
+		if _, calls, more := strings.Cut(rest, "\n"); more {
+			return strings.TrimSpace(calls)
+		}
+	}
+	return strings.TrimSpace(string(stack))
+}
+
+// Panics returns the panics of the subject, each with its stack on the lines below.
 func (l *Log) Panics() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -191,7 +192,10 @@ func TestAPanicOfTheSubjectIsRecordedAndEndsTheWork(t *testing.T) {
 			b.fake.broken = method
 			b.Work(t.Context(), t.Context(), g, traffic.Pace{Wait: time.Second}, rand.New(rand.NewPCG(1, 0)))
 			require.NotEmpty(t, b.log.Panics())
-			assert.Contains(t, b.log.Panics()[0], "out of "+method)
+			what, stack, _ := strings.Cut(b.log.Panics()[0], "\n")
+			assert.Contains(t, what, "out of "+method)
+			top, _, _ := strings.Cut(stack, "\n")
+			assert.Contains(t, top, "traffic_test", "the stack begins where it panicked")
 			found := false
 			for _, e := range b.events() {
 				found = found || e.Kind == history.Note && e.Error != ""
@@ -210,7 +214,9 @@ func TestASubjectThatDoesNotHeedItsContextIsLeftBehind(t *testing.T) {
 	defer cancel()
 	_, err := b.Acquire(ctx, g, subject.Want{})
 	require.ErrorContains(t, err, "did not return")
-	require.Equal(t, []history.Kind{history.Start, history.Acquire, history.Failed, history.End}, kinds(b.events()))
+	events := b.events()
+	require.Equal(t, []history.Kind{history.Start, history.Acquire, history.Failed, history.End}, kinds(events))
+	require.True(t, events[2].Left)
 }
 
 func TestAnActorWhoseClientIsReplacedGoesOnWithTheNewOne(t *testing.T) {

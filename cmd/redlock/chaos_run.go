@@ -60,8 +60,8 @@ names: another version, or another server that takes the same arguments.
 --out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
 after its scenario.
 
-Exit code: 0 no violation, 1 violations, 2 it could not run or is unsure, 64 usage, 128+n if
-signal n ended it (130: INT).`,
+Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that you named could not) or is unsure,
+64 usage, 128+n if signal n ended it (130: INT).`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
 		Args: takesNone,
@@ -170,8 +170,11 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 		if err != nil {
 			say(progress, "%v", err)
 			result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})
-			if !errors.Is(err, chaos.ErrUnable) {
+			switch {
+			case !errors.Is(err, chaos.ErrUnable):
 				result.broken = true
+			case o.scenario != allScenarios:
+				result.notRun = append(result.notRun, play.Name)
 			}
 		}
 	}
@@ -238,10 +241,19 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 
 // comparison is the result to compare with. That of a run that was aborted would mean nothing.
 func comparison(name string, beside *chaos.Outcome) ([]chaoscheck.Result, error) {
-	if why := cmp.Or(beside.Error, strings.Join(beside.Panics, "; ")); why != "" && beside.Verdict != chaoscheck.Unsafe {
+	if why := cmp.Or(beside.Error, strings.Join(headlines(beside.Panics), "; ")); why != "" && beside.Verdict != chaoscheck.Unsafe {
 		return nil, fmt.Errorf("to compare with, %s: aborted: %s", name, why)
 	}
 	return []chaoscheck.Result{beside.Result}, nil
+}
+
+// headlines are panics without their stacks.
+func headlines(panics []string) (all []string) {
+	for _, text := range panics {
+		what, _, _ := strings.Cut(text, "\n")
+		all = append(all, what)
+	}
+	return all
 }
 
 // complain prints problems at once, not only at the end.
@@ -249,7 +261,7 @@ func complain(w io.Writer, outcome *chaos.Outcome) {
 	for _, v := range outcome.Violations[:min(3, len(outcome.Violations))] {
 		fmt.Fprintf(w, "  VIOLATION %s\n    cause: %s\n", oneLine(v.Text), oneLine(v.Cause.Text))
 	}
-	for _, text := range slices.Concat(outcome.Unmet, outcome.Panics) {
+	for _, text := range slices.Concat(outcome.Unmet, headlines(outcome.Panics)) {
 		fmt.Fprintf(w, "  NOT AS EXPECTED: %s\n", oneLine(text))
 	}
 	for _, l := range outcome.LeftOut {
@@ -309,6 +321,7 @@ type chaosResult struct {
 	Interrupted bool         `json:"interrupted,omitempty"`
 
 	broken  bool       // a scenario failed to run that should have run
+	notRun  []string   // scenarios that were asked for by name, and cannot run here
 	stopped *exitError // by the signal, if it was interrupted
 }
 
@@ -331,6 +344,8 @@ func (r *chaosResult) end() *exitError {
 		return &exitError{exitUnable, errors.New("no scenario was run; left_out says why")}
 	case broken:
 		return &exitError{exitUnable, nil}
+	case len(r.notRun) > 0:
+		return &exitError{exitUnable, fmt.Errorf("not run: %s", strings.Join(r.notRun, ", "))}
 	}
 	return nil
 }
