@@ -121,6 +121,10 @@ func (j *judge) endOwnersOf(l *lock) {
 	if !some && j.shouldBeSeen(l) {
 		unseen, j.unsure = len(l.ops), true
 	}
+	if some && j.shouldBeSeen(l) && !slices.ContainsFunc(l.took, func(t taking) bool { return len(l.tokens[t.token]) > 0 }) {
+		j.leaveOut("late losses", l.name, fmt.Sprintf("no owner token was seen on a quorum of nodes at a time, which is %d", j.quorum()))
+		j.unsure = true
+	}
 	if unseen > 0 {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("the owner tokens of %d of %d leases were not seen on any node", unseen, len(l.ops)))
 	}
@@ -146,7 +150,12 @@ func (j *judge) unseen(l *lock) (count int, some bool) {
 		var there []window
 		for _, s := range k.spans {
 			ops := l.tokens[s.token]
-			for _, i := range ops {
+			// A client may have the same token again: it was that of the op that was requested last, and of those after it.
+			first := sort.Search(len(ops), func(n int) bool { return j.ops[ops[n]].asked > s.from })
+			for _, i := range ops[max(first-1, 0):] {
+				if j.ops[i].asked >= s.to {
+					break
+				}
 				j.ops[i].seen = true
 			}
 			if len(ops) == 0 && s.from < s.seen {

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -121,4 +122,32 @@ func TestTokensThatAreNotThoseOnTheNodesAreNamed(t *testing.T) {
 	second(200).seen(75, 79, "x", "n1", "n2").requireLeftOut(t, "")
 	second(200).requireLeftOut(t, "") // the observers did not look meanwhile
 	second(200+OrphanMargin.Microseconds()).requireLeftOut(t, named)
+}
+
+// Each lease is on one node of three, and each node has seen some. So no token can ever be seen to take the lock.
+func TestALockWhoseTokensAreNeverOnAQuorumIsUnsure(t *testing.T) {
+	h := tell("", 0)
+	for n, node := range []string{"n1", "n2", "n3"} {
+		at := int64(n) * longMicros
+		h.took(at+1, at+10, uint64(n+1), history.Event{}).left(at+longMicros-100, uint64(n+1)).
+			seen(at+12, at+longMicros-98, fmt.Sprintf("t%d", n+1), node)
+	}
+	h.requireVerdict(t, Unsure, `late losses of "r": no owner token was seen on a quorum of nodes at a time, which is 2`)
+	h.run.Quorum = 1
+	h.requireLeftOut(t, "")
+}
+
+func TestATokenThatAClientHasAgainWasNotSeenBefore(t *testing.T) {
+	again := func(from int64) *told {
+		h := tell("", 0)
+		for op := uint64(1); op <= 2; op++ { // the same client has the same token
+			at := int64(op-1) * 2_000_000
+			h.add(at+1, history.Event{Kind: history.Acquire, Client: 1, Op: op})
+			h.add(at+10, history.Event{Kind: history.Granted, Op: op, Fence: op, Token: "mine"})
+			h.left(at+1_500_000, op)
+		}
+		return h.seen(from, from+1_400_000, "mine", "n1", "n2")
+	}
+	again(12).requireLeftOut(t, `late losses of "r": the owner tokens of 1 of 2 leases were not seen on any node`)
+	again(2_000_012).requireLeftOut(t, `late losses of "r": the owner tokens of 1 of 2 leases were not seen on any node`)
 }

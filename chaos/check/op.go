@@ -165,8 +165,8 @@ func (j *judge) ended(e *history.Event) {
 	}
 }
 
-// endCalls names the calls that never returned. Whoever waits for them does nothing else, so the run shows less than it
-// seems to.
+// endCalls names the calls that never returned. While the run waits for them, their clients do nothing else: it shows
+// less than it seems to.
 func (j *judge) endCalls() {
 	for _, c := range []struct {
 		left int
