@@ -67,7 +67,7 @@
 // Owner events report what an observer saw, some time after it happened. Two tokens cannot own most of the nodes at the
 // same time, so ownership is compared with belief. A loss that is late by less than the observer's delay is not found.
 // Observers miss the token of a lease that is shorter than the time between two looks. Late losses are left out, and
-// named, for a lock whose owners were seen on too few nodes for a quorum; where a quorum of nodes had a token of an unknown
+// named, for a lock whose owners were seen on too few nodes for a quorum, or never on a quorum at a time; where a quorum of nodes had a token of an unknown
 // owner in the time of a lease whose own token was never seen, or took the lock with nobody asking for it; and for long
 // leases whose token was never seen. A lock that the run does not let anybody observe (Observed) is judged without them.
 //
@@ -79,9 +79,19 @@
 // death of a client must be recorded as a fault of the client that does not heal. Otherwise its lease may have lasted
 // to the end.
 //
+// # Causes
+//
+// A violation names the fault that explains it. For an overlap, a late loss, or a lost update whose holders overlapped, it
+// is the last fault in whose time a node lost the key of a holder, before another got the lock: the observer saw the key
+// before the fault and not after it, and the fault is of a kind that makes a node forget. A key that was put back was not
+// lost. For a fencing token it is the last such fault of a node that had granted the earlier op. For an orphan it is the
+// fault in whose time the node got the key back. Where nothing of this is known, it is a fault of a client that takes part,
+// else what was active, else the last fault before: and its text says how little is known.
+//
 // # Calls without a result
 //
-// A call that failed, or that was never answered, may take effect at any later time: it returns at infinity.
+// A call that failed, or that was never answered, may take effect at any later time: it returns at infinity. Calls that
+// never returned while the run waited for them make the verdict unsure.
 //
 // # Cost
 //

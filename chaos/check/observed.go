@@ -121,13 +121,39 @@ func (j *judge) endOwnersOf(l *lock) {
 	if !some && j.shouldBeSeen(l) {
 		unseen, j.unsure = len(l.ops), true
 	}
-	if some && j.shouldBeSeen(l) && !slices.ContainsFunc(l.took, func(t taking) bool { return len(l.tokens[t.token]) > 0 }) {
+	if some && j.shouldBeSeen(l) && j.neverOnQuorum(l) {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("no owner token was seen on a quorum of nodes at a time, which is %d", j.quorum()))
 		j.unsure = true
 	}
 	if unseen > 0 {
 		j.leaveOut("late losses", l.name, fmt.Sprintf("the owner tokens of %d of %d leases were not seen on any node", unseen, len(l.ops)))
 	}
+}
+
+// neverOnQuorum reports whether no token was seen on a quorum of nodes, though observers had the time: in leases longer
+// than [OrphanGrace], during which no node had a fault. A lock that is not on a quorum cannot be seen to change its owner.
+func (j *judge) neverOnQuorum(l *lock) bool {
+	took := map[string]bool{}
+	for _, t := range l.took {
+		took[t.token] = true
+	}
+	believed := int64(0)
+	for _, i := range l.ops {
+		o := &j.ops[i]
+		if o.token == "" || o.believes-o.granted <= int64(OrphanGrace) || j.nodesHurt(o.asked, o.believes) {
+			continue
+		}
+		if took[o.token] {
+			return false
+		}
+		believed += o.believes - o.granted
+	}
+	return believed > int64(OrphanMargin)
+}
+
+// nodesHurt reports whether a node had a fault between these times, other than of the network.
+func (j *judge) nodesHurt(from, to int64) bool {
+	return slices.ContainsFunc(j.faults, func(f *fault) bool { return !f.ofNetwork() && f.from <= to && from <= f.heal })
 }
 
 func times(n int) string {
