@@ -690,11 +690,11 @@ func (stranger) Name() string { return "stranger" }
 func TestAChildThatIsNoneSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for want, wrong := range map[string]func(*chaos.Options){
-		`the child ended before it answered (exit status 1;`:               func(o *chaos.Options) { o.Child = []string{"false"} },
-		`the child ended before it answered (exit status 0;`:               func(o *chaos.Options) { o.Child = []string{"true"} },
-		`does it call traffic.ServeChild? Its command is ["echo" "hello"]`: func(o *chaos.Options) { o.Child = []string{"echo", "hello"} },
-		`does it call traffic.ServeChild? Its command is ["cat"]`:          func(o *chaos.Options) { o.Child = []string{"cat"} },
-		`the child did not open the lock: there is no subject "stranger"`:  func(o *chaos.Options) { o.Subject = stranger{} },
+		`the child ended before it answered (exit status 1): does it call traffic.ServeChild? Its command is ["false"]`: func(o *chaos.Options) { o.Child = []string{"false"} },
+		`the child ended before it answered (exit status 0): does it call traffic.ServeChild? Its command is ["true"]`:  func(o *chaos.Options) { o.Child = []string{"true"} },
+		`does it call traffic.ServeChild? Its command is ["echo" "hello"]`:                                              func(o *chaos.Options) { o.Child = []string{"echo", "hello"} },
+		`does it call traffic.ServeChild? Its command is ["cat"]`:                                                       func(o *chaos.Options) { o.Child = []string{"cat"} },
+		`the child did not open the lock: there is no subject "stranger"`:                                               func(o *chaos.Options) { o.Subject = stranger{} },
 	} {
 		o := short(t, fleet.Embedded, "dead-holder", "single")
 		o.Clients = 2

@@ -93,19 +93,19 @@ func StartChild(id int, log *Log, spec ChildSpec) (*ChildActor, error) {
 	return nil, errors.Join(err, c.Close())
 }
 
-// endPatience is how long a child may take to end after it has closed its output.
-const endPatience = time.Second
+// errEnded means that the child ended, and did not say why.
+var errEnded = errors.New("the child ended before it answered")
 
-// ended makes of an error that the child ended, if it did.
+// ended makes of an error of its pipes that the child ended, if it did.
 func (c *ChildActor) ended(err error) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EPIPE) {
 		return err
 	}
 	select {
 	case <-c.exited:
-		return fmt.Errorf("the child ended before it answered (%v; %w)", c.state, err)
-	case <-time.After(endPatience):
-		return fmt.Errorf("the child closed its input or output before it answered (%w)", err)
+		return fmt.Errorf("%w (%v)", errEnded, c.state)
+	case <-time.After(childPatience):
+		return fmt.Errorf("the child closed its input or output, and did not end: %w", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *ChildActor) Acquire(g *Guarded, want subject.Want, patience time.Durati
 	}
 	w, err := c.receive("granted", patience)
 	switch {
-	case die && errors.Is(err, io.EOF): // it died in a gap, without a reply
+	case die && errors.Is(err, errEnded): // it died in a gap, without a reply
 		return c.died()
 	case err != nil:
 		return err
