@@ -69,10 +69,8 @@ func (j *judge) asks(kind ViolationKind, l *lock, ops []int32, at int64) questio
 	if len(ops) == 0 {
 		return q
 	}
-	q.had = ops[:len(ops)-1]
+	q.had = ops[:max(1, len(ops)-1)]
 	switch kind {
-	case Orphan:
-		q.had = ops
 	case LostUpdate, StaleWriteAccepted:
 		sorted := slices.SortedFunc(slices.Values(ops), func(a, b int32) int { return cmp.Compare(j.ops[a].grantLine, j.ops[b].grantLine) })
 		q.had, q.then = sorted[:1], j.ops[sorted[len(sorted)-1]].granted

@@ -115,6 +115,10 @@ func TestACauseIsAFaultOfAClientThatTakesPart(t *testing.T) {
 		require.Equal(t, OfClient, c.Why)
 		require.Equal(t, client, c.Client)
 	}
+	// It was stopped before its write, and no longer at its write.
+	h := tell("", 0).took(1, 10, 1, history.Event{}).left(900, 1).fault(20, 30, "stop", "", 1)
+	h.add(40, history.Event{Kind: history.Read, Op: 1}).add(50, history.Event{Kind: history.Read, Op: 1, Value: 7})
+	require.Equal(t, OfClient, h.causeOf(t, Register).Why)
 	require.Equal(t, NoCause, two().fault(110, 400, "stop", "", 3).causeOf(t, Overlap).Why)
 	require.Equal(t, NoCause, two().fault(110, 400, "cut", "n1", 3).causeOf(t, Overlap).Why, "of a client that takes no part")
 }
