@@ -130,23 +130,17 @@ func (j *judge) endOwnersOf(l *lock) {
 	}
 }
 
-// neverOnQuorum reports whether no token was seen on a quorum of nodes, though observers had the time: in leases longer
-// than [OrphanGrace], during which no node had a fault. A lock that is not on a quorum cannot be seen to change its owner.
+// neverOnQuorum reports whether no token was seen on a quorum of nodes, though observers had the time: there were leases
+// longer than [OrphanGrace], during which no node had a fault. A lock that is not on a quorum cannot be seen to change its owner.
 func (j *judge) neverOnQuorum(l *lock) bool {
-	took := map[string]bool{}
-	for _, t := range l.took {
-		took[t.token] = true
+	if slices.ContainsFunc(l.took, func(t taking) bool { return len(l.tokens[t.token]) > 0 }) {
+		return false
 	}
 	believed := int64(0)
 	for _, i := range l.ops {
-		o := &j.ops[i]
-		if o.token == "" || o.believes-o.granted <= int64(OrphanGrace) || j.nodesHurt(o.asked, o.believes) {
-			continue
+		if o := &j.ops[i]; o.token != "" && o.believes-o.granted > int64(OrphanGrace) && !j.nodesHurt(o.asked, o.believes) {
+			believed += o.believes - o.granted
 		}
-		if took[o.token] {
-			return false
-		}
-		believed += o.believes - o.granted
 	}
 	return believed > int64(OrphanMargin)
 }
