@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # prepare: see to the servers that the tests use, and say what is missing. summary: say it again at the end.
-# REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus makes a missing one an error.
+# REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus,python makes a missing one an error.
 set -euo pipefail
 
 missing=()
@@ -16,6 +16,7 @@ find_mariadb() { PATH=$PATH:/usr/sbin:/usr/libexec command -v mariadbd; }
 have_postgres() { [ -n "$(find_postgres)" ]; }
 have_mariadb() { find_mariadb >/dev/null; }
 have_prometheus() { command -v promtool && command -v prometheus; } >/dev/null
+have_python() { command -v python3 >/dev/null; }
 
 install() { # package
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
@@ -36,6 +37,7 @@ if [ "${1:-}" = prepare ]; then
 	have_postgres || install postgresql
 	have_mariadb || install mariadb-server-core
 	have_prometheus || install prometheus
+	have_python || install python3
 fi
 have_redis || missing+=("redis: no redis-server on PATH; the tests on real servers are left out (Debian: apt-get install redis-server)")
 have_docker || missing+=("docker: no engine answers; the tests on containers are left out")
@@ -43,11 +45,12 @@ have_chromium || missing+=("chromium: no browser; the test that opens a report i
 have_postgres || missing+=("postgres: no PostgreSQL; the tests of package fence on it are left out (Debian: apt-get install postgresql)")
 have_mariadb || missing+=("mariadb: no mariadbd; the tests of package fence on it are left out (Debian: apt-get install mariadb-server-core)")
 have_prometheus || missing+=("prometheus: no promtool; the tests of the alert rules and the dashboard on it are left out (Debian: apt-get install prometheus)")
+have_python || missing+=("python: no python3; the tests of a lock in Python are left out (Debian: apt-get install python3)")
 
 if [ ${#missing[@]} = 0 ]; then
 	echo "fleets: embedded, process ($(redis-server --version | cut -d' ' -f3)), docker; chromium," \
 		"PostgreSQL $("$(find_postgres)" --version | cut -d' ' -f3), MariaDB $("$(find_mariadb)" --version | cut -d' ' -f4)," \
-		"$(promtool --version | head -n 1 | cut -d' ' -f1,3): nothing is left out"
+		"$(promtool --version | head -n 1 | cut -d' ' -f1,3), $(python3 --version): nothing is left out"
 	exit 0
 fi
 for m in "${missing[@]}"; do

@@ -142,6 +142,9 @@ func (o Options) validate() (Options, scenario.Scenario, error) {
 	if err == nil {
 		err = play.Able(fleet.Kind(o.Fleet), o.Nodes, o.Clients, o.Child)
 	}
+	if err == nil && play.Needs.ClientClock && subject.HasOwnClock(o.Subject) {
+		err = fmt.Errorf("%s: %w: the wall clock of this subject's clients cannot be set", play.Name, ErrUnable)
+	}
 	if err != nil {
 		return o, play, fmt.Errorf("chaos: %w", err)
 	}

@@ -51,6 +51,7 @@ type run struct {
 	actors []*traffic.Actor
 	opened map[int]subject.Options // by client, to open it again
 	others *traffic.Guarded        // what the traffic contends for
+	fail   func(error)             // aborts the run: for subject.Options
 	broken error                   // why the run was aborted
 	ended  bool                    // the history has its end, so it can be judged
 }
@@ -73,11 +74,17 @@ func (r *run) whole(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.fleet.Close()) }()
-	if err := r.prepare(ctx); err != nil {
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r.fail = fail
+	if err := r.prepare(running); err != nil {
+		if ctx.Err() == nil && running.Err() != nil {
+			return context.Cause(running) // err is what came of it
+		}
 		return err
 	}
 	// A history that ends without this note is that of a whole run.
-	if r.broken = r.perform(ctx); r.broken != nil {
+	if r.broken = r.perform(running); r.broken != nil {
 		r.log.Aborted(r.broken)
 	}
 	err = r.log.Close()
@@ -211,6 +218,7 @@ func (r *run) options(id int) (subject.Options, error) {
 	}
 	o := subject.Options{
 		Client: id, URLs: urls, TTL: r.TTL, Durable: r.play.Needs.Durable, Clock: r.site.Clock(id), Queued: r.log.Queued,
+		Fail: r.fail,
 	}
 	if id == 1 && r.play.Actors > 0 {
 		o.Step = r.stage.Gap.Step

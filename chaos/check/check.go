@@ -38,7 +38,8 @@ type judge struct {
 	listed map[ViolationKind]int
 	unsure bool // a check was not made; see leaveOut
 
-	leftAcquires, leftReleases int // calls that never returned while the run waited for them
+	leftAcquires, leftReleases int            // calls that never returned while the run waited for them
+	untold                     map[string]int // leases of which the subject did not say this
 
 	withoutFence int // ops that have no fencing token, in the time before any other had one
 
@@ -48,7 +49,7 @@ type judge struct {
 }
 
 func newJudge() *judge {
-	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}}
+	j := &judge{byID: map[uint64]int32{}, listed: map[ViolationKind]int{}, untold: map[string]int{}}
 	j.res.Violations, j.res.Faults, j.res.LeftOut = []Violation{}, []FaultResult{}, []LeftOut{} // empty lists in JSON, not null
 	return j
 }
@@ -115,6 +116,7 @@ func (j *judge) finish() error {
 	j.endCalls()
 	j.endOwners()
 	j.endFences()
+	j.endUntold()
 	j.endArrival()
 	j.phases()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })

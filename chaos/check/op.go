@@ -148,6 +148,11 @@ func (j *judge) ended(e *history.Event) {
 		o.over = min(o.over, e.At)
 		return
 	}
+	if !o.ended {
+		for _, what := range e.Untold {
+			j.untold[what]++
+		}
+	}
 	o.ended = true
 	o.believes = min(o.believes, e.At)
 	if e.Until > 0 {

@@ -46,6 +46,12 @@ const (
 	HandOver  LockKind = "hand-over"  // a mutex that goes from client to client
 )
 
+// What a subject may leave unsaid of a lease.
+const (
+	Validity      = "validity"       // whether it is valid: its holder believed for a TTL from its acquire
+	FencingTokens = "fencing tokens" // it has none
+)
+
 // An Event is one line. Its Kind decides which fields it has; the others are left out.
 type Event struct {
 	At       int64    `json:"at"`                 // nanoseconds since the run began, by one monotonic clock; never decreases
@@ -68,6 +74,7 @@ type Event struct {
 	Node     string   `json:"node,omitempty"`     //
 	Fault    string   `json:"fault,omitempty"`    // such as "kill", "pause", "cut" or "flush"; see package fault
 	Begin    bool     `json:"begin,omitempty"`    // fault: it begins; otherwise it heals
+	Untold   []string `json:"untold,omitempty"`   // lost, release: what the subject did not say of the lease: Validity, FencingTokens
 	Error    string   `json:"error,omitempty"`    //
 	Left     bool     `json:"left,omitempty"`     // failed, freed: the call never returned while the run waited for it
 	Text     string   `json:"text,omitempty"`     //

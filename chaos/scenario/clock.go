@@ -59,8 +59,8 @@ func clocks() []Scenario {
 			Faults: []string{"client-clock +60s on B, while A holds"},
 			Costs:  "nothing",
 			Fails:  []string{"getset"},
-			Actors: 2,
-			Play:   clientClock,
+			Actors: 2, Needs: Needs{ClientClock: true},
+			Play: clientClock,
 		},
 	}
 }

@@ -42,6 +42,8 @@ type Needs struct {
 	Server  bool // real servers, for commands that embedded ones do not have
 	Durable bool // servers that persist every write before they answer; the subject knows it
 	Child   bool // a client in a separate process
+
+	ClientClock bool // clients whose wall clock can be set
 }
 
 // All lists the scenarios in the order in which they run.

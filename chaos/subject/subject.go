@@ -32,6 +32,12 @@ type Options struct {
 	Step func(gap string) error
 	// Queued, if it is not nil, is for locks in order of arrival.
 	Queued QueuedFunc
+	// Fail, if it is not nil, aborts the run, with the reason. It is for a library that cannot go on, and that would look
+	// safe because it does nothing: its process has ended, for example.
+	Fail func(why error)
+	// Child says that this process is the client, and that a scenario will stop or kill its process group. Processes that
+	// the library starts must stay in that group.
+	Child bool
 }
 
 // A Client takes locks. Its methods may be called concurrently.

@@ -230,7 +230,7 @@ func (h *Held) watch() {
 func (h *Held) event(kind history.Kind) history.Event {
 	e := history.Event{Kind: kind, Client: h.actor.ID, Op: h.Op, Resource: h.guarded.Name, Fence: h.fence, Token: h.token}
 	if kind == history.Lost || kind == history.Release {
-		e.Until = h.lastValid()
+		e.Until, e.Untold = h.lastValid(), subject.Untold(h.lease)
 	}
 	return e
 }

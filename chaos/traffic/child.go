@@ -40,6 +40,8 @@ type reply struct {
 	Fence uint64 `json:"fence,omitempty"`
 	Token string `json:"token,omitempty"`
 	Error string `json:"error,omitempty"`
+
+	Untold []string `json:"untold,omitempty"` // see subject.Untold
 }
 
 // ServeChild is the main loop of a child process: it executes the requests of in until in ends. find returns the
@@ -92,7 +94,7 @@ func (c *child) do(ctx context.Context, r request) error {
 		ctx, done := context.WithTimeout(ctx, time.Duration(r.Patience))
 		defer done()
 		c.look()
-		w := reply{Told: "released", Until: c.until}
+		w := reply{Told: "released", Until: c.until, Untold: subject.Untold(c.lease)}
 		if err := c.lease.Release(ctx); err != nil {
 			w.Error = err.Error()
 		}
@@ -107,7 +109,7 @@ func (c *child) open(ctx context.Context, r request) error {
 		return c.fail(err)
 	}
 	c.client, err = s.Open(ctx, subject.Options{
-		Client: r.Client, URLs: r.URLs, TTL: time.Duration(r.TTL), Durable: r.Durable,
+		Client: r.Client, URLs: r.URLs, TTL: time.Duration(r.TTL), Durable: r.Durable, Child: true,
 		Step: func(string) error {
 			if c.dying {
 				die()

@@ -119,7 +119,7 @@ func (c *ChildActor) start() error {
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
-			c.state, _ = c.cmd.Process.Wait() // not cmd.Wait, which would close the pipe while it is read
+			c.state = reap(c.cmd.Process)
 		}
 	}()
 	return <-started
@@ -187,7 +187,7 @@ func (c *ChildActor) Acquire(g *Guarded, want subject.Want, patience time.Durati
 	c.fence, c.token = w.Fence, w.Token
 	c.log.Add(c.event(history.Granted))
 	if die {
-		return errors.Join(c.cmd.Process.Kill(), c.died())
+		return errors.Join(kill(c.cmd.Process), c.died())
 	}
 	c.read()
 	return nil
@@ -261,7 +261,7 @@ func (c *ChildActor) Release(patience time.Duration) error {
 	}
 	// The beginning of the release is known only now. The child stopped believing no later than at its last look.
 	e := c.event(history.Release)
-	e.Until = c.until
+	e.Until, e.Untold = c.until, w.Untold
 	c.log.Add(e)
 	e = c.event(history.Freed)
 	e.Error = w.Error
@@ -271,7 +271,7 @@ func (c *ChildActor) Release(patience time.Duration) error {
 
 // Close kills the process, even if it is stopped.
 func (c *ChildActor) Close() error {
-	_ = c.cmd.Process.Kill() // it may have died already
+	_ = kill(c.cmd.Process) // it may have died already
 	<-c.exited
 	_ = c.in.Close()
 	return c.out.Close()

@@ -27,16 +27,34 @@ func tieToUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// stop stops all threads of this process until SIGCONT.
-func stop() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+// stop stops all threads of this process, and the processes of its group, until SIGCONT.
+func stop() { _ = syscall.Kill(0, syscall.SIGSTOP) }
 
-// die kills this process, without a chance to clean up.
+// die kills this process and its group, without a chance to clean up.
 func die() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	_ = syscall.Kill(0, syscall.SIGKILL)
 	select {} // until the signal arrives
 }
 
-func wake(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+// wake and kill are for the process and its group, for as long as the process was not waited for.
+func wake(p *os.Process) error { return signalGroup(p, syscall.SIGCONT) }
+func kill(p *os.Process) error { return signalGroup(p, syscall.SIGKILL) }
+
+func signalGroup(p *os.Process, sig syscall.Signal) error {
+	if err := p.Signal(syscall.Signal(0)); err != nil { // it was waited for: another group may have its id
+		return err
+	}
+	return syscall.Kill(-p.Pid, sig)
+}
+
+// reap waits for the end of the process, says how it ended, and kills what is left of its group. Until it is waited for, its id is not reused.
+func reap(p *os.Process) *os.ProcessState {
+	for errors.Is(unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+	_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
+	state, _ := p.Wait() // not cmd.Wait, which would close the pipe while it is read
+	return state
+}
 
 // awaitStop returns when the process has stopped.
 func awaitStop(p *os.Process) error {

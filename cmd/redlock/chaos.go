@@ -44,16 +44,23 @@ func newChaos() *cobra.Command {
 
 // newChaosClient is the client process for scenarios that stop or kill a client.
 func newChaosClient() *cobra.Command {
-	return &cobra.Command{
+	command := ""
+	cmd := &cobra.Command{
 		Use: "client", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := traffic.ServeChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), subject.ByName)
+			find := subject.ByName
+			if command != "" {
+				find = func(string) (subject.Subject, error) { return subject.Command{Line: command}, nil }
+			}
+			err := traffic.ServeChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), find)
 			if err != nil {
 				return unable("client: %w", err)
 			}
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&command, "subject-command", "", "see redlock chaos run")
+	return cmd
 }
 
 // childCommand returns the command that runs newChaosClient.

@@ -26,7 +26,7 @@ import (
 )
 
 type chaosOptions struct {
-	scenario, subject, fleet, image, beside string
+	scenario, subject, command, fleet, image, beside string
 
 	nodes, clients int
 	seconds        float64
@@ -66,7 +66,11 @@ Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that 
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
 		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(cmd.Flags().Changed("seconds")); err != nil {
+			err := o.validate(cmd.Flags().Changed("seconds"))
+			if err == nil && cmd.Flags().Changed("subject-command") {
+				err = o.takeCommand(cmd.Flags().Changed("subject"), cmd.ErrOrStderr())
+			}
+			if err != nil {
 				return &exitError{exitUsage, err}
 			}
 			// Reported once, not once per scenario.
@@ -79,6 +83,7 @@ Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that 
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", allScenarios, "names, separated by commas, or all")
 	f.StringVar(&o.subject, "subject", "redlock", "the lock under test; see redlock chaos list")
+	f.StringVar(&o.command, "subject-command", "", "a lock of yours: a command, in any language, that speaks as docs/failover.md says")
 	f.StringVar(&o.fleet, "fleet", "process", "embedded, process or docker")
 	f.StringVar(&o.image, "image", "", "image of the containers (default redis:7, or one made from this machine's redis-server)")
 	f.StringVar(&o.beside, "beside", "auto", "a subject to compare with, auto, or none")
@@ -146,7 +151,7 @@ func playsOf(list string) ([]scenario.Scenario, error) {
 func (o *chaosOptions) options(play scenario.Scenario) chaos.Options {
 	return chaos.Options{
 		Scenario: play.Name, Subject: o.locks, Fleet: o.fleet, Image: o.image, Nodes: o.nodes, Clients: o.clients, TTL: o.ttl,
-		Length: time.Duration(o.seconds * float64(time.Second)), Seed: o.seed, Child: childCommand(), Replay: o.replay(play.Name),
+		Length: time.Duration(o.seconds * float64(time.Second)), Seed: o.seed, Child: o.childCommand(), Replay: o.replay(play.Name),
 	}
 }
 
@@ -304,8 +309,8 @@ func (o *chaosOptions) historyPath(scenario string) string {
 }
 
 func (o *chaosOptions) replay(scenario string) string {
-	return fmt.Sprintf("redlock chaos run --scenario %s --subject %s --fleet %s --nodes %d --clients %d --seconds %v --ttl %v --seed %d",
-		scenario, o.subject, o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
+	return fmt.Sprintf("redlock chaos run --scenario %s %s --fleet %s --nodes %d --clients %d --seconds %v --ttl %v --seed %d",
+		scenario, o.subjectFlag(), o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
 }
 
 type leftOut struct {

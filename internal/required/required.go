@@ -32,3 +32,13 @@ func Chromium(t testing.TB) string {
 	Missing(t, "chromium", errors.New("no browser for the page; install chromium"))
 	return ""
 }
+
+// Python returns the program of Python 3. Without one it is Missing.
+func Python(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		Missing(t, "python", errors.New("no python3 on PATH for the lock in Python; install python3"))
+	}
+	return path
+}
