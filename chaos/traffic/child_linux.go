@@ -47,7 +47,8 @@ func signalGroup(p *os.Process, sig syscall.Signal) error {
 	return syscall.Kill(-p.Pid, sig)
 }
 
-// reap waits for the end of the process, says how it ended, and kills what is left of its group. Until it is waited for, its id is not reused.
+// reap waits for the end of the process, says how it ended, and kills what is left of its group. Until it is waited for,
+// its id is not reused.
 func reap(p *os.Process) *os.ProcessState {
 	for errors.Is(unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}

@@ -50,7 +50,7 @@ func TestALockInPythonIsTestedLikeAnyOther(t *testing.T) {
 
 func TestAWrongLockInPythonIsFoundOut(t *testing.T) {
 	fleettest.Require(t, fleet.Process)
-	for mistake, play := range map[string]string{"--single": "failover", "--no-validity": "stopped-holder"} {
+	for mistake, play := range map[string]string{"single": "failover", "no-validity": "stopped-holder"} {
 		for ttl := 1; ; ttl *= 2 { // a busy machine may be too slow for the second holder
 			code, stdout, stderr := run(t, "chaos", "run", "--scenario", play, "--subject-command", pythonLock(t)+" "+mistake,
 				"--beside", "none", "--seconds", "1", "--ttl", fmt.Sprintf("%ds", ttl), "--clients", "3")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // Every command that README.md and docs/ quote for the shell is run, as far as it can be run here.
@@ -49,6 +50,8 @@ var quotedRules = map[string]quotedRule{
 		instead: "redlock chaos run --scenario failover --subject single --seconds 2 --out reports/docker/failover"},
 	"redlock chaos run --scenario failover --subject redlock-fair": {
 		instead: "redlock chaos run --scenario failover --subject redlock-fair --seconds 2"},
+	`redlock chaos run --scenario failover --subject-command "python3 examples/chaos-python/lock.py single"`: {code: 1,
+		instead: `redlock chaos run --scenario failover --subject-command "python3 $ROOT/examples/chaos-python/lock.py single" --seconds 2`},
 	"redlock chaos run --scenario all --fleet docker --out report":                           {notRun: "it takes a quarter of an hour; make chaos runs it"},
 	"redlock chaos run --scenario all --subject redlock --fleet docker --out reports/docker": {notRun: "likewise"},
 	"redlock chaos matrix --json":               {notRun: "it takes minutes; chaos_test.go runs one row of it"},
@@ -272,6 +275,9 @@ func (h *quoteHouse) run(t *testing.T, q quote) (ran int) {
 	for _, c := range q.commands {
 		rule := quotedRules[c.text]
 		text := c.text
+		if strings.Contains(text, "python3 ") {
+			required.Python(t)
+		}
 		switch {
 		case rule.notRun != "":
 			t.Logf("NOT RUN: %s: %s", c.text, rule.notRun)

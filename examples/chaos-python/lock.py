@@ -5,8 +5,8 @@
 
 It is the quorum algorithm of the Redis documentation, and two mistakes to choose from:
 
-    lock.py --single        only the first node: two owners after a failover
-    lock.py --no-validity   a holder never looks at the clock: two owners after a pause of the process
+    lock.py single        only the first node: two owners after a failover
+    lock.py no-validity   a holder never looks at the clock: two owners after a pause of the process
 
 Below the line is what a program needs to be tested. docs/failover.md describes the messages.
 """
@@ -165,10 +165,10 @@ class Client:
 
 
 def main():
-    single = "--single" in sys.argv
+    single = "single" in sys.argv
     urls = os.environ["REDLOCK_CHAOS_URLS"].split(",")
     lock = Lock(urls, int(os.environ["REDLOCK_CHAOS_TTL_MS"]) / 1000, single)
-    Client(lock, single, "--no-validity" in sys.argv).serve()
+    Client(lock, single, "no-validity" in sys.argv).serve()
     sys.stdout.flush()
     os._exit(0)  # whatever threads still wait for
 
