@@ -48,7 +48,7 @@ func (f Functions[C, L]) Open(ctx context.Context, o Options) (Client, error) {
 	}
 	client, err := f.Connect(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("Connect: %w", err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return functionsClient[C, L]{f, client, o.TTL}, nil
 }
