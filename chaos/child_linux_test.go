@@ -42,6 +42,17 @@ func TestAClientIsStoppedAndKilledWithTheProcessesThatItStarted(t *testing.T) {
 	}
 }
 
+// This client ends by itself when it is to acquire.
+func TestWhatAClientStartedEndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	o := short(t, fleet.Embedded, "dead-holder", "single")
+	file := filepath.Join(t.TempDir(), "pid")
+	o.Child = []string{"sh", "-c", "sleep 1000 <&- >&- 2>&- & echo $! >'" + file + `'; read open; echo '{"told":"opened"}'; read acquire`}
+	runOnce(t, o)
+	require.FileExists(t, file)
+	require.Eventually(t, func() bool { s := stateOf(file); return s == "" || s == "Z" }, 10*time.Second, time.Millisecond)
+}
+
 // stateOf returns the state of the process whose number is in the file: T if it is stopped. "": there is none.
 func stateOf(file string) string {
 	pid, _ := os.ReadFile(file)

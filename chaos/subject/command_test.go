@@ -146,6 +146,7 @@ next; echo "$line" >&2; say "{\"id\":$id,\"ok\":true}"; say "{\"id\":$second,\"r
 	}()
 	_, err := client.Acquire(ctx, "k")
 	require.ErrorContains(t, err, "no reply to acquire")
+	require.ErrorIs(t, err, context.Canceled, "at once")
 	require.NotErrorIs(t, err, ErrRefused)
 	_, err = client.Acquire(t.Context(), "k")
 	require.ErrorIs(t, err, ErrRefused)
@@ -211,6 +212,17 @@ func TestAProgramThatEndsInTheMiddleAbortsTheRun(t *testing.T) {
 		require.NoError(t, client.Close())
 		require.Empty(t, failed, "once")
 	}
+}
+
+func TestALeaseThatIsJudgedByItsTTLEndsWithItsProgram(t *testing.T) {
+	failed := make(chan error, 1)
+	client, _ := mustOpen(t, `refuse; grant a; next; say "{\"id\":$id,\"error\":\"no\"}"; next; exit 1`, Options{Fail: func(err error) { failed <- err }})
+	lease, err := client.Acquire(t.Context(), "k")
+	require.NoError(t, err)
+	require.True(t, lease.Valid())
+	require.Error(t, lease.Release(t.Context()))
+	require.Error(t, <-failed)
+	require.False(t, lease.Valid())
 }
 
 func TestAProgramThatDoesNotReadAbortsTheRun(t *testing.T) {
