@@ -38,6 +38,7 @@ func HasOwnClock(s Subject) bool {
 }
 
 const (
+	startPatience   = 30 * time.Second // for the first reply: an interpreter may start slowly
 	answerPatience  = 10 * time.Second // for what needs no waiting
 	latePatience    = 3 * time.Second  // for the reply to an acquire whose time is over
 	closePatience   = 3 * time.Second  // for a program whose input has ended
@@ -60,7 +61,7 @@ func (s Command) Open(ctx context.Context, o Options) (Client, error) {
 		options: o, process: p, ended: make(chan struct{}), calls: map[uint64]*call{}, leases: map[string]*commandLease{},
 	}
 	go c.read()
-	ctx, done := context.WithTimeout(ctx, answerPatience)
+	ctx, done := context.WithTimeout(ctx, startPatience)
 	defer done()
 	r, err := c.ask(ctx, request{Op: "acquire", Name: fmt.Sprintf("chaos/open-%d", o.Client), TimeoutMillis: 1000})
 	if err == nil && r.granted() {
