@@ -106,7 +106,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		defer b.clients[i].Close()
 	}
 	b.prefix, b.length = "bench/"+rand.Text(), time.Duration(b.seconds*float64(time.Second))
-	first, err := tryThrice(ctx, b.clients[0].Mutex(b.prefix)) // so that nodes that do not grant are reported at once
+	first, err := tryThrice(ctx, b.lock(0, b.prefix)) // so that nodes that do not grant are reported at once
 	if err != nil {
 		return failure(err)
 	}
@@ -137,6 +137,11 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 	return r.print(out)
 }
 
+// lock is a lock of one of the two clients.
+func (b *bench) lock(client int, name string) redlock.Lock {
+	return b.clients[client].Mutex(name).WithOwner(b.owner)
+}
+
 // tryThrice tries again if too few nodes answered: one late answer is no outage.
 func tryThrice(ctx context.Context, lock redlock.Lock) (lease *redlock.Lease, err error) {
 	for range 3 {
@@ -158,7 +163,7 @@ func (b *bench) load(ctx context.Context, goroutines int) (loadStats, error) {
 	var wg sync.WaitGroup
 	for i := range workers {
 		w := &workers[i]
-		lock := b.clients[0].Mutex(fmt.Sprint(b.prefix, "/", i))
+		lock := b.lock(0, fmt.Sprint(b.prefix, "/", i))
 		wg.Go(func() {
 			for time.Since(began) < b.length && w.err == nil {
 				var acquired, released time.Duration
@@ -203,7 +208,7 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 		at    time.Time
 		err   error
 	}
-	holder, err := b.clients[0].Mutex(b.prefix).Acquire(ctx)
+	holder, err := b.lock(0, b.prefix).Acquire(ctx)
 	if err != nil {
 		return latency{}, err
 	}
@@ -213,7 +218,7 @@ func (b *bench) handOver(ctx context.Context) (latency, error) {
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			lease, err := b.clients[turn].Mutex(b.prefix).Acquire(ctx)
+			lease, err := b.lock(turn, b.prefix).Acquire(ctx)
 			granted <- grant{lease, time.Now(), inTheWay(err)}
 		}()
 		select {

@@ -21,12 +21,14 @@ type clientFlags struct {
 	maxTTL           time.Duration
 	nodeTimeout      time.Duration
 	durable, noFence bool
+	owner            string
 	json             bool
 	loginFlags
 
 	given    func(flag string) bool // it was given, whatever its value; set by flags
 	list     []nodeText             // as written; set by openNodes
 	quorum   int                    // how many votes a lock takes; set by config
+	before   string                 // what is before every lock key: --prefix, or what the nodes hold; set by config
 	untold   error                  // why it is not known what the nodes hold; set by config
 	looks    bool                   // the command decides no configuration: where the nodes hold none and no --max-ttl is given, it only looks
 	embedded bool                   // the nodes run in this process, new and empty
@@ -55,6 +57,8 @@ func (f *clientFlags) flags(cmd *cobra.Command) {
 		"how long a node may take to answer (default, also for 0: 250ms, or a quarter of --ttl if that is less)")
 	flags.BoolVar(&f.durable, "durable", false, "every node persists a write before it answers; Config.Durable")
 	flags.BoolVar(&f.noFence, "no-fence", false, "use no fencing tokens; Config.NoFence")
+	flags.StringVar(&f.owner, "owner", "",
+		"`LABEL` that others see, beside this host and process, of a lock that this command takes")
 	flags.BoolVar(&f.json, "json", false, `print one JSON line, on failure too: {"error": …, "kind": "held" …}`)
 }
 
@@ -100,7 +104,7 @@ func (f *clientFlags) config(ctx context.Context, nodes []redlock.Node, hooks re
 		access.LookOnly(&cfg)
 	}
 	cfg.TTL = f.leaseTTL(cfg.MaxTTL)
-	f.quorum = cmp.Or(cfg.Quorum, len(cfg.Nodes)/2+1)
+	f.quorum, f.before = cmp.Or(cfg.Quorum, len(cfg.Nodes)/2+1), cfg.Prefix
 	return cfg, nil
 }
 

@@ -108,7 +108,7 @@ func (o *topper) top(ctx context.Context, out io.Writer, names []string) error {
 	asked, done := newTopNodes(asking, to)
 	defer func() { stop(); done() }()
 
-	w := &watch{topper: o, client: client, nodes: asked, prefix: cfg.Prefix, screen: newScreen(out, o.json)}
+	w := &watch{topper: o, client: client, nodes: asked, screen: newScreen(out, o.json)}
 	defer w.screen.close()
 	return w.run(ctx, names)
 }
@@ -118,7 +118,6 @@ type watch struct {
 	*topper
 	client *redlock.Client
 	nodes  *topNodes
-	prefix string
 	board  *board
 	screen *screen
 }
@@ -168,20 +167,20 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 		w.board = newBoard(s.quorum, w.limit, names)
 	}
 	if s.scanning {
-		keys, err := w.nodes.find(ctx, w.prefix)
+		keys, err := w.nodes.find(ctx, w.before)
 		if err != nil {
 			return nil, &exitError{exitFailed,
 				fmt.Errorf("without names, top looks for locks with SCAN: %w; allow +scan, or give the names", err)}
 		}
 		for i, key := range keys {
-			keys[i] = strings.TrimPrefix(key, w.prefix)
+			keys[i] = strings.TrimPrefix(key, w.before)
 		}
 		w.board.found(keys)
 	}
 	names = w.board.names()
 	keys := make([]string, len(names))
 	for i, name := range names {
-		keys[i] = w.prefix + name
+		keys[i] = w.before + name
 	}
 	seen := w.nodes.look(ctx, keys)
 	// Only nodes that vote and answered this say which locks are held: of any other, nobody knows which locks it has, or may

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -17,14 +16,12 @@ import (
 	"github.com/quorumlock/redlock/internal/access"
 )
 
-// How redlock top asks the nodes. It has a connection of its own to each of them, and asks them all at once.
+// How redlock top and redlock inspect --all ask the nodes. They have a connection of their own to each of them, and ask
+// them all at once.
 
 const (
-	locksAtOnce  = 100 // for one command, so that no server is busy with it for long
-	scanCalls    = 20  // SCAN commands for each node and sample
-	scanCount    = 500 // keys that one SCAN looks at
-	queuePrefix  = "redlock:wait:"
-	ourKeyPrefix = "redlock:" // of keys that are no locks
+	locksAtOnce = 100 // for one command, so that no server is busy with it for long
+	queuePrefix = "redlock:wait:"
 )
 
 //go:embed top.lua
@@ -58,7 +55,7 @@ type nodeAnswer struct {
 type topNodes struct {
 	nodes     access.Client
 	questions []chan question
-	cursors   []string // of SCAN, by node; the sampler's
+	cursors   []string // of SCAN, by node; the asker's
 	refused   []error  // why a node's user may not SCAN
 	asked     bool     // before that, nodes may still be connecting
 	up        []atomic.Bool
@@ -147,59 +144,6 @@ func (t *topNodes) ask(ctx context.Context, ask func(node int, conn redis.Conn) 
 	}
 	return answers
 }
-
-// find goes on with SCAN on every node, and returns keys that begin with the prefix and may be locks.
-func (t *topNodes) find(ctx context.Context, prefix string) (keys []string, err error) {
-	pattern := globEscape.Replace(prefix) + "*"
-	type page struct {
-		keys   []string
-		cursor string
-	}
-	answers := t.ask(ctx, func(node int, conn redis.Conn) (any, error) {
-		p := page{cursor: t.cursors[node]}
-		began := time.Now()
-		for calls := 0; calls < scanCalls && time.Since(began) < t.nodes.NodeTimeout()/2; calls++ { // one at least
-			reply, err := redis.Values(conn.Do("SCAN", cmp.Or(p.cursor, "0"), "MATCH", pattern, "COUNT", scanCount))
-			if err != nil {
-				return p, err
-			}
-			var found []string
-			if _, err := redis.Scan(reply, &p.cursor, &found); err != nil {
-				return p, err
-			}
-			p.keys = append(p.keys, found...)
-			if p.cursor == "0" {
-				break
-			}
-		}
-		return p, nil
-	})
-	for _, a := range answers {
-		t.refused[a.node] = nil
-		if refusal := redis.Error(""); errors.As(a.err, &refusal) {
-			t.refused[a.node] = a.err
-		}
-		p, ok := a.value.(page)
-		if !ok {
-			continue
-		}
-		t.cursors[a.node] = p.cursor
-		for _, key := range p.keys {
-			if !strings.HasPrefix(key, ourKeyPrefix) {
-				keys = append(keys, key)
-			}
-		}
-	}
-	for _, refused := range t.refused {
-		if refused == nil {
-			return keys, nil
-		}
-		err = refused
-	}
-	return nil, err
-}
-
-var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "^", `\^`)
 
 // look returns what each node has for each key. A node that did not answer is missing.
 func (t *topNodes) look(ctx context.Context, keys []string) map[int][]sighting {
