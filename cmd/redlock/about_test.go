@@ -68,6 +68,18 @@ func TestACommandThatIsMisspeltIsNamedWithItsNeighbour(t *testing.T) {
 		assert.Equal(t, 64, code, line)
 		assert.Empty(t, out, line)
 		assert.Equal(t, "redlock: "+said+"\n", errs, line)
+		for _, help := range []string{"--help " + line, line + " --help", line + " -h"} {
+			code, out, errs := run(t, strings.Fields(help)...)
+			assert.Equal(t, 64, code, help)
+			assert.Empty(t, out, help)
+			assert.Equal(t, "redlock: "+said+"\n", errs, help)
+		}
+	}
+	_, want, _ := run(t, "chaos", "run", "--help")
+	for _, line := range []string{"--help chaos run", "chaos --help run", "-h chaos run"} {
+		code, out, errs := run(t, strings.Fields(line)...)
+		assert.Equal(t, 0, code, errs)
+		assert.Equal(t, want, out, line)
 	}
 }
 

@@ -66,7 +66,24 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	// What is no command is wrong usage with --help too. Cobra explains the command above it.
+	var unknown error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			unknown = unknownCommand(cmd, cmd.Flags().Args())
+		}
+		if unknown == nil {
+			help(cmd, args)
+		}
+	})
+	for _, above := range append(root.Commands(), root) {
+		above.InitDefaultHelpFlag() // or cobra takes what follows --help for its value
+	}
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = unknown
+	}
 	if err == nil {
 		return 0
 	}
