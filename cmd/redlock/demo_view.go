@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +25,7 @@ type view struct {
 	stage  *stage
 	silent bool
 	live   bool
-	colour bool
+	colour bool // in its lines that stay too
 
 	mu    sync.Mutex // guards the rest, and writing
 	drawn int        // lines of the last frame, which the next one replaces
@@ -34,10 +33,10 @@ type view struct {
 
 func newView(out io.Writer, s *stage, silent bool) *view {
 	v := &view{out: out, stage: s, silent: silent}
-	if file, ok := out.(*os.File); ok && !silent && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" {
+	if file := liveTerminal(out); file != nil && !silent {
 		width, _, err := term.GetSize(int(file.Fd()))
 		v.live = err != nil || width == 0 || width >= frameWidth // lines that wrap cannot be redrawn
-		v.colour = os.Getenv("NO_COLOR") == ""                   // see no-color.org
+		v.colour = true
 	}
 	return v
 }

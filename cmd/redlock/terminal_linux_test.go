@@ -127,7 +127,7 @@ var escape = regexp.MustCompile("\x1b\\[[?0-9]*[A-Za-z]")
 func TestTopRedrawsATerminal(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "nightly")
-	for name, env := range map[string][]string{"colour": nil, "no colour": {"NO_COLOR=1"}} {
+	for name, env := range map[string][]string{"usual": nil, "empty": {"NO_COLOR="}} { // no-color.org: empty is not set
 		p := startAtTerminal(t, 80, 24, env, "top", "--interval=100ms", nodes(f))
 		frames := func() []string { return strings.Split(p.said(), "\x1b[H") }
 		eventually(t, "three frames", func() bool { return len(frames()) > 4 })
@@ -148,9 +148,23 @@ func TestTopRedrawsATerminal(t *testing.T) {
 		require.Contains(t, rest, "nightly", "the last frame stays")
 		require.NotContains(t, rest, "\x1b")
 	}
-	p := startAtTerminal(t, 80, 24, []string{"TERM=dumb"}, "top", "--count=1", nodes(f))
-	require.Equal(t, 0, p.wait())
-	require.NotContains(t, p.said(), "\x1b")
+}
+
+// Such a terminal, and such a user, gets plain lines as in a pipe: no colour, and nothing that is redrawn.
+func TestATerminalGetsPlainLinesWhereTheUserWantsNoColours(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	for _, env := range []string{"TERM=dumb", "NO_COLOR=1"} {
+		p := startAtTerminal(t, 80, 24, []string{env}, "top", "--count=2", "--interval=100ms", nodes(f), "nightly")
+		require.Equal(t, 0, p.wait())
+		require.NotContains(t, p.said(), "\x1b", env)
+		require.Equal(t, 2, strings.Count(p.said(), "Z lock=nightly holder=- "), p.said())
+		p = startAtTerminal(t, 80, 24, []string{env}, "demo", "--seconds=1")
+		require.Equal(t, 0, p.wait(), p.said())
+		require.NotContains(t, p.said(), "\x1b", env)
+	}
+	p := startAtTerminal(t, 80, 24, nil, "demo", "--seconds=1")
+	require.Equal(t, 0, p.wait(), p.said())
+	require.Contains(t, p.said(), "\x1b[32m")
 }
 
 // Whatever ends top, the terminal is as before: with a cursor, and not on the alternate screen.

@@ -5,15 +5,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
 // What is printed: one line at a time, and nothing in it that a terminal would obey. Names of locks, and what servers and
 // other programs wrote, can be anything.
+
+// liveTerminal is the terminal to which w writes, if it may get colours and be redrawn. NO_COLOR (see no-color.org) stands for
+// both here: who sets it wants plain lines.
+func liveTerminal(w io.Writer) *os.File {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != "" {
+		return nil
+	}
+	return file
+}
 
 // say prints one line. Its prefix distinguishes it from the output of the command.
 func say(w io.Writer, format string, args ...any) {

@@ -210,7 +210,7 @@ const (
 
 func newScreen(out io.Writer, json bool) *screen {
 	s := &screen{out: out, json: json, pauser: newPauser()}
-	if file, ok := out.(*os.File); ok && !json && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" {
+	if file := liveTerminal(out); file != nil && !json {
 		s.file = file
 		s.pauser.listen()
 		io.WriteString(out, enterScreen)
