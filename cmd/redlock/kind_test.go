@@ -51,6 +51,44 @@ func TestRunSharesALockWithOthersThatReadOrWithSoMany(t *testing.T) {
 	}
 }
 
+// Nodes that refuse a writer say only that it is held by readers.
+func TestWhoeverWaitsForThoseThatShareALockLearnsWhoTheyAre(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	client := newClient(t, f)
+	var leases []*redlock.Lease
+	share := func(lock redlock.Lock) {
+		lease, err := lock.WithOwner("the report").Acquire(t.Context())
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	share(client.RWMutex("table").Reader())
+	share(client.Semaphore("pool", 1))
+	for range 3 {
+		share(client.RWMutex("shelf").Reader())
+	}
+	waiting := map[string]*process{}
+	for _, flags := range []string{"table", "--semaphore=1 pool", "shelf"} {
+		args := append([]string{"run", nodes(f), "--wait=6s"}, strings.Fields(flags)...)
+		waiting[flags[strings.LastIndex(flags, " ")+1:]] = start(t, nil, nil, append(args, "--", "true")...)
+	}
+	for key, p := range waiting {
+		code, _, errs := p.wait()
+		require.Equal(t, 75, code, errs)
+		others := ""
+		if key == "shelf" {
+			others = " and 2 more, the last of them"
+		}
+		require.Regexp(t, `^redlock: waiting \(--wait 6s\): `+key+` is shared by \S+/\d+ \(the report\)`+others+`,? for [0-9.]+m?s unless it is renewed\n`+
+			`redlock: held by another: [^\n]* \S+/\d+ \(the report\)[^\n]*\n$`, errs)
+	}
+	code, out, errs := run(t, "run", nodes(f), "--wait=0", "--json", "shelf", "--", "true")
+	require.Equal(t, 75, code, out)
+	require.Regexp(t, `"error":"held by another: [^"]*; shared by \S+/\d+ \(the report\) and 2 more","kind":"held"`, strings.ReplaceAll(errs, `\"`, "'"))
+	for _, lease := range leases {
+		require.NoError(t, lease.Release(t.Context()))
+	}
+}
+
 // A lock that is shared is one of this library, and its key is no string.
 func TestReleaseEndsALockThatIsShared(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})

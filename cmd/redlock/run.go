@@ -282,7 +282,7 @@ func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hook
 func (o *runOptions) acquire(ctx context.Context, client *redlock.Client, lock redlock.Lock) (*redlock.Lease, error) {
 	if o.patience.once {
 		lease, err := lock.TryAcquire(ctx)
-		return lease, o.explain(err)
+		return lease, withSharers(ctx, client, o.explain(err))
 	}
 	bounded, cancel := o.patience.bound(ctx, time.Now())
 	defer cancel()
@@ -292,7 +292,7 @@ func (o *runOptions) acquire(ctx context.Context, client *redlock.Client, lock r
 			return lease, never
 		}
 	}
-	return lease, o.explain(err)
+	return lease, withSharers(ctx, client, o.explain(err))
 }
 
 func (o *runOptions) explain(err error) error {

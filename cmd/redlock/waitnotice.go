@@ -82,7 +82,11 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		}
 		report := reportOn(state)
 		if n := len(state.Sharers); n > 0 {
-			return fmt.Sprintf("%s is shared by %d, the last of them for %s unless it is renewed", key, n, report.remaining())
+			last := ""
+			if n > 1 {
+				last = "the last of them "
+			}
+			return fmt.Sprintf("%s is shared by %s, %sfor %s unless it is renewed", key, firstOf(state.Sharers), last, report.remaining())
 		}
 		holder, _ := state.Holder()
 		who := printable(holder.String()) + foreign(state.Token)
@@ -96,6 +100,35 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		return text
 	}
 	return ""
+}
+
+// firstOf names the first of those that share a lock, and says how many more there are.
+func firstOf(sharers []redlock.Sharer) string {
+	first := printable(sharers[0].Holder().String())
+	if more := len(sharers) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more", first, more)
+	}
+	return first
+}
+
+// withSharers adds to a refusal who shares the lock. The nodes that refuse say only that several do.
+func withSharers(ctx context.Context, client *redlock.Client, refusal error) error {
+	var round *redlock.RoundError
+	if !errors.As(refusal, &round) {
+		return refusal
+	}
+	if holder, ok := round.Holder(); !ok || !isShared(holder.Token) {
+		return refusal
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	for _, key := range round.Names {
+		if state, _ := client.Inspect(ctx, key); state != nil && len(state.Sharers) > 0 {
+			code, _, err := codeOf(refusal)
+			return &exitError{code, &retoldError{fmt.Sprintf("%v; shared by %s", err, firstOf(state.Sharers)), err}}
+		}
+	}
+	return refusal
 }
 
 // outage describes which nodes do not vote, and why. It returns "" if the others are a quorum.
