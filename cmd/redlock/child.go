@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/quorumlock/redlock"
@@ -28,19 +27,19 @@ type child struct {
 	group     bool          // it has its own process group
 	guard     *guard        // kills it if redlock is killed
 	unguarded error         // why it has no guard
-	pauser    *pauser       // asks for a pause; only if it has its own process group, which Ctrl-Z does not reach
+	pauser    *pauser       // asks for a pause; only if it has its own process group, which Ctrl-Z does not reach; its owner closes it
 	began     chan error    // the result of its start
 	ended     chan struct{} // closed when it has ended and was waited for
 }
 
 // startChild starts the command on an OS thread that lives until the command has ended. On Linux the kernel kills the
 // command when that thread ends (see prctl(2), PR_SET_PDEATHSIG), and the Go runtime may end a thread at any time.
-func startChild(path string, argv, env []string, stdin io.Reader) (*child, error) {
+func startChild(path string, argv, env []string, stdin io.Reader, pauser *pauser) (*child, error) {
 	cmd := exec.Command(path)
 	cmd.Args = argv
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, os.Stdout, os.Stderr
-	c := &child{cmd: cmd, group: !atTerminal(), began: make(chan error, 1), ended: make(chan struct{}), pauser: newPauser()}
+	c := &child{cmd: cmd, group: !atTerminal(), began: make(chan error, 1), ended: make(chan struct{}), pauser: pauser}
 	if c.group {
 		c.pauser.listen()
 	}
@@ -60,27 +59,21 @@ func startChild(path string, argv, env []string, stdin io.Reader) (*child, error
 	}()
 	if err := <-c.began; err != nil {
 		<-c.ended
-		c.close()
+		c.guard.stop()
 		return nil, err
 	}
 	return c, nil
 }
 
-// close ends what was started beside the command.
-func (c *child) close() {
-	c.pauser.close()
-	c.guard.stop()
-}
-
-// underLease runs the command, and ends it before the lease does. length is how long a lease is without a renewal.
-func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, signals <-chan os.Signal) (code int, reason string, err error) {
+// underLease runs the command, and ends it before the lease does.
+func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err error) {
 	clock := redlock.SystemClock() // like that of the lease, it counts suspended time
 	ends := clock.Now().Add(o.kind.maxHold)
-	c, err := startChild(o.path, o.argv, o.childEnviron(environment(lease)), o.childStdin())
+	c, err := startChild(o.path, o.argv, o.childEnviron(environment(lease)), o.childStdin(), o.in.pauser)
 	if err != nil {
 		return exitNotExecutable, "failed", fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)
 	}
-	defer c.close()
+	defer c.guard.stop()
 	if c.unguarded != nil && !o.json {
 		say(o.stderr, "if redlock is killed, processes that the command started continue to run: %v", c.unguarded)
 	}
@@ -90,8 +83,8 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 		}
 	}
 	lost := lease.Context()
-	keep := o.killAfter + margin(length) // the command gets TERM when this much is left
-	until := clock.Now()                 // when the lease would end without a renewal, as last known
+	keep := o.killAfter + margin(o.length) // the command gets TERM when this much is left
+	until := clock.Now()                   // when the lease would end without a renewal, as last known
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -110,19 +103,20 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 			}
 			code, reason = exitOf(c.cmd.ProcessState)
 			return code, reason, nil
-		case s := <-signals:
-			warn(c.forward(s.(syscall.Signal)), signalName(s.(syscall.Signal))+" could not be passed on to the command")
+		case s := <-o.in.signals:
+			sig := o.in.got(s)
+			warn(c.forward(sig), signalName(sig)+" could not be passed on to the command")
 			continue
 		case <-c.pauser.asked:
 			paused = true
-			warn(c.pause(func() bool { return lease.Remaining() > margin(length) }),
+			warn(c.pause(func() bool { return lease.Remaining() > margin(o.length) }),
 				"SIGTSTP could not be passed on to the command, so redlock does not stop")
 		case <-lost.Done():
 		case <-timer.C:
 		}
 		if !lease.Valid() {
 			if why := whyEnded(lease); isTaken(why) {
-				e := c.end(nil, signals, until.Sub(clock.Now())-margin(length), o.killAfter, warn)
+				e := c.end(nil, o.in, until.Sub(clock.Now())-margin(o.length), o.killAfter, warn)
 				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), e)
 			}
 		}
@@ -136,7 +130,7 @@ func (o *runOptions) underLease(lease *redlock.Lease, length time.Duration, sign
 			if o.kind.maxHold > 0 && ends.Sub(clock.Now()) <= keep+holdPrecision {
 				why = fmt.Sprintf("the longest hold is over (--max-hold %v)", o.kind.maxHold)
 			}
-			e := c.end(lost.Done(), signals, left-margin(length), o.killAfter, warn)
+			e := c.end(lost.Done(), o.in, left-margin(o.length), o.killAfter, warn)
 			return exitLost, "lost", fmt.Errorf("%s, %v were left: the command %s", why, left.Round(time.Millisecond), e)
 		}
 		timer.Reset(min(left, longestSleep))
@@ -168,7 +162,7 @@ const cannotEnd = "the command goes on, and may run beside the next holder of th
 // end ends the command: TERM, then KILL after grace, or when no time is left, or when the lease ends. A renewal that
 // succeeds meanwhile changes nothing. end returns how the command ended. One that cannot be killed it awaits, until a
 // signal comes.
-func (c *child) end(lost <-chan struct{}, signals <-chan os.Signal, left, grace time.Duration, warn func(error, string)) string {
+func (c *child) end(lost <-chan struct{}, in *inbox, left, grace time.Duration, warn func(error, string)) string {
 	began := time.Now()
 	var refused error
 	kill := func() {
@@ -214,8 +208,8 @@ wait:
 			if refused != nil {
 				how = "it could not be killed: " + refused.Error()
 			}
-		case s := <-signals:
-			if refused != nil && stops(s.(syscall.Signal)) {
+		case s := <-in.signals:
+			if sig := in.got(s); refused != nil && stops(sig) {
 				return fmt.Sprintf("was told to end, and still runs: it could not be killed (%v)", refused)
 			}
 		}

@@ -21,16 +21,16 @@ func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
 	allowed := killProcess
 	defer func() { killProcess = allowed }()
 	for _, signalled := range []bool{true, false} {
-		c, err := startChild(sleep, []string{"sleep", "60"}, nil, nil)
+		c, err := startChild(sleep, []string{"sleep", "60"}, nil, nil, newPauser())
 		require.NoError(t, err)
 		c.group = true
 		killProcess = func(int, syscall.Signal) error { return syscall.EPERM }
 		// It goes on, so redlock must not stop: somebody has to renew the lease.
 		require.ErrorIs(t, c.pause(func() bool { panic("it did not stop") }), syscall.EPERM)
 		warned, how := make(chan string, 2), make(chan string, 1)
-		signals := make(chan os.Signal, 1)
+		in := &inbox{signals: make(chan os.Signal, 1)}
 		go func() {
-			how <- c.end(nil, signals, time.Minute, time.Millisecond, func(err error, what string) {
+			how <- c.end(nil, in, time.Minute, time.Millisecond, func(err error, what string) {
 				if err != nil {
 					warned <- what + ": " + err.Error()
 				}
@@ -43,8 +43,9 @@ func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
 		default:
 		}
 		if signalled {
-			signals <- syscall.SIGTERM
+			in.signals <- syscall.SIGTERM
 			require.Contains(t, <-how, "still runs: it could not be killed (operation not permitted)")
+			require.NotNil(t, in.stop)
 		}
 		require.NoError(t, c.cmd.Process.Kill())
 		<-c.ended

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -61,8 +62,9 @@ func TestInspectListsAllLocksThatAreHeldOrThoseOfAnOwner(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		for _, lock := range locks(c) {
-			_, err := lock.Acquire(t.Context())
+			lease, err := lock.Acquire(t.Context())
 			require.NoError(t, err)
+			t.Cleanup(func() { _ = lease.Release(context.Background()) })
 		}
 	}
 	everyNode(t, f, func(n *fleet.Node) error { // other data, and locks of others
@@ -99,8 +101,7 @@ func TestInspectFindsALockAmongManyKeys(t *testing.T) {
 	client := newClient(t, f)
 	for i := range 25 {
 		want = append(want, fmt.Sprintf("lock-%02d", i))
-		_, err := client.Mutex(want[i]).Acquire(t.Context())
-		require.NoError(t, err)
+		hold(t, client, want[i])
 	}
 	require.Equal(t, want, listed(t, 0, nodes(f), "--all"))
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -20,8 +18,10 @@ type runReport struct {
 	WaitedSeconds float64  `json:"waited_seconds"`
 	HeldSeconds   float64  `json:"held_seconds"`
 	ExitCode      int      `json:"exit_code"`
-	Reason        string   `json:"reason"`           // exited, signal, or a kind of failure
-	Detail        string   `json:"detail,omitempty"` // the failure, or why the lock was not released
+	Reason        string   `json:"reason"`                // exited, signal, or a kind of failure
+	Detail        string   `json:"detail,omitempty"`      // the failure, or why the lock was not released
+	Runs          int      `json:"runs,omitempty"`        // with --every: how often the command ran
+	RunsFailed    int      `json:"runs_failed,omitempty"` // how many of these did not exit with 0
 	jsonFailure
 }
 
@@ -54,12 +54,11 @@ func runReported(ctx context.Context, o *runOptions, args []string, dash int) er
 }
 
 func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, reason string, err error) {
-	signals := make(chan os.Signal, 16)
-	listen(signals)
-	defer signal.Stop(signals)
+	in := newInbox()
+	defer in.close()
 
 	var nodes []redlock.Node
-	closeNodes, err := unlessStopped(ctx, signals, func(ctx context.Context) (closeNodes func(), err error) {
+	closeNodes, err := unlessStopped(ctx, in, func(ctx context.Context) (closeNodes func(), err error) {
 		nodes, closeNodes, err = o.openNodes(ctx)
 		return closeNodes, err
 	})
@@ -70,11 +69,12 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		return codeOf(err)
 	}
 	notice := &waitNotice{o: o}
-	began := time.Now()
-	cfg, err := unlessStopped(ctx, signals, func(ctx context.Context) (redlock.Config, error) {
+	began, patience := time.Now(), o.patience
+	cfg, err := unlessStopped(ctx, in, func(ctx context.Context) (redlock.Config, error) {
 		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused})
 	})
-	r.WaitedSeconds = inSeconds(time.Since(began))
+	waited := time.Since(began)
+	r.WaitedSeconds = inSeconds(waited)
 	if err != nil {
 		return codeOf(err)
 	}
@@ -91,21 +91,46 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	defer client.Close()
 
 	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
-	stopNotice := notice.start(ctx, client)
-	lease, err := unlessStopped(ctx, signals, func(ctx context.Context) (*redlock.Lease, error) { return o.acquire(ctx, client, lock) })
+	work := &runner{runOptions: o, client: client, lock: lock, notice: notice, in: in, length: length, report: r, waited: waited}
+	if o.every > 0 {
+		return work.again(ctx, patience)
+	}
+	return work.once(ctx, work.underLease)
+}
+
+// A runner is a redlock run that is connected: it takes the lock and works under it, once or again and again.
+type runner struct {
+	*runOptions
+	client *redlock.Client
+	lock   redlock.Lock
+	notice *waitNotice
+	in     *inbox
+	length time.Duration // of a lease without a renewal
+	report *runReport
+
+	waited, held time.Duration // in all
+}
+
+// once waits for the lock, does the work under it, and releases it.
+func (o *runner) once(ctx context.Context, work func(*redlock.Lease) (int, string, error)) (code int, reason string, err error) {
+	r, began := o.report, time.Now()
+	stopNotice := o.notice.start(ctx, o.client)
+	lease, err := unlessStopped(ctx, o.in, func(ctx context.Context) (*redlock.Lease, error) { return o.acquire(ctx, o.client, o.lock) })
 	if stopNotice(); lease != nil && err != nil { // stopped at the moment when it was acquired
-		_ = o.release(ctx, client, lease, false)
+		_ = o.release(ctx, o.client, lease, false)
 	}
 	acquired := time.Now()
-	r.WaitedSeconds = inSeconds(acquired.Sub(began))
+	o.waited += acquired.Sub(began)
+	r.WaitedSeconds = inSeconds(o.waited)
 	if err != nil {
 		return codeOf(err)
 	}
 	r.Fence = lease.Fence()
-	code, reason, err = o.underLease(lease, length, signals)
+	code, reason, err = work(lease)
 	lost := !lease.Valid()
-	released := o.release(ctx, client, lease, err == nil || code != exitNotExecutable)
-	r.HeldSeconds = inSeconds(time.Since(acquired))
+	released := o.release(ctx, o.client, lease, err == nil || code != exitNotExecutable)
+	o.held += time.Since(acquired)
+	r.HeldSeconds = inSeconds(o.held)
 	switch {
 	case err != nil || lost || released == nil:
 	case errors.Is(released, redlock.ErrLost):
@@ -142,7 +167,7 @@ func inSeconds(d time.Duration) float64 {
 
 // unlessStopped does what comes before the command. Until that is done, signals end it: there is no command to pass them
 // to. If one came at the very end, it returns both what was done and the signal.
-func unlessStopped[T any](ctx context.Context, signals chan os.Signal, do func(context.Context) (T, error)) (T, error) {
+func unlessStopped[T any](ctx context.Context, in *inbox, do func(context.Context) (T, error)) (T, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	over, done := make(chan struct{}), make(chan struct{})
@@ -152,9 +177,11 @@ func unlessStopped[T any](ctx context.Context, signals chan os.Signal, do func(c
 			select {
 			case <-over:
 				return
-			case s := <-signals:
+			case <-in.pauser.asked:
+				_ = in.pauser.pause() // if it cannot stop, it goes on
+			case s := <-in.signals:
 				if sig := s.(syscall.Signal); stops(sig) {
-					nextEnds(signals)
+					nextEnds(in.signals)
 					stop(&stopSignal{sig})
 					return
 				}

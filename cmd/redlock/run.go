@@ -85,6 +85,7 @@ type runOptions struct {
 	wait      string
 	killAfter time.Duration
 	passNodes bool
+	every     time.Duration // 0: CMD runs once
 	kind      kindOfLock
 
 	patience waiting
@@ -113,6 +114,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&o.killAfter, "kill-after", 0,
 		"time between TERM and KILL if the lease is going to be lost; 0: KILL at once (default 2s, or a quarter of --ttl if that is less)")
 	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
+	flags.DurationVar(&o.every, "every", 0, "keep the lock, and run CMD again and again, this long from start to start")
 	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
 	flags.BoolVar(&o.passNodes, "pass-nodes", false, "leave "+nodesEnv+", which may have passwords, in CMD's environment")
 	flags.BoolVar(&o.kind.read, "read", false, "share the lock with others that read; without it, CMD is alone")
@@ -176,6 +178,9 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 		return err
 	}
 	if err := o.kind.check(len(o.keys), o.given); err != nil {
+		return err
+	}
+	if err := o.checkEvery(); err != nil {
 		return err
 	}
 	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {

@@ -36,6 +36,34 @@ func signalName(sig syscall.Signal) string {
 	return "a signal (" + sig.String() + ")"
 }
 
+// An inbox has the signals that come to redlock run.
+type inbox struct {
+	signals chan os.Signal
+	pauser  *pauser     // hears of a pause once a command has run in a process group of its own
+	stop    *stopSignal // the first that was got and tells redlock to end; nil: none
+}
+
+// newInbox begins to catch the signals, until it is closed.
+func newInbox() *inbox {
+	in := &inbox{signals: make(chan os.Signal, 16), pauser: newPauser()}
+	listen(in.signals)
+	return in
+}
+
+func (in *inbox) close() {
+	signal.Stop(in.signals)
+	in.pauser.close()
+}
+
+// got remembers that a signal came.
+func (in *inbox) got(s os.Signal) syscall.Signal {
+	sig := s.(syscall.Signal)
+	if in.stop == nil && stops(sig) {
+		in.stop = &stopSignal{sig}
+	}
+	return sig
+}
+
 // interruptible ends the context at INT, TERM, HUP and QUIT, so that everything that was started is cleaned up:
 // containers, for example, would outlive a terminal that is closed, and a terminal would stay without a cursor. Whoever
 // does not want to wait for that sends a second one.
