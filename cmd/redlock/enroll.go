@@ -83,24 +83,25 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 		return failure(err)
 	}
 	status := client.Status(context.WithoutCancel(ctx))
+	became := o.whatBecame(before, status, err)
 	if o.json {
-		return o.report(out, before, status, err)
+		return became.report(out, err)
 	}
 	if exit := (*exitError)(nil); errors.As(err, &exit) {
 		return exit
 	}
 	if err != nil {
-		return failure(o.whichEnrolled(err, before))
+		return failure(became.told(err))
 	}
 	longest := usualMaxTTL
 	if known := status[0].MaxTTL; known != 0 {
 		longest = known
 	}
-	if len(inUse(before)) == len(before) && !o.changeConfig {
-		_, err = fmt.Fprintf(out, "%s enrolled already; nothing was changed\n", plural(len(status), "node"))
-		return err
+	text := became.enrolled()
+	if len(became.those(enrolledNow)) > 0 {
+		text += fmt.Sprintf("; leases of up to %v are granted from now on", longest)
 	}
-	_, err = fmt.Fprintf(out, "%s enrolled; leases of up to %v are granted from now on\n", plural(len(status), "node"), longest)
+	_, err = fmt.Fprintln(out, text)
 	return err
 }
 

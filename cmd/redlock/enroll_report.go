@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/quorumlock/redlock"
 )
@@ -17,8 +18,11 @@ const (
 	enrolledNot     = "no"
 )
 
-// report prints a line of JSON about every node, also if some or all of them were not enrolled.
-func (o *enroller) report(out io.Writer, before, after []redlock.NodeStatus, err error) error {
+// An enrolment is what became of the nodes.
+type enrolment struct{ diagnosis }
+
+// whatBecame says of each node whether it is enrolled, given its status before and after that, and the error.
+func (o *enroller) whatBecame(before, after []redlock.NodeStatus, err error) enrolment {
 	refused, _ := nodeErrors(err)
 	why := map[string]string{}
 	for _, node := range refused {
@@ -47,15 +51,20 @@ func (o *enroller) report(out io.Writer, before, after []redlock.NodeStatus, err
 			n.Enrolled, n.NotEnrolled = enrolledNot, "it does not vote"
 		}
 	}
+	return enrolment{d}
+}
+
+// report prints a line of JSON about every node, also if some or all of them were not enrolled.
+func (e enrolment) report(out io.Writer, err error) error {
 	var exit *exitError
 	if err != nil && !errors.As(err, &exit) {
-		errors.As(failure(o.whichEnrolled(err, before)), &exit)
+		errors.As(failure(e.told(err)), &exit)
 	}
 	if exit == nil {
-		return writeJSON(out, d)
+		return writeJSON(out, e.diagnosis)
 	}
-	d.failed(exit, exit.kind())
-	if err := writeJSON(out, d); err != nil {
+	e.failed(exit, exit.kind())
+	if err := writeJSON(out, e.diagnosis); err != nil {
 		return err
 	}
 	return &exitError{exit.code, nil}
@@ -64,29 +73,42 @@ func (o *enroller) report(out io.Writer, before, after []redlock.NodeStatus, err
 // isRound reports whether the nodes were asked.
 func isRound(err error) bool { return errors.As(err, new(*redlock.RoundError)) }
 
-// whichEnrolled adds to an error how many nodes are enrolled, and which were not and why. before is their status before
-// that.
-func (o *enroller) whichEnrolled(err error, before []redlock.NodeStatus) error {
+// those names the nodes of which this became.
+func (e enrolment) those(became string) (names []string) {
+	for _, n := range e.Nodes {
+		if n.Enrolled == became {
+			names = append(names, n.Node)
+		}
+	}
+	return names
+}
+
+// enrolled names the nodes that are enrolled, those that were so before apart.
+func (e enrolment) enrolled() string {
+	now, already := e.those(enrolledNow), e.those(enrolledAlready)
+	text := fmt.Sprintf("%s enrolled: %s", plural(len(now), "node"), strings.Join(now, ", "))
+	switch {
+	case len(now)+len(already) == 0:
+		return "no node was enrolled"
+	case len(now) == 0:
+		return fmt.Sprintf("%s enrolled already: %s; nothing was changed", plural(len(already), "node"), strings.Join(already, ", "))
+	case len(already) == 1:
+		text += "; 1 was already: " + already[0]
+	case len(already) > 1:
+		text += fmt.Sprintf("; %d were already: %s", len(already), strings.Join(already, ", "))
+	}
+	return text
+}
+
+// told adds to an error which nodes are enrolled, and which are not and why.
+func (e enrolment) told(err error) error {
 	refused, all := nodeErrors(err)
 	if len(refused) == 0 {
 		return err
 	}
 	why := reasons{all: all}
-	not := map[string]bool{}
 	for _, node := range refused {
-		why.add(node.Node, withRemedy(sentence(node.Err)))
-		not[node.Node] = true
+		why.add(node.Node, withRemedy(sentence(node.Err))) // without the flags: see withFlag
 	}
-	changed := o.changeConfig
-	for _, s := range before {
-		changed = changed || s.MaxTTL == 0 && !not[s.Name]
-	}
-	text := fmt.Sprintf("%d of %s enrolled", all-len(refused), plural(all, "node"))
-	if !changed {
-		if all > len(refused) {
-			text += " already"
-		}
-		text += ", nothing was changed"
-	}
-	return &retoldError{text + "; not enrolled: " + why.String(), err}
+	return &retoldError{e.enrolled() + "; not enrolled: " + why.String(), err}
 }

@@ -57,9 +57,14 @@ func TestEnrollSaysOfEachNodeWhatBecameOfIt(t *testing.T) {
 
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 69, code)
-	require.Contains(t, errs, "2 of 3 nodes enrolled already, nothing was changed; not enrolled: ")
+	require.Contains(t, errs, "2 nodes enrolled already: "+namesOf(f.Nodes()[:2])+"; nothing was changed; not enrolled: "+namesOf(f.Nodes()[2:])+": ")
 	enrolled, _, _ = enroll(69)
 	require.Equal(t, []string{"already", "already", "no"}, enrolled)
+
+	do(t, f.Nodes()[1], "FLUSHALL")
+	code, _, errs = run(t, "enroll", "--yes", nodes(f))
+	require.Equal(t, 69, code)
+	require.Contains(t, errs, "1 node enrolled: "+namesOf(f.Nodes()[1:2])+"; 1 was already: "+namesOf(f.Nodes()[:1])+"; not enrolled: "+namesOf(f.Nodes()[2:])+": ")
 
 	require.NoError(t, f.Nodes()[2].Start(t.Context(), fleet.Empty))
 	enrolled, _, _ = enroll(64, "--change-config", "--max-ttl=20s")

@@ -12,6 +12,15 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
 
+// namesOf is the nodes as the command names them.
+func namesOf(nodes []*fleet.Node) string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, strings.TrimPrefix(n.URL(), "redis://"))
+	}
+	return strings.Join(all, ", ")
+}
+
 // In a pipe, what may let two clients hold one lock needs --yes. A node that forgot among nodes that are in use could be
 // new, or have taken the place of one that granted locks: --only-new cannot tell.
 func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
@@ -21,10 +30,10 @@ func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 
 	code, out, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
-	require.Contains(t, out, "3 nodes enrolled; leases", "new servers need no confirmation")
+	require.Equal(t, "3 nodes enrolled: "+namesOf(f.Nodes())+"; leases of up to 30s are granted from now on\n", out, "new servers need no confirmation")
 	code, out, errs = run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
-	require.Contains(t, out, "3 nodes enrolled already; nothing was changed")
+	require.Equal(t, "3 nodes enrolled already: "+namesOf(f.Nodes())+"; nothing was changed\n", out)
 
 	for flag, remedy := range map[string]string{"--only-new": "leave out --only-new", "--only-new --yes": "leave out --only-new",
 		"--json": "add --yes", "": "add --yes"} {
@@ -38,7 +47,7 @@ func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 	}
 	code, out, errs = run(t, "enroll", "--yes", nodes(f))
 	require.Equal(t, 0, code, errs)
-	require.Contains(t, out, "3 nodes enrolled; leases")
+	require.Equal(t, "1 node enrolled: "+namesOf(f.Nodes()[2:])+"; 2 were already: "+namesOf(f.Nodes()[:2])+"; leases of up to 30s are granted from now on\n", out)
 
 	// A configuration that others use.
 	code, _, errs = run(t, "enroll", "--change-config", "--max-ttl=20s", nodes(f))
@@ -76,7 +85,7 @@ func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
 	}
 	code, _, errs := run(t, "enroll", "--yes", list)
 	require.Equal(t, 69, code)
-	require.Contains(t, errs, "1 of 3 nodes enrolled; not enrolled: 127.0.0.1:1, 127.0.0.1:2: dial tcp: connect: connection refused")
+	require.Contains(t, errs, "1 node enrolled: "+namesOf(f.Nodes()[2:])+"; not enrolled: 127.0.0.1:1, 127.0.0.1:2: dial tcp: connect: connection refused")
 	require.Contains(t, errs, "is redis-server running there", "the remedy that doctor gives")
 }
 

@@ -26,7 +26,7 @@ func TestAnOutageIsNoWrongUsage(t *testing.T) {
 	require.Equal(t, 69, code, errs)
 	code, _, errs = run(t, "enroll", nodes(f), "--max-ttl=30s", "--yes")
 	require.Equal(t, 64, code, errs)
-	require.Contains(t, errs, "2 of 3 nodes enrolled; not enrolled: "+strings.TrimPrefix(f.URLs()[2], "redis://")+": this client is configured differently")
+	require.Contains(t, errs, "2 nodes enrolled: "+namesOf(f.Nodes()[:2])+"; not enrolled: "+namesOf(f.Nodes()[2:])+": this client is configured differently")
 	code, _, errs = run(t, "run", nodes(f), "--wait=0", "k", "--", "true")
 	require.Equal(t, 0, code, errs)
 	require.NoError(t, f.Nodes()[1].Kill())

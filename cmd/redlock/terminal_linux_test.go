@@ -107,7 +107,7 @@ func TestEnrollAsksAtATerminal(t *testing.T) {
 		{"no\n", 64, "not confirmed; nothing was changed"},
 		{"\x04", 64, "not confirmed; nothing was changed"}, // the end of the input
 		{"\x03", 130, "redlock: interrupted by SIGINT"},    // interrupted
-		{"Y\n", 0, "3 nodes enrolled; leases of up to 30s"},
+		{"Y\n", 0, "1 node enrolled: " + namesOf(f.Nodes()[1:2]) + "; 2 were already: "},
 	} {
 		do(t, f.Nodes()[1], "FLUSHALL")
 		p := startAtTerminal(t, 80, 24, nil, "enroll", nodes(f))
