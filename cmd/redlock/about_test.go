@@ -132,14 +132,17 @@ complete redlock enroll --only
 complete redlock completion z
 complete redlock help chaos mat
 complete redlock inspect f
+complete redlock inspect --al
+complete redlock run --ev
+complete redlock doctor --own
 `
 	code, out, errs := shell(t, script, nil)
 	require.Equal(t, 0, code, errs)
 	require.Empty(t, errs)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	require.Len(t, lines, 5, out)
+	require.Len(t, lines, 8, out)
 	for i, want := range []string{"redlock doc: doctor", "redlock enroll --only: --only-new", "redlock completion z: zsh",
-		"redlock help chaos mat: matrix", "redlock inspect f:"} {
+		"redlock help chaos mat: matrix", "redlock inspect f:", "redlock inspect --al: --all", "redlock run --ev: --every", "redlock doctor --own: --owner"} {
 		require.Equal(t, want, strings.Join(strings.Fields(lines[i]), " "))
 	}
 	for _, name := range []string{"zsh", "fish", "powershell"} {

@@ -37,6 +37,9 @@ type quotedRule struct {
 	instead string // what is run: the same with less time, or with what it needs
 }
 
+// everyRun leads for a moment: it ends between two runs.
+const everyRun = "timeout --foreground --preserve-status --signal=INT 2 redlock run --every 5m report -- /opt/report.sh"
+
 var quotedRules = map[string]quotedRule{
 	"git clone https://github.com/quorumlock/redlock && cd redlock":                          {notRun: "tests stay on this machine"},
 	"go get github.com/quorumlock/redlock github.com/quorumlock/redlock/adapters/goredis":    {notRun: "internal/consumer does, from a proxy of its own"},
@@ -54,13 +57,17 @@ var quotedRules = map[string]quotedRule{
 		instead: `redlock chaos run --scenario failover --subject-command "python3 $ROOT/examples/chaos-python/lock.py single" --seconds 2`},
 	"redlock chaos run --scenario all --fleet docker --out report":                           {notRun: "it takes a quarter of an hour; make chaos runs it"},
 	"redlock chaos run --scenario all --subject redlock --fleet docker --out reports/docker": {notRun: "likewise"},
-	"redlock chaos matrix --json":               {notRun: "it takes minutes; chaos_test.go runs one row of it"},
-	"redlock chaos matrix --fleet process":      {notRun: "likewise"},
-	"redlock top":                               {instead: "timeout --foreground --preserve-status --signal=INT 2 redlock top"},
-	"redlock top KEY…":                          {instead: "timeout --foreground --preserve-status --signal=INT 2 redlock top nightly hourly"},
-	"redlock bench":                             {instead: "redlock bench --seconds 0.2"},
-	"redlock run":                               {notRun: "it is only named"},
-	"redlock run --wait 0 --at-least DUR":       {instead: "redlock run --wait 0 --at-least 2s once -- true"},
+	"redlock chaos matrix --json":                     {notRun: "it takes minutes; chaos_test.go runs one row of it"},
+	"redlock chaos matrix --fleet process":            {notRun: "likewise"},
+	"redlock top":                                     {instead: "timeout --foreground --preserve-status --signal=INT 2 redlock top"},
+	"redlock top KEY…":                                {instead: "timeout --foreground --preserve-status --signal=INT 2 redlock top nightly hourly"},
+	"redlock bench":                                   {instead: "redlock bench --seconds 0.2"},
+	"redlock run":                                     {notRun: "it is only named"},
+	"redlock run --wait 0 --at-least DUR":             {instead: "redlock run --wait 0 --at-least 2s once -- true"},
+	"redlock run --every DUR":                         {instead: everyRun, code: 130},
+	"redlock run --every 5m report -- /opt/report.sh": {instead: everyRun, code: 130},
+	"redlock run --nodes-file /etc/redlock/nodes --every 5m report -- /opt/report.sh": {code: 130,
+		instead: "timeout --foreground --preserve-status --signal=INT 2 redlock run --nodes-file /etc/redlock/nodes --every 5m report -- /opt/report.sh"},
 	"redlock run --read KEY":                    {instead: "redlock run --wait 5s --read table -- true"},
 	"redlock run --fair":                        {instead: "redlock run --wait 5s --fair queue -- true"},
 	"redlock release --force":                   {notRun: "it is only named"},

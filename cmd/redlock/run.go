@@ -57,9 +57,20 @@ In all these cases CMD can run for longer than the lease. Pass the fencing token
 With --read, CMD shares KEY with others that read; a run without --read waits for all of them, and they for it. With
 --semaphore N, up to N hold KEY at a time. A run that does more at a time than others takes several of the N: --permits.
 
---at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, use a time that is longer
-than the hosts differ in starting one tick, and shorter than the time between two ticks. Otherwise a short job could run
-twice: a host whose clock is late, or that restarts, finds the lock free. A CMD that cannot be executed holds nothing.
+--at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, it must be longer than the
+largest difference between the start times of the hosts, and shorter than the interval between two ticks. Otherwise a
+short job could run twice: a host whose clock is late, or that restarts, finds the lock free. A CMD that cannot be
+executed holds nothing.
+
+--every DUR keeps the lock, and runs CMD again and again: at once, and then every DUR, from start to start. Of all hosts
+that run the same line, one runs CMD. When it dies or is stopped, another takes over, and runs CMD at once. So two runs
+can be less than DUR apart: what may run only once an interval needs a schedule and --at-least. Runs never overlap. If
+one takes longer than DUR, the next begins at the next multiple of DUR.
+  - If CMD fails, redlock says so in one line and goes on. It ends with 126 if CMD cannot be executed: others can.
+  - If the lease is lost, CMD gets TERM and KILL as always, and redlock waits for the lock again, as --wait says.
+  - INT, TERM, HUP and QUIT end redlock once CMD has ended, with the exit code of CMD, or with 128+n between two runs.
+  - A CMD that hangs needs a limit of its own: redlock run --every 5m KEY -- timeout 4m CMD.
+It goes with none of --at-least, --max-hold, --read and --semaphore.
 
 run waits, as --wait says, for all that may change by itself or on the servers: another holder, nodes that are away, in
 quarantine or unfit (as with --durable, where they do not persist), a wrong password, a missing right. After a second it
@@ -78,7 +89,7 @@ Exit code: the exit code of CMD (128+n if a signal ended it), or
   76   lease lost, or --max-hold over: CMD was told to end
   126  CMD cannot be executed
   127  CMD was not found
-  129, 130, 131, 143  HUP, INT, QUIT or TERM came before the lock was acquired`
+  129, 130, 131, 143  HUP, INT, QUIT or TERM came before the lock was acquired, or between two runs of --every`
 
 type runOptions struct {
 	clientFlags
@@ -102,7 +113,8 @@ func newRun() *cobra.Command {
 		Short: "Run a command under a lock",
 		Long:  runHelp,
 		Example: "  redlock run --nodes a:6379,b:6379,c:6379 nightly -- ./backup.sh --full\n" +
-			"  redlock run --wait 0 --nodes embedded try -- sh -c 'echo fence $REDLOCK_FENCE'",
+			"  redlock run --wait 0 --nodes embedded try -- sh -c 'echo fence $REDLOCK_FENCE'\n" +
+			"  redlock run --every 5m report -- ./report.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stderr = cmd.ErrOrStderr()
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())

@@ -30,7 +30,6 @@ func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop fu
 	if w.o.json || w.o.patience.once {
 		return func() {}
 	}
-	w.last.Store(nil) // of an earlier wait
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
