@@ -32,7 +32,7 @@ func (o *runOptions) checkEvery() error {
 func (o *runner) again(ctx context.Context, patience waiting) (code int, reason string, err error) {
 	for {
 		code, reason, err = o.once(ctx, o.lead)
-		if code != exitLost || err == nil || o.in.stop != nil { // the command may exit with that code too
+		if code != exitLost || o.in.stop != nil { // the command's own code is the result only after a signal
 			return code, reason, err
 		}
 		if !o.json {
@@ -55,7 +55,7 @@ func (o *runner) lead(lease *redlock.Lease) (code int, reason string, err error)
 		if err != nil || o.in.stop != nil {
 			return code, reason, err
 		}
-		pause := o.every - clock.Now().Sub(first)%o.every
+		pause := toNext(o.every, clock.Now().Sub(first))
 		if code != 0 {
 			o.report.RunsFailed++
 			if !o.json {
@@ -67,6 +67,9 @@ func (o *runner) lead(lease *redlock.Lease) (code int, reason string, err error)
 		}
 	}
 }
+
+// toNext is how long it is to the next multiple of the interval.
+func toNext(every, sinceFirst time.Duration) time.Duration { return every - sinceFirst%every }
 
 // howItEnded says how the command ended, given its exit code.
 func howItEnded(code int, reason string) string {

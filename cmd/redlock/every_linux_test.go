@@ -74,6 +74,19 @@ func TestALeaderIsStoppedAndGoesOn(t *testing.T) {
 	require.NoError(t, syscall.Kill(leader, syscall.SIGTERM))
 	eventually(t, "the end of both", func() bool { return isDead(leader) && isDead(command[0]) })
 
+	// No command runs, and none will for long.
+	log = newRunLog(t)
+	p.typed(`"$BINARY" run "$NODES" --ttl=10m --every=10m idle -- bash -c 'echo $PPID >>"$0"' ` + string(log) + " &\n")
+	log.await(t, "", 1)
+	leader, err = strconv.Atoi(log.lines()[0])
+	require.NoError(t, err)
+	eventually(t, "the end of the command", func() bool { return len(childrenOf(t, leader, "bash")) == 0 })
+	require.NoError(t, syscall.Kill(leader, syscall.SIGTSTP))
+	eventually(t, "redlock to stop", func() bool { return isStopped(leader) })
+	require.NoError(t, syscall.Kill(leader, syscall.SIGCONT))
+	require.NoError(t, syscall.Kill(leader, syscall.SIGTERM))
+	eventually(t, "the end", func() bool { return isDead(leader) })
+
 	// It is stopped for longer than its lease, and finds that another has the lock.
 	log = newRunLog(t)
 	p.typed(`"$BINARY" run "$NODES" --ttl=3s --node-timeout=1s --every=50ms other -- bash -c 'echo $PPID >>"$0"' ` + string(log) + " &\n")

