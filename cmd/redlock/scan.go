@@ -14,21 +14,20 @@ import (
 // How redlock top and redlock inspect --all find the locks: with SCAN on every node.
 
 const (
-	scanCalls    = 20         // SCAN commands for each node and question
-	scanCount    = 500        // keys that one SCAN looks at
-	scanTries    = 3          // questions in a row to which a node does not answer, until it is given up
-	ourKeyPrefix = "redlock:" // of keys that are no locks
+	scanCalls = 20  // SCAN commands for each node and question
+	scanCount = 500 // keys that one SCAN looks at
+	scanTries = 3   // questions in a row to which a node does not answer, until it is given up
 )
 
 // A scanned is what one node has found.
 type scanned struct {
-	keys   []string // that may be locks
+	keys   []string // of names that a lock may have
 	failed bool     // there may be more
 	end    bool     // its last key was looked at
 }
 
-// scan goes on with SCAN on every node that is wanted; nil: on every node. A node that gave no answer is missing. The caller
-// must not change wanted after that: a question can be late.
+// scan goes on with SCAN on every node that is wanted. A node that gave no answer is missing. The caller must not change
+// wanted after that: a question can be late.
 func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[int]scanned {
 	pattern := globEscape.Replace(prefix) + "*"
 	type page struct {
@@ -36,7 +35,7 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 		cursor string
 	}
 	answers := t.ask(ctx, func(node int, conn redis.Conn) (any, error) {
-		if wanted != nil && !wanted[node] {
+		if !wanted[node] {
 			return nil, nil
 		}
 		p := page{cursor: t.cursors[node]}
@@ -59,7 +58,7 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 	})
 	all := map[int]scanned{}
 	for _, a := range answers {
-		if wanted != nil && !wanted[a.node] {
+		if !wanted[a.node] {
 			continue
 		}
 		t.refused[a.node] = nil
@@ -73,7 +72,7 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 		t.cursors[a.node] = p.cursor
 		s := scanned{failed: a.err != nil, end: a.err == nil && p.cursor == "0"}
 		for _, key := range p.keys {
-			if !strings.HasPrefix(key, ourKeyPrefix) {
+			if _, _, err := t.nodes.Keys(strings.TrimPrefix(key, prefix)); err == nil {
 				s.keys = append(s.keys, key)
 			}
 		}
@@ -82,22 +81,24 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 	return all
 }
 
-// find goes on with SCAN on every node, and returns keys that begin with the prefix and may be locks.
-func (t *topNodes) find(ctx context.Context, prefix string) (keys []string, err error) {
-	for _, s := range t.scan(ctx, prefix, nil) {
-		keys = append(keys, s.keys...)
-	}
+// atFirstKey reports whether the next SCAN begins anew on every node.
+func (t *topNodes) atFirstKey() bool {
+	return !slices.ContainsFunc(t.cursors, func(cursor string) bool { return cursor != "" && cursor != "0" })
+}
+
+// mayNotScan is why a node's user may not SCAN, if that is so on every node.
+func (t *topNodes) mayNotScan() (err error) {
 	for _, refused := range t.refused {
 		if refused == nil {
-			return keys, nil
+			return nil
 		}
 		err = refused
 	}
-	return nil, err
+	return err
 }
 
-// findAll looks at every key of every node, and hands out some at a time of those that begin with the prefix and may be
-// locks; some more than once. It returns of which nodes it has seen the last key.
+// findAll goes on with SCAN on every node to the last key, or until ctx ends, and hands out some keys at a time of those that
+// begin with the prefix and may be locks; some more than once. It returns of which nodes it has seen the last key.
 func (t *topNodes) findAll(ctx context.Context, prefix string, found func(keys []string)) (ended []bool) {
 	ended = make([]bool, len(t.questions))
 	missed := make([]int, len(t.questions))

@@ -24,7 +24,8 @@ allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin
   LOCK     the name
   HOLDER   its host and process, and what --owner added; else the first digits of the owner token;
            of a lock that several share: how many readers, or holders of permits;
-           "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else
+           "partial": somebody is acquiring or releasing the lock, or failed to; "no-lock": the key is something else;
+           "no-right": the Redis user may not read the key
   HELD     for how long top has seen this holder; + means that it was there before; "new": the last look had another
   LEFT     when the lock expires if the holder does not renew it
   WAITERS  how many processes wait (those that wait within one process count as one); one that died
@@ -33,8 +34,12 @@ allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin
   BUSY     the share of the time in which somebody waited, since top began
   TURNS    how many holders top has seen, one after the other
 
-top only reads. It looks once an interval, so it misses what happens in between. Without names, a lock stays on the list
-for 10 s after it was held.
+top only reads. It looks once an interval, so it misses what happens in between.
+
+Without names, a lock stays on the list for 10 s after it was held. Keys that the Redis user may not read are left out, and
+a key that is no lock is looked at again after a minute. If the nodes have many other keys, it takes several looks to find
+all locks. Until then, and if there are more than --limit, the first line of a look says more=true. --count 1 takes up to
+30 s to look at all keys.
 
 Exit code: 0 a signal ended it, or it has printed --count times, 69 too few nodes voted at the end, 64 usage.`
 
@@ -120,6 +125,10 @@ type watch struct {
 	nodes  *topNodes
 	board  *board
 	screen *screen
+
+	ended    []bool // of which nodes a search has seen the last key
+	searched bool   // of a quorum, so every lock was found that was held all the while
+	whole    bool   // the last search saw every key
 }
 
 func (w *watch) run(ctx context.Context, names []string) error {
@@ -157,41 +166,47 @@ func (w *watch) run(ctx context.Context, names []string) error {
 	case w.json: // its last line has the number of votes
 		return &exitError{exitNoQuorum, nil}
 	}
-	return &exitError{exitNoQuorum, errTooFewVotes}
+	return &exitError{exitNoQuorum, last.tooFew()}
 }
 
 func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) {
 	status := w.client.Status(ctx)
 	s := &topSample{nodes: len(status), quorum: w.quorum, interval: w.interval, scanning: len(names) == 0}
 	if w.board == nil {
-		w.board = newBoard(s.quorum, w.limit, names)
+		w.board, w.ended = newBoard(s.quorum, w.limit, names), make([]bool, len(status))
 	}
 	if s.scanning {
-		keys, err := w.nodes.find(ctx, w.before)
-		if err != nil {
+		if err := w.search(ctx, status); err != nil {
 			return nil, &exitError{exitFailed,
 				fmt.Errorf("without names, top looks for locks with SCAN: %w; allow +scan, or give the names", err)}
 		}
-		for i, key := range keys {
-			keys[i] = strings.TrimPrefix(key, w.before)
-		}
-		w.board.found(keys)
+		s.searching = !w.searched
 	}
 	names = w.board.names()
-	keys := make([]string, len(names))
-	for i, name := range names {
-		keys[i] = w.before + name
-	}
-	seen := w.nodes.look(ctx, keys)
-	// Only nodes that vote and answered this say which locks are held: of any other, nobody knows which locks it has, or may
-	// have forgotten.
-	maps.DeleteFunc(seen, func(node int, _ []sighting) bool { return status[node].Err != nil })
+	seen := w.look(ctx, status, names)
 	s.votes = len(seen)
+	for node, refused := range w.nodes.unseen {
+		if refused != nil && status[node].Err == nil {
+			s.refused = refused
+		}
+	}
 	s.at = time.Now()
 	w.board.update(s.at, names, seen)
 	s.tracks, s.held, s.waiters = w.board.shown(s.at)
 	s.more = w.board.more
 	return s, nil
+}
+
+// look returns what each node that votes has for each name. Only nodes that vote and answered this say which locks are held:
+// of any other, nobody knows which locks it has, or may have forgotten.
+func (w *watch) look(ctx context.Context, status []redlock.NodeStatus, names []string) map[int][]sighting {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = w.before + name
+	}
+	seen := w.nodes.look(ctx, keys)
+	maps.DeleteFunc(seen, func(node int, _ []sighting) bool { return status[node].Err != nil })
+	return seen
 }
 
 // A screen prints samples: in place on a terminal, as lines elsewhere.
@@ -223,7 +238,7 @@ func (s *screen) show(sample *topSample) error {
 	case s.json:
 		report := sample.report()
 		if sample.votes < sample.quorum {
-			report.failed(errTooFewVotes, kindOf(exitNoQuorum))
+			report.failed(sample.tooFew(), kindOf(exitNoQuorum))
 		}
 		return writeJSON(s.out, report)
 	case s.file == nil:

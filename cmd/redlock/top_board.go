@@ -15,12 +15,17 @@ type board struct {
 
 	began time.Time // of the first sample
 	locks map[string]*track
-	more  bool                // locks were found for which there is no room
+	more  bool                // a lock was found for which there is no room
 	other map[string]struct{} // keys that are no locks, at most maxOther
+	since time.Time           // since when other was filled
 }
 
-// maxOther bounds how many keys that are no locks are remembered, so that they do not take the room of locks.
-const maxOther = 100_000
+// Keys that are no locks are remembered, so that not every look asks for them: so many, and for so long. They may become
+// locks.
+const (
+	maxOther = 100_000
+	otherFor = time.Minute
+)
 
 // keepFor is how long a lock stays on the board after it was held or wanted.
 const keepFor = 10 * time.Second
@@ -33,10 +38,11 @@ type track struct {
 	sharers   int       // how many share it, of a shared lock
 	last      string    // the last owner that was seen
 	since     time.Time // when that one was first seen
-	before    bool      // it had the lock when the first sample was taken, so it may have had it for longer
+	before    bool      // it may have had the lock for longer: since before the first sample, or before the lock was found
 	left      time.Duration
 	partial   bool // some node has the key, and no owner has it on a quorum
 	foreign   bool // some node has something else there
+	unread    bool // its user may not read the key on so many nodes that nobody knows who has it
 	waiters   int
 	waits     time.Duration
 	active    time.Time // when it was last held or wanted
@@ -54,19 +60,58 @@ func newBoard(quorum, limit int, names []string) *board {
 	return b
 }
 
-// found adds names that are not on the board, as far as there is room.
-func (b *board) found(names []string) {
-	b.more = false
-	for _, name := range names {
-		_, other := b.other[name]
+// full reports whether there is no room for another lock, and that one was found.
+func (b *board) full() bool { return b.more && len(b.locks) >= b.limit }
+
+// unknown are those of the names of which it is not known whether they are locks, each once and in order.
+func (b *board) unknown(now time.Time, names []string) (unknown []string) {
+	if now.Sub(b.since) >= otherFor {
+		clear(b.other)
+		b.since = now
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if _, other := b.other[name]; !other && b.locks[name] == nil {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+// found enters those of the names that are locks, as far as there is room: what each node has for each of them. before: the
+// last look did not ask for them all, so they may have been held then.
+func (b *board) found(now time.Time, names []string, seen map[int][]sighting, before bool) {
+	for i, name := range names {
+		t := &track{name: name}
+		t.update(now, b.quorum, sightings(seen, i), false)
 		switch {
-		case other || b.locks[name] != nil:
+		case !t.isLock():
+			b.leaveOut(t)
 		case len(b.locks) >= b.limit:
 			b.more = true
 		default:
-			b.locks[name] = &track{name: name}
+			b.locks[name] = &track{name: name, before: before}
 		}
 	}
+}
+
+// leaveOut remembers a key that is no lock. One that is gone was perhaps a lock, and may be one again.
+func (b *board) leaveOut(t *track) {
+	if !t.foreign && !t.unread {
+		return
+	}
+	if len(b.other) >= maxOther {
+		clear(b.other)
+	}
+	b.other[t.name] = struct{}{}
+}
+
+// sightings are what the nodes have for one of the names.
+func sightings(seen map[int][]sighting, name int) (all []sighting) {
+	for _, node := range seen {
+		all = append(all, node[name])
+	}
+	return all
 }
 
 // names are the names on the board, in order.
@@ -86,32 +131,32 @@ func (b *board) update(now time.Time, names []string, seen map[int][]sighting) {
 	}
 	for i, name := range names {
 		t := b.locks[name]
-		var all []sighting
-		for _, node := range seen {
-			all = append(all, node[i])
-		}
-		t.update(now, b.quorum, all, now.Equal(b.began))
-		if b.given {
-			continue
-		}
-		if t.foreign {
-			if len(b.other) >= maxOther {
-				clear(b.other)
-			}
-			b.other[name] = struct{}{}
-		}
-		if t.foreign || now.Sub(t.active) >= keepFor {
+		t.update(now, b.quorum, sightings(seen, i), now.Equal(b.began))
+		switch {
+		case b.given || t.isLock():
+		case t.foreign || t.unread:
+			b.leaveOut(t)
+			delete(b.locks, name)
+		case now.Sub(t.active) >= keepFor:
 			delete(b.locks, name)
 		}
 	}
 }
+
+// isLock reports whether somebody has the lock or waits for it, as far as the nodes told.
+func (t *track) isLock() bool { return t.owner != "" || t.partial || t.waiters > 0 }
 
 func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) {
 	owner, shared, left := "", "", []time.Duration{}
 	on := map[string][]time.Duration{}
 	waiters := map[string]struct{}{} // each is in the queue of the node that it asks first, or in several
 	t.partial, t.foreign, t.waits, t.sharers = false, false, 0, 0
+	read := 0
 	for _, n := range nodes {
+		if n.unread {
+			continue
+		}
+		read++
 		for _, waiter := range n.waiters {
 			waiters[waiter] = struct{}{}
 		}
@@ -121,7 +166,7 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 			on[sharer] = append(on[sharer], n.left)
 		}
 		switch {
-		case n.owner == "" || strings.HasPrefix(n.owner, "next:"): // free, or reserved for a waiter
+		case n.owner == "" || n.isReserved():
 		case !isToken(n.owner) || n.left < 0:
 			t.foreign = true
 		default:
@@ -129,7 +174,7 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 			on[n.owner] = append(on[n.owner], n.left)
 		}
 	}
-	t.waiters = len(waiters)
+	t.waiters, t.unread = len(waiters), read < quorum && read < len(nodes)
 	for o, l := range on {
 		if len(l) < quorum {
 			continue
@@ -147,7 +192,7 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 		t.left = left[len(left)-quorum] // a quorum has it for so long
 		if owner != t.last {            // it may have been away for a sample, as when a node died
 			t.owners++
-			t.last, t.since, t.before = owner, now, first
+			t.last, t.since, t.before = owner, now, first || t.samples == 0 && t.before
 		}
 	}
 	t.owner = owner
@@ -158,6 +203,12 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 	if owner != "" || t.waiters > 0 || t.partial || t.active.IsZero() {
 		t.active = now
 	}
+}
+
+// isReserved reports whether the key is reserved for the next waiter. Another program's text may begin the same.
+func (s sighting) isReserved() bool {
+	digits, reserved := strings.CutPrefix(s.owner, "next:")
+	return reserved && len(digits) == 32 && isToken(digits) && s.left >= 0
 }
 
 // held is for how long the owner has been seen.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -14,6 +13,8 @@ const (
 	tokenA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:01234567:web-3/4711:night%20job%1b[2J"
 	tokenB = "BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB" // of a client that may not publish
 )
+
+const reserved = "next:0123456789abcdef0123456789abcdef"
 
 var topBegan = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -49,11 +50,12 @@ func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
 	require.Zero(t, x.held(topBegan.Add(4*time.Second)))
 	require.Equal(t, "new", x.cells(topBegan.Add(4*time.Second), true)[1], "it may have the lock for almost a second")
 	require.Equal(t, "1.0s", x.cells(topBegan.Add(5*time.Second), true)[1])
-	b.after(5, sighting{owner: "next:0123"}, sighting{}, sighting{})
+	b.after(5, sighting{owner: reserved}, sighting{}, sighting{})
 	require.Equal(t, "free", x.state(true), "a reservation is not a vote")
 	require.Equal(t, "unknown", x.state(false))
 	for name, foreign := range map[string]sighting{"no string": {owner: "?", left: 1}, "no token": {owner: "abc", left: 1},
-		"it does not expire": {owner: tokenA, left: -1}} {
+		"it does not expire": {owner: tokenA, left: -1}, "begins as a reservation": {owner: "next:/home", left: 1},
+		"does not expire, as a reservation does": {owner: reserved, left: -1}} {
 		b.after(6, foreign)
 		require.Equal(t, "foreign", x.state(true), name)
 	}
@@ -71,17 +73,60 @@ func TestTheBoardCountsTheWaitersOfAllNodes(t *testing.T) {
 
 func TestTheBoardForgetsWhatNobodyWantsAndIsBounded(t *testing.T) {
 	b := newBoard(1, 3, nil)
-	b.found([]string{"a", "b", "cache", "d"})
-	require.Equal(t, []string{"a", "b", "cache"}, b.names())
-	require.True(t, b.more)
-	held := sighting{owner: tokenA, left: time.Second}
-	b.update(topBegan, b.names(), map[int][]sighting{0: {held, {}, {owner: "?"}}})
-	require.Equal(t, []string{"a", "b"}, b.names(), "what is no lock leaves room")
-	b.found([]string{"cache", "d"})
-	require.Equal(t, []string{"a", "b", "d"}, b.names())
-	require.False(t, b.more)
-	b.update(topBegan.Add(keepFor), b.names(), map[int][]sighting{0: {held, {}, {waiters: []string{"p"}}}})
-	require.Equal(t, []string{"a", "d"}, b.names())
+	held, other, waited := sighting{owner: tokenA, left: time.Second}, sighting{owner: "?"}, sighting{waiters: []string{"p"}}
+	find := func(seen ...sighting) {
+		b.found(topBegan, []string{"a", "b", "cache", "d", "e", "gone"}[:len(seen)], map[int][]sighting{0: seen}, false)
+	}
+	require.Equal(t, []string{"a", "b", "cache"}, b.unknown(topBegan, []string{"cache", "b", "a", "b"}), "each once")
+	find(held, held, other, waited, held, sighting{})
+	require.Equal(t, []string{"a", "b", "d"}, b.names(), "what is no lock takes no room")
+	require.True(t, b.full())
+	require.Equal(t, []string{"e", "gone"}, b.unknown(topBegan, []string{"a", "cache", "e", "gone"}), "of a key that is gone nothing is remembered")
+	require.Equal(t, []string{"cache"}, b.unknown(topBegan.Add(otherFor), []string{"cache"}), "it may be a lock now")
+	b.update(topBegan, b.names(), map[int][]sighting{0: {held, other, held}})
+	require.Equal(t, []string{"a", "d"}, b.names(), "it was a lock")
+	require.False(t, b.full())
+	b.update(topBegan.Add(keepFor), b.names(), map[int][]sighting{0: {held, {}}})
+	require.Equal(t, []string{"a"}, b.names())
+}
+
+// One node with something else under the key does not hide the lock that a quorum has, nor those that wait for it.
+func TestTheBoardKeepsALockBesideWhatAnotherProgramWrote(t *testing.T) {
+	b := newBoard(2, 10, nil)
+	seen := map[int][]sighting{0: {{owner: tokenA, left: time.Second}, {}}, 1: {{owner: tokenA, left: time.Second}, {waiters: []string{"p"}}},
+		2: {{owner: "?"}, {owner: "?"}}}
+	b.found(topBegan, []string{"x", "y"}, seen, false)
+	b.update(topBegan, b.names(), seen)
+	require.Equal(t, []string{"x", "y"}, b.names())
+	require.Equal(t, "held", b.locks["x"].state(true))
+	require.Equal(t, "foreign", b.locks["y"].state(true))
+}
+
+// What nobody may read is not free. Nodes on which it can be read decide, if they are enough.
+func TestTheBoardDoesNotKnowWhatItMayNotRead(t *testing.T) {
+	b := newBoard(2, 10, []string{"x"})
+	x, unread := b.locks["x"], sighting{unread: true}
+	b.after(0, unread, unread, sighting{})
+	require.Equal(t, []string{"unknown", "no-right"}, []string{x.state(true), x.cells(topBegan, true)[0]})
+	b.after(1, unread, sighting{}, sighting{})
+	require.Equal(t, "free", x.state(true))
+	b = newBoard(2, 10, nil)
+	b.found(topBegan, b.unknown(topBegan, []string{"x"}), map[int][]sighting{0: {unread}, 1: {unread}}, false)
+	require.Empty(t, b.names())
+	require.Empty(t, b.unknown(topBegan, []string{"x"}), "it is not asked for in each look")
+}
+
+// A lock that a late search found was perhaps held all the time.
+func TestTheBoardDoesNotCallNewWhatItFoundLate(t *testing.T) {
+	b := newBoard(1, 10, nil)
+	seen := map[int][]sighting{0: {{owner: tokenA, left: time.Second}}}
+	b.update(topBegan, nil, nil)
+	for name, late := range map[string]bool{"late": true, "at once": false} {
+		b.found(topBegan, []string{name}, seen, late)
+	}
+	now := topBegan.Add(time.Second)
+	b.update(now, b.names(), map[int][]sighting{0: {seen[0][0], seen[0][0]}})
+	require.Equal(t, []string{"0ms+", "new"}, []string{b.locks["late"].cells(now, true)[1], b.locks["at once"].cells(now, true)[1]})
 }
 
 // No line is wider than the terminal, and there are no more lines than it has.
@@ -90,14 +135,15 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 		for _, locks := range []int{0, 1, 18, 19, 20, 500} {
 			s := &topSample{at: topBegan, nodes: 5, votes: 5, quorum: 3, interval: time.Second, scanning: true, more: locks == 500}
 			for i := range locks {
-				x := &track{name: fmt.Sprintf("%d/%s\x1b[2J", i, strings.Repeat("long/ü/", 20)), owner: tokenA, since: topBegan.Add(-999 * time.Hour),
+				text := [3]string{"long/ü/", "夜間バッチ", "🔒e\u0301\ufe0f"}[i%3]
+				x := &track{name: fmt.Sprintf("%d/%s\x1b[2J", i, strings.Repeat(text, 20)), owner: tokenA, since: topBegan.Add(-999 * time.Hour),
 					before: true, left: 30 * time.Second, waiters: 100, waits: 99*time.Hour + 59*time.Minute, samples: 1, contended: 1, owners: 12345}
 				s.tracks = append(s.tracks, x)
 			}
 			lines := s.frame(size[0], size[1])
 			require.LessOrEqual(t, len(lines), max(size[1], leastHeight))
 			for _, line := range lines {
-				require.LessOrEqual(t, utf8.RuneCountInString(line), max(size[0], 20), "%v: %q", size, line)
+				require.LessOrEqual(t, displayWidth(line), max(size[0], 20), "%v: %q", size, line)
 				require.NotContains(t, line, "\x1b", "a name cannot move the cursor")
 			}
 			if size == [2]int{80, 24} {

@@ -31,7 +31,8 @@ var topScript = access.NewScript(topSource)
 
 // A sighting is what one node has for one lock.
 type sighting struct {
-	owner   string // "": nobody; "?": no string, and not shared
+	unread  bool   // the node's user may not read the key
+	owner   string // "": nobody; "?": no lock
 	kind    string // of those that share it: readers or permits
 	sharers []string
 	left    time.Duration
@@ -43,6 +44,7 @@ type sighting struct {
 type question struct {
 	ask    func(redis.Conn) (any, error)
 	answer chan<- nodeAnswer
+	again  bool // it was asked before, on a connection that broke
 }
 
 type nodeAnswer struct {
@@ -57,6 +59,7 @@ type topNodes struct {
 	questions []chan question
 	cursors   []string // of SCAN, by node; the asker's
 	refused   []error  // why a node's user may not SCAN
+	unseen    []error  // why it may not do what top.lua does; of the last look
 	asked     bool     // before that, nodes may still be connecting
 	up        []atomic.Bool
 }
@@ -64,16 +67,17 @@ type topNodes struct {
 // newTopNodes connects until ctx ends. done waits for the end.
 func newTopNodes(ctx context.Context, nodes access.Client) (t *topNodes, done func()) {
 	t = &topNodes{nodes: nodes, cursors: make([]string, nodes.Nodes()), refused: make([]error, nodes.Nodes()),
-		up: make([]atomic.Bool, nodes.Nodes())}
+		unseen: make([]error, nodes.Nodes()), up: make([]atomic.Bool, nodes.Nodes())}
 	var wg sync.WaitGroup
 	for range nodes.Nodes() {
 		t.questions = append(t.questions, make(chan question))
 	}
 	for i := range nodes.Nodes() {
 		wg.Go(func() {
+			var open *question
 			nodes.Keep(ctx, i, func(conn redis.Conn) (bool, error) {
 				defer t.up[i].Store(false)
-				return t.serve(ctx, conn, i)
+				return t.serve(ctx, conn, i, &open)
 			})
 		})
 	}
@@ -81,26 +85,34 @@ func newTopNodes(ctx context.Context, nodes access.Client) (t *topNodes, done fu
 }
 
 // serve answers questions on the connection until it breaks. A question that takes too long ends the connection: it
-// has no read timeout of its own.
-func (t *topNodes) serve(ctx context.Context, conn redis.Conn, node int) (worked bool, err error) {
+// has no read timeout of its own. Servers close idle connections, and only a question shows that. So the first one that finds
+// a connection broken stays open, and is asked once more on the next connection.
+func (t *topNodes) serve(ctx context.Context, conn redis.Conn, node int, open **question) (worked bool, err error) {
 	if err := load(conn); err != nil {
 		return false, err
 	}
 	t.up[node].Store(true)
 	for {
-		select {
-		case <-ctx.Done():
-			return worked, ctx.Err()
-		case q := <-t.questions[node]:
-			late := time.AfterFunc(2*t.nodes.NodeTimeout(), func() { conn.Close() })
-			value, err := q.ask(conn)
-			late.Stop()
-			q.answer <- nodeAnswer{node, value, err}
-			if conn.Err() != nil {
-				return worked, conn.Err()
+		q := *open
+		if *open = nil; q == nil {
+			select {
+			case <-ctx.Done():
+				return worked, ctx.Err()
+			case asked := <-t.questions[node]:
+				q = &asked
 			}
-			worked = true
 		}
+		late := time.AfterFunc(2*t.nodes.NodeTimeout(), func() { conn.Close() })
+		value, err := q.ask(conn)
+		if late.Stop() && conn.Err() != nil && !q.again {
+			q.again, *open = true, q
+			return worked, conn.Err()
+		}
+		q.answer <- nodeAnswer{node, value, err}
+		if conn.Err() != nil {
+			return worked, conn.Err()
+		}
+		worked = true
 	}
 }
 
@@ -127,7 +139,7 @@ func (t *topNodes) ask(ctx context.Context, ask func(node int, conn redis.Conn) 
 		}
 		asked.Go(func() {
 			select {
-			case questions <- question{func(conn redis.Conn) (any, error) { return ask(i, conn) }, got}:
+			case questions <- question{ask: func(conn redis.Conn) (any, error) { return ask(i, conn) }, answer: got}:
 			case <-ctx.Done():
 				got <- nodeAnswer{i, nil, ctx.Err()}
 			}
@@ -148,16 +160,20 @@ func (t *topNodes) ask(ctx context.Context, ask func(node int, conn redis.Conn) 
 // look returns what each node has for each key. A node that did not answer is missing.
 func (t *topNodes) look(ctx context.Context, keys []string) map[int][]sighting {
 	answers := t.ask(ctx, func(_ int, conn redis.Conn) (any, error) {
-		all, err := lookOn(conn, keys)
-		if refusal := redis.Error(""); errors.As(err, &refusal) && strings.HasPrefix(string(refusal), "NOSCRIPT") { // it was flushed
+		all, err := lookOn(conn, keys, locksAtOnce)
+		if strings.HasPrefix(refusalOf(err), "NOSCRIPT") { // it was flushed
 			if err = load(conn); err == nil {
-				all, err = lookOn(conn, keys)
+				all, err = lookOn(conn, keys, locksAtOnce)
 			}
 		}
 		return all, err
 	})
+	clear(t.unseen)
 	seen := map[int][]sighting{}
 	for _, a := range answers {
+		if refusalOf(a.err) != "" {
+			t.unseen[a.node] = a.err
+		}
 		if all, ok := a.value.([]sighting); ok && a.err == nil {
 			seen[a.node] = all
 		}
@@ -165,9 +181,24 @@ func (t *topNodes) look(ctx context.Context, keys []string) map[int][]sighting {
 	return seen
 }
 
-// lookOn returns what one node has for each key.
-func lookOn(conn redis.Conn, keys []string) ([]sighting, error) {
-	for some := range slices.Chunk(keys, locksAtOnce) {
+// refusalOf is what the server said; "": the error is none of a server.
+func refusalOf(err error) string {
+	var refusal redis.Error
+	errors.As(err, &refusal)
+	return string(refusal)
+}
+
+// mayNotRead reports whether a server refused a command because of a key, and not because of the command. Redis 6 and 7 word
+// it differently.
+func mayNotRead(err error) bool {
+	refusal := refusalOf(err)
+	return strings.HasPrefix(refusal, "NOPERM") && strings.Contains(refusal, "access") && strings.Contains(refusal, "key")
+}
+
+// lookOn returns what one node has for each key, so many of them in one command. If the user may not read one of these, the
+// server says only that, and each of them is asked for alone.
+func lookOn(conn redis.Conn, keys []string, atOnce int) (all []sighting, failed error) {
+	for some := range slices.Chunk(keys, atOnce) {
 		args := []any{topScript.Hash, 2 * len(some)}
 		for _, key := range some {
 			args = append(args, key, queuePrefix+key)
@@ -179,24 +210,40 @@ func lookOn(conn redis.Conn, keys []string) ([]sighting, error) {
 	if err := conn.Flush(); err != nil {
 		return nil, err
 	}
-	var all []sighting
-	var failed error
-	for some := range slices.Chunk(keys, locksAtOnce) { // every reply is received, also after a refusal
+	var alone []int                                // indexes
+	for some := range slices.Chunk(keys, atOnce) { // every reply is received, also after a refusal
 		reply, err := redis.Values(conn.Receive())
-		if conn.Err() != nil {
+		seen := make([]sighting, len(some))
+		switch {
+		case conn.Err() != nil:
 			return nil, conn.Err()
-		}
-		if err != nil {
+		case mayNotRead(err) && atOnce == 1:
+			seen[0].unread = true
+		case mayNotRead(err):
+			for i := range some {
+				alone = append(alone, len(all)+i)
+			}
+		case err != nil:
 			failed = err
-			continue
-		}
-		seen, err := readSightings(reply, len(some))
-		if err != nil {
-			return nil, err
+		default:
+			if seen, err = readSightings(reply, len(some)); err != nil {
+				failed = err
+			}
 		}
 		all = append(all, seen...)
 	}
-	return all, failed
+	if len(alone) == 0 || failed != nil {
+		return all, failed
+	}
+	each := make([]string, len(alone))
+	for i, at := range alone {
+		each[i] = keys[at]
+	}
+	seen, err := lookOn(conn, each, 1)
+	for i, at := range alone[:len(seen)] {
+		all[at] = seen[i]
+	}
+	return all, err
 }
 
 // readSightings reads the reply of top.lua.
@@ -218,6 +265,7 @@ func readSightings(reply []any, count int) ([]sighting, error) {
 				return nil, fmt.Errorf("top.lua replied %v for those that share a lock", list)
 			}
 			s.kind, s.sharers = s.sharers[0], s.sharers[1:]
+			s.unread = s.kind == "unread"
 		} else if s.owner, err = redis.String(one[0], nil); err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quorumlock/redlock"
 )
@@ -20,8 +19,10 @@ type topSample struct {
 	interval      time.Duration
 	tracks        []*track
 	held, waiters int
-	more          bool
-	scanning      bool // the locks were found by SCAN
+	more          bool  // there is no room for all locks
+	scanning      bool  // the locks were found by SCAN
+	searching     bool  // not every key was looked at yet
+	refused       error // why a node that votes refuses to say what it has
 }
 
 // topColumns are the columns after the name. The name and the holder share what is left: 18 and 19 of 80 columns.
@@ -67,7 +68,11 @@ func (s *topSample) frame(width, height int) []string {
 		}
 		lines = append(lines, cut(row, width))
 	}
-	if len(s.tracks) == 0 && s.votes >= s.quorum { // else it is not known
+	switch {
+	case len(s.tracks) > 0 || s.votes < s.quorum: // which is not known
+	case s.searching:
+		lines = append(lines, "no lock was found yet")
+	default:
 		lines = append(lines, "no lock is held")
 	}
 	for len(lines) < height-2 {
@@ -84,15 +89,27 @@ func inColumn(column int, cell string, holder int) string {
 	return padLeft(cell, topColumns[column].width)
 }
 
+// tooFew is the error of a sample with too few votes.
+func (s *topSample) tooFew() error {
+	if s.refused != nil {
+		return fmt.Errorf("too few nodes answer: %s", withRemedy(s.refused.Error()))
+	}
+	return errTooFewVotes
+}
+
 // hint is about the whole, if there is anything to say.
 func (s *topSample) hint() string {
 	switch {
+	case s.votes < s.quorum && s.refused != nil:
+		return "Who holds a lock is not known: " + printable(s.refused.Error())
 	case s.votes < s.quorum:
 		return fmt.Sprintf("It takes %s. Who holds a lock is not known: redlock doctor says why.", plural(s.quorum, "vote"))
 	case s.votes < s.nodes:
 		return fmt.Sprintf("%s without a vote: redlock doctor says why.", plural(s.nodes-s.votes, "node"))
 	case s.more:
 		return "There are more locks than --limit; give --prefix, names, or a larger --limit."
+	case s.searching:
+		return "Not every key was looked at yet: there may be more locks."
 	case s.scanning:
 		return fmt.Sprintf("A lock that is held for less than %v is mostly missed.", s.interval)
 	}
@@ -105,6 +122,8 @@ func (t *track) cells(now time.Time, known bool) []string {
 	switch {
 	case !known:
 		holder = "?"
+	case t.unread:
+		holder = "no-right"
 	case t.owner != "":
 		holder, held, left = t.holder(), duration(t.held(now)), duration(t.left)
 		switch {
@@ -155,6 +174,9 @@ func shortToken(token string) string { return token[:min(8, len(token))] }
 func (s *topSample) lines() (lines []string) {
 	at := s.at.UTC().Format("2006-01-02T15:04:05.000Z")
 	lines = []string{fmt.Sprintf("%s votes=%d/%d held=%d waiters=%d", at, s.votes, s.nodes, s.held, s.waiters)}
+	if s.more || s.searching {
+		lines[0] += " more=true"
+	}
 	for _, t := range s.tracks {
 		line := at + " lock=" + quoted(t.name)
 		for i, cell := range t.cells(s.at, s.votes >= s.quorum) {
@@ -181,7 +203,7 @@ type topReport struct {
 	Quorum  int       `json:"quorum"`
 	Held    int       `json:"held"`
 	Waiters int       `json:"waiters"`
-	More    bool      `json:"more,omitempty"` // there are more locks than --limit
+	More    bool      `json:"more,omitempty"` // there may be more locks: more than --limit, or not every key was looked at yet
 	Locks   []topLock `json:"locks"`
 	jsonFailure
 }
@@ -204,7 +226,7 @@ type topLock struct {
 
 func (s *topSample) report() topReport {
 	r := topReport{Time: s.at.UTC(), Votes: s.votes, Nodes: s.nodes, Quorum: s.quorum, Held: s.held, Waiters: s.waiters,
-		More: s.more, Locks: []topLock{}}
+		More: s.more || s.searching, Locks: []topLock{}}
 	for _, t := range s.tracks {
 		l := topLock{Lock: t.name, State: t.state(s.votes >= s.quorum), LeftMillis: t.left.Milliseconds(), HeldMillis: t.held(s.at).Milliseconds(),
 			Longer: t.before && t.owner != "", Waiters: t.waiters, WaitingMillis: t.waits.Milliseconds(),
@@ -219,7 +241,7 @@ func (s *topSample) report() topReport {
 
 func (t *track) state(known bool) string {
 	switch {
-	case !known:
+	case !known || t.unread:
 		return "unknown"
 	case t.owner != "":
 		return "held"
@@ -244,28 +266,4 @@ func duration(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
-}
-
-func pad(s string, width int) string {
-	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-func padLeft(s string, width int) string {
-	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
-}
-
-// cut shortens a line to the width.
-func cut(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-1]) + "…"
-}
-
-// beside puts two texts at the two ends of a line, if there is room.
-func beside(left, right string, width int) string {
-	if utf8.RuneCountInString(left)+1+len(right) > width {
-		return cut(left, width)
-	}
-	return pad(left, width-len(right)) + right
 }
