@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -17,11 +16,16 @@ const (
 	scanCalls = 20  // SCAN commands for each node and question
 	scanCount = 500 // keys that one SCAN looks at
 	scanTries = 3   // questions in a row to which a node does not answer, until it is given up
+
+	// Keys that are no locks are remembered, so that not every look asks for them: so many of a node, and for so long.
+	// They may become locks.
+	maxOthers = 100_000
+	othersFor = time.Minute
 )
 
 // A scanned is what one node has found.
 type scanned struct {
-	keys   []string // of names that a lock may have
+	keys   []string // of locks that somebody has there, or waits for
 	failed bool     // there may be more
 	end    bool     // its last key was looked at
 }
@@ -33,6 +37,7 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 	type page struct {
 		keys   []string
 		cursor string
+		blind  bool // the error is about what the keys have
 	}
 	answers := t.ask(ctx, func(node int, conn redis.Conn) (any, error) {
 		if !wanted[node] {
@@ -45,11 +50,17 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 			if err != nil {
 				return p, err
 			}
+			var next string
 			var found []string
-			if _, err := redis.Scan(reply, &p.cursor, &found); err != nil {
+			if _, err := redis.Scan(reply, &next, &found); err != nil {
 				return p, err
 			}
-			p.keys = append(p.keys, found...)
+			locks, err := t.locksAmong(conn, node, prefix, found)
+			if err != nil {
+				p.blind = true
+				return p, err
+			}
+			p.keys, p.cursor = append(p.keys, locks...), next
 			if p.cursor == "0" {
 				break
 			}
@@ -61,24 +72,73 @@ func (t *topNodes) scan(ctx context.Context, prefix string, wanted []bool) map[i
 		if !wanted[a.node] {
 			continue
 		}
+		p, ok := a.value.(page)
 		t.refused[a.node] = nil
-		if refusal := redis.Error(""); errors.As(a.err, &refusal) {
+		if ok {
+			t.blind[a.node] = nil
+		}
+		switch {
+		case refusalOf(a.err) == "":
+		case p.blind:
+			t.blind[a.node] = a.err
+		default:
 			t.refused[a.node] = a.err
 		}
-		p, ok := a.value.(page)
-		if !ok {
-			continue
+		if ok {
+			t.cursors[a.node] = p.cursor
+			all[a.node] = scanned{keys: p.keys, failed: a.err != nil, end: a.err == nil && p.cursor == "0"}
 		}
-		t.cursors[a.node] = p.cursor
-		s := scanned{failed: a.err != nil, end: a.err == nil && p.cursor == "0"}
-		for _, key := range p.keys {
-			if _, _, err := t.nodes.Keys(strings.TrimPrefix(key, prefix)); err == nil {
-				s.keys = append(s.keys, key)
-			}
-		}
-		all[a.node] = s
 	}
 	return all
+}
+
+// locksAmong are those of a node's keys that somebody has there as a lock, or waits for. The node is asked only for keys of
+// its own: there may be millions, and other nodes list theirs in another order.
+func (t *topNodes) locksAmong(conn redis.Conn, node int, prefix string, keys []string) (locks []string, err error) {
+	others := &t.others[node]
+	others.forget(time.Now())
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		_, _, err := t.nodes.Keys(strings.TrimPrefix(key, prefix))
+		return err != nil || others.have(key)
+	})
+	seen, err := lookOn(conn, keys)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range seen {
+		switch {
+		case s.isLock():
+			locks = append(locks, keys[i])
+		case s.owner != "" || s.unread:
+			others.add(keys[i])
+		}
+	}
+	return locks, nil
+}
+
+// others are keys that are no locks.
+type others struct {
+	keys  map[string]struct{}
+	since time.Time
+}
+
+func (o *others) have(key string) bool {
+	_, have := o.keys[key]
+	return have
+}
+
+func (o *others) add(key string) {
+	if o.keys == nil || len(o.keys) >= maxOthers {
+		o.keys = map[string]struct{}{}
+	}
+	o.keys[key] = struct{}{}
+}
+
+// forget forgets all of them from time to time.
+func (o *others) forget(now time.Time) {
+	if now.Sub(o.since) >= othersFor {
+		o.keys, o.since = nil, now
+	}
 }
 
 // atFirstKey reports whether the next SCAN begins anew on every node.
@@ -97,8 +157,8 @@ func (t *topNodes) mayNotScan() (err error) {
 	return err
 }
 
-// findAll goes on with SCAN on every node to the last key, or until ctx ends, and hands out some keys at a time of those that
-// begin with the prefix and may be locks; some more than once. It returns of which nodes it has seen the last key.
+// findAll goes on with SCAN on every node to the last key, or until ctx ends, and hands out some keys at a time of
+// locks that begin with the prefix; some more than once. It returns of which nodes it has seen the last key.
 func (t *topNodes) findAll(ctx context.Context, prefix string, found func(keys []string)) (ended []bool) {
 	ended = make([]bool, len(t.questions))
 	missed := make([]int, len(t.questions))

@@ -176,16 +176,23 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 		w.board, w.ended = newBoard(s.quorum, w.limit, names), make([]bool, len(status))
 	}
 	if s.scanning {
-		if err := w.search(ctx, status); err != nil {
+		if err := w.search(ctx); err != nil {
 			return nil, &exitError{exitFailed,
 				fmt.Errorf("without names, top looks for locks with SCAN: %w; allow +scan, or give the names", err)}
 		}
 		s.searching = !w.searched
 	}
 	names = w.board.names()
-	seen := w.look(ctx, status, names)
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = w.before + name
+	}
+	seen := w.nodes.look(ctx, keys)
+	// Only nodes that vote and answered this say which locks are held: of any other, nobody knows which locks it has, or may
+	// have forgotten.
+	maps.DeleteFunc(seen, func(node int, _ []sighting) bool { return status[node].Err != nil })
 	s.votes = len(seen)
-	for node, refused := range w.nodes.unseen {
+	for node, refused := range w.nodes.blind {
 		if refused != nil && status[node].Err == nil {
 			s.refused = refused
 		}
@@ -195,18 +202,6 @@ func (w *watch) sample(ctx context.Context, names []string) (*topSample, error) 
 	s.tracks, s.held, s.waiters = w.board.shown(s.at)
 	s.more = w.board.more
 	return s, nil
-}
-
-// look returns what each node that votes has for each name. Only nodes that vote and answered this say which locks are held:
-// of any other, nobody knows which locks it has, or may have forgotten.
-func (w *watch) look(ctx context.Context, status []redlock.NodeStatus, names []string) map[int][]sighting {
-	keys := make([]string, len(names))
-	for i, name := range names {
-		keys[i] = w.before + name
-	}
-	seen := w.nodes.look(ctx, keys)
-	maps.DeleteFunc(seen, func(node int, _ []sighting) bool { return status[node].Err != nil })
-	return seen
 }
 
 // A screen prints samples: in place on a terminal, as lines elsewhere.

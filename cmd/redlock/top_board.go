@@ -15,17 +15,8 @@ type board struct {
 
 	began time.Time // of the first sample
 	locks map[string]*track
-	more  bool                // a lock was found for which there is no room
-	other map[string]struct{} // keys that are no locks, at most maxOther
-	since time.Time           // since when other was filled
+	more  bool // a lock was found for which there is no room
 }
-
-// Keys that are no locks are remembered, so that not every look asks for them: so many, and for so long. They may become
-// locks.
-const (
-	maxOther = 100_000
-	otherFor = time.Minute
-)
 
 // keepFor is how long a lock stays on the board after it was held or wanted.
 const keepFor = 10 * time.Second
@@ -52,8 +43,7 @@ type track struct {
 }
 
 func newBoard(quorum, limit int, names []string) *board {
-	b := &board{quorum: quorum, limit: limit, given: len(names) > 0, locks: map[string]*track{},
-		other: map[string]struct{}{}}
+	b := &board{quorum: quorum, limit: limit, given: len(names) > 0, locks: map[string]*track{}}
 	for _, name := range names {
 		b.locks[name] = &track{name: name}
 	}
@@ -63,47 +53,18 @@ func newBoard(quorum, limit int, names []string) *board {
 // full reports whether there is no room for another lock, and that one was found.
 func (b *board) full() bool { return b.more && len(b.locks) >= b.limit }
 
-// unknown are those of the names of which it is not known whether they are locks, each once and in order.
-func (b *board) unknown(now time.Time, names []string) (unknown []string) {
-	if now.Sub(b.since) >= otherFor {
-		clear(b.other)
-		b.since = now
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if _, other := b.other[name]; !other && b.locks[name] == nil {
-			unknown = append(unknown, name)
-		}
-	}
-	return unknown
-}
-
-// found enters those of the names that are locks, as far as there is room: what each node has for each of them. before: the
-// last look did not ask for them all, so they may have been held then.
-func (b *board) found(now time.Time, names []string, seen map[int][]sighting, before bool) {
-	for i, name := range names {
-		t := &track{name: name}
-		t.update(now, b.quorum, sightings(seen, i), false)
+// found adds locks that are not on the board, as far as there is room. before: the last look did not search for them all, so
+// they may have been held then.
+func (b *board) found(names []string, before bool) {
+	for _, name := range names {
 		switch {
-		case !t.isLock():
-			b.leaveOut(t)
+		case b.locks[name] != nil:
 		case len(b.locks) >= b.limit:
 			b.more = true
 		default:
 			b.locks[name] = &track{name: name, before: before}
 		}
 	}
-}
-
-// leaveOut remembers a key that is no lock. One that is gone was perhaps a lock, and may be one again.
-func (b *board) leaveOut(t *track) {
-	if !t.foreign && !t.unread {
-		return
-	}
-	if len(b.other) >= maxOther {
-		clear(b.other)
-	}
-	b.other[t.name] = struct{}{}
 }
 
 // sightings are what the nodes have for one of the names.
@@ -134,10 +95,7 @@ func (b *board) update(now time.Time, names []string, seen map[int][]sighting) {
 		t.update(now, b.quorum, sightings(seen, i), now.Equal(b.began))
 		switch {
 		case b.given || t.isLock():
-		case t.foreign || t.unread:
-			b.leaveOut(t)
-			delete(b.locks, name)
-		case now.Sub(t.active) >= keepFor:
+		case t.foreign || t.unread || now.Sub(t.active) >= keepFor:
 			delete(b.locks, name)
 		}
 	}
@@ -209,6 +167,11 @@ func (t *track) update(now time.Time, quorum int, nodes []sighting, first bool) 
 func (s sighting) isReserved() bool {
 	digits, reserved := strings.CutPrefix(s.owner, "next:")
 	return reserved && len(digits) == 32 && isToken(digits) && s.left >= 0
+}
+
+// isLock reports whether somebody has the lock on this node or waits for it there.
+func (s sighting) isLock() bool {
+	return len(s.sharers) > 0 || len(s.waiters) > 0 || isToken(s.owner) && s.left >= 0
 }
 
 // held is for how long the owner has been seen.

@@ -74,20 +74,31 @@ func TestTheBoardCountsTheWaitersOfAllNodes(t *testing.T) {
 func TestTheBoardForgetsWhatNobodyWantsAndIsBounded(t *testing.T) {
 	b := newBoard(1, 3, nil)
 	held, other, waited := sighting{owner: tokenA, left: time.Second}, sighting{owner: "?"}, sighting{waiters: []string{"p"}}
-	find := func(seen ...sighting) {
-		b.found(topBegan, []string{"a", "b", "cache", "d", "e", "gone"}[:len(seen)], map[int][]sighting{0: seen}, false)
-	}
-	require.Equal(t, []string{"a", "b", "cache"}, b.unknown(topBegan, []string{"cache", "b", "a", "b"}), "each once")
-	find(held, held, other, waited, held, sighting{})
-	require.Equal(t, []string{"a", "b", "d"}, b.names(), "what is no lock takes no room")
+	b.found([]string{"a", "a", "b", "c", "d"}, false)
+	require.Equal(t, []string{"a", "b", "c"}, b.names())
 	require.True(t, b.full())
-	require.Equal(t, []string{"e", "gone"}, b.unknown(topBegan, []string{"a", "cache", "e", "gone"}), "of a key that is gone nothing is remembered")
-	require.Equal(t, []string{"cache"}, b.unknown(topBegan.Add(otherFor), []string{"cache"}), "it may be a lock now")
 	b.update(topBegan, b.names(), map[int][]sighting{0: {held, other, held}})
-	require.Equal(t, []string{"a", "d"}, b.names(), "it was a lock")
+	require.Equal(t, []string{"a", "c"}, b.names(), "it was a lock")
 	require.False(t, b.full())
-	b.update(topBegan.Add(keepFor), b.names(), map[int][]sighting{0: {held, {}}})
-	require.Equal(t, []string{"a"}, b.names())
+	b.found([]string{"d"}, false)
+	b.update(topBegan.Add(keepFor), b.names(), map[int][]sighting{0: {held, {}, waited}})
+	require.Equal(t, []string{"a", "d"}, b.names())
+}
+
+// A key that was no lock may become one.
+func TestKeysThatAreNoLocksAreForgottenInTime(t *testing.T) {
+	var o others
+	o.forget(topBegan)
+	for i := range maxOthers {
+		o.add(fmt.Sprint(i))
+	}
+	require.True(t, o.have("0"))
+	o.add("one more")
+	require.Equal(t, []bool{false, true}, []bool{o.have("0"), o.have("one more")}, "they are bounded")
+	o.forget(topBegan.Add(othersFor - 1))
+	require.True(t, o.have("one more"))
+	o.forget(topBegan.Add(othersFor))
+	require.False(t, o.have("one more"))
 }
 
 // One node with something else under the key does not hide the lock that a quorum has, nor those that wait for it.
@@ -95,7 +106,7 @@ func TestTheBoardKeepsALockBesideWhatAnotherProgramWrote(t *testing.T) {
 	b := newBoard(2, 10, nil)
 	seen := map[int][]sighting{0: {{owner: tokenA, left: time.Second}, {}}, 1: {{owner: tokenA, left: time.Second}, {waiters: []string{"p"}}},
 		2: {{owner: "?"}, {owner: "?"}}}
-	b.found(topBegan, []string{"x", "y"}, seen, false)
+	b.found([]string{"x", "y"}, false)
 	b.update(topBegan, b.names(), seen)
 	require.Equal(t, []string{"x", "y"}, b.names())
 	require.Equal(t, "held", b.locks["x"].state(true))
@@ -110,10 +121,6 @@ func TestTheBoardDoesNotKnowWhatItMayNotRead(t *testing.T) {
 	require.Equal(t, []string{"unknown", "no-right"}, []string{x.state(true), x.cells(topBegan, true)[0]})
 	b.after(1, unread, sighting{}, sighting{})
 	require.Equal(t, "free", x.state(true))
-	b = newBoard(2, 10, nil)
-	b.found(topBegan, b.unknown(topBegan, []string{"x"}), map[int][]sighting{0: {unread}, 1: {unread}}, false)
-	require.Empty(t, b.names())
-	require.Empty(t, b.unknown(topBegan, []string{"x"}), "it is not asked for in each look")
 }
 
 // A lock that a late search found was perhaps held all the time.
@@ -122,7 +129,7 @@ func TestTheBoardDoesNotCallNewWhatItFoundLate(t *testing.T) {
 	seen := map[int][]sighting{0: {{owner: tokenA, left: time.Second}}}
 	b.update(topBegan, nil, nil)
 	for name, late := range map[string]bool{"late": true, "at once": false} {
-		b.found(topBegan, []string{name}, seen, late)
+		b.found([]string{name}, late)
 	}
 	now := topBegan.Add(time.Second)
 	b.update(now, b.names(), map[int][]sighting{0: {seen[0][0], seen[0][0]}})

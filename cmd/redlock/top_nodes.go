@@ -59,7 +59,8 @@ type topNodes struct {
 	questions []chan question
 	cursors   []string // of SCAN, by node; the asker's
 	refused   []error  // why a node's user may not SCAN
-	unseen    []error  // why it may not do what top.lua does; of the last look
+	blind     []error  // why it may not do what top.lua does
+	others    []others // keys of the node that are no locks; used by its questions, of which there is one at a time
 	asked     bool     // before that, nodes may still be connecting
 	up        []atomic.Bool
 }
@@ -67,7 +68,7 @@ type topNodes struct {
 // newTopNodes connects until ctx ends. done waits for the end.
 func newTopNodes(ctx context.Context, nodes access.Client) (t *topNodes, done func()) {
 	t = &topNodes{nodes: nodes, cursors: make([]string, nodes.Nodes()), refused: make([]error, nodes.Nodes()),
-		unseen: make([]error, nodes.Nodes()), up: make([]atomic.Bool, nodes.Nodes())}
+		blind: make([]error, nodes.Nodes()), others: make([]others, nodes.Nodes()), up: make([]atomic.Bool, nodes.Nodes())}
 	var wg sync.WaitGroup
 	for range nodes.Nodes() {
 		t.questions = append(t.questions, make(chan question))
@@ -157,28 +158,36 @@ func (t *topNodes) ask(ctx context.Context, ask func(node int, conn redis.Conn) 
 	return answers
 }
 
-// look returns what each node has for each key. A node that did not answer is missing.
+// look returns what each node has for each key. A node that did not answer is missing, and so is one that refused the last
+// question about keys.
 func (t *topNodes) look(ctx context.Context, keys []string) map[int][]sighting {
-	answers := t.ask(ctx, func(_ int, conn redis.Conn) (any, error) {
-		all, err := lookOn(conn, keys, locksAtOnce)
-		if strings.HasPrefix(refusalOf(err), "NOSCRIPT") { // it was flushed
-			if err = load(conn); err == nil {
-				all, err = lookOn(conn, keys, locksAtOnce)
-			}
-		}
-		return all, err
-	})
-	clear(t.unseen)
+	answers := t.ask(ctx, func(_ int, conn redis.Conn) (any, error) { return lookOn(conn, keys) })
 	seen := map[int][]sighting{}
 	for _, a := range answers {
 		if refusalOf(a.err) != "" {
-			t.unseen[a.node] = a.err
+			t.blind[a.node] = a.err
 		}
 		if all, ok := a.value.([]sighting); ok && a.err == nil {
-			seen[a.node] = all
+			if len(keys) > 0 {
+				t.blind[a.node] = nil
+			}
+			if t.blind[a.node] == nil {
+				seen[a.node] = all
+			}
 		}
 	}
 	return seen
+}
+
+// lookOn returns what one node has for each key.
+func lookOn(conn redis.Conn, keys []string) ([]sighting, error) {
+	all, err := lookSome(conn, keys, locksAtOnce)
+	if strings.HasPrefix(refusalOf(err), "NOSCRIPT") { // it was flushed
+		if err = load(conn); err == nil {
+			all, err = lookSome(conn, keys, locksAtOnce)
+		}
+	}
+	return all, err
 }
 
 // refusalOf is what the server said; "": the error is none of a server.
@@ -195,9 +204,9 @@ func mayNotRead(err error) bool {
 	return strings.HasPrefix(refusal, "NOPERM") && strings.Contains(refusal, "access") && strings.Contains(refusal, "key")
 }
 
-// lookOn returns what one node has for each key, so many of them in one command. If the user may not read one of these, the
+// lookSome is lookOn, with so many keys in one command. If the user may not read one of these, the
 // server says only that, and each of them is asked for alone.
-func lookOn(conn redis.Conn, keys []string, atOnce int) (all []sighting, failed error) {
+func lookSome(conn redis.Conn, keys []string, atOnce int) (all []sighting, failed error) {
 	for some := range slices.Chunk(keys, atOnce) {
 		args := []any{topScript.Hash, 2 * len(some)}
 		for _, key := range some {
@@ -239,7 +248,7 @@ func lookOn(conn redis.Conn, keys []string, atOnce int) (all []sighting, failed 
 	for i, at := range alone {
 		each[i] = keys[at]
 	}
-	seen, err := lookOn(conn, each, 1)
+	seen, err := lookSome(conn, each, 1)
 	for i, at := range alone[:len(seen)] {
 		all[at] = seen[i]
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/quorumlock/redlock"
 )
 
 // How redlock top finds locks whose names were not given.
@@ -17,7 +15,7 @@ const onlySearch = 30 * time.Second
 // search looks for locks that are not on the board, and goes on where the last search stopped. The first searches take a part
 // of the interval, until every key was looked at, and that of a single look takes longer. Those after them look at so many
 // keys of each node as one question can ask for: all of them, of most.
-func (w *watch) search(ctx context.Context, status []redlock.NodeStatus) error {
+func (w *watch) search(ctx context.Context) error {
 	if w.board.full() {
 		return nil
 	}
@@ -29,24 +27,19 @@ func (w *watch) search(ctx context.Context, status []redlock.NodeStatus) error {
 	fresh := w.nodes.atFirstKey()
 	searching, stop := context.WithCancel(ctx)
 	defer stop()
-	missed := false
 	ended := w.nodes.findAll(searching, w.before, func(keys []string) {
-		now := time.Now()
 		for i, key := range keys {
 			keys[i] = strings.TrimPrefix(key, w.before)
 		}
-		for some := range slices.Chunk(w.board.unknown(now, keys), looksAtOnce) {
-			seen := w.look(ctx, status, some)
-			missed = missed || len(seen) < w.quorum
-			w.board.found(now, some, seen, !w.whole)
-		}
+		slices.Sort(keys)
+		w.board.found(keys, !w.whole)
 		if w.searched || w.board.full() || !time.Now().Before(until) {
 			stop()
 		}
 	})
 	lasts := 0
 	for node, end := range ended {
-		w.ended[node] = w.ended[node] || end && !missed
+		w.ended[node] = w.ended[node] || end
 		if w.ended[node] {
 			lasts++
 		}
