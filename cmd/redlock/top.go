@@ -36,10 +36,10 @@ allowed to do (+scan). With a prefix (--prefix) it looks only at keys that begin
 
 top only reads. It looks once an interval, so it misses what happens in between.
 
-Without names, a lock stays on the list for 10 s after it was held. Keys that the Redis user may not read are left out, and
-a key that is no lock is looked at again after a minute. If the nodes have many other keys, it takes several looks to find
-all locks. Until then, and if there are more than --limit, the first line of a look says more=true. --count 1 takes up to
-30 s to look at all keys.
+Without names, a lock stays on the list for 10 s after it was held. Keys that the Redis user may not read are left out,
+and a key that is no lock is looked at again after a minute. If the nodes have many other keys, it takes several looks
+to find all locks. Until then, and if there are more than --limit, the first line of a look says more=true. --count 1
+takes up to 30 s to look at all keys.
 
 Exit code: 0 a signal ended it, or it has printed --count times, 69 too few nodes voted at the end, 64 usage.`
 
