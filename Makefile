@@ -35,13 +35,17 @@ test: fleets lint ## everything; installs missing servers and a missing chromium
 fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus,python makes them a must
 	@.ci/fleets.sh prepare
 
-lint: ## gofmt, go vet (for other systems too), staticcheck
+lint: ## gofmt, go vet (for other systems and 32 bits too), staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	for os in linux darwin windows; do GOOS=$$os go vet ./... || exit 1; done
+	GOARCH=386 go vet ./...
 	go run $(STATICCHECK) ./...
 
-unit: ## the tests, with the race detector
+unit: ## the tests, with the race detector; and some worlds as a program of 32 bits, where this machine runs one
 	go test -race -count=1 -timeout 30m -p $(PACKAGES) ./...
+	case "$$(go env GOHOSTOS GOHOSTARCH | xargs)" in "linux amd64") \
+		GOARCH=386 go test -count=1 -run '^TestSimulation$$' -seeds=20 . && \
+		GOARCH=386 go test -count=1 -run '^TestScripts' ./internal/embeddedredis ;; esac
 
 simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says how to run it again
 	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$(SEEDS)

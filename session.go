@@ -46,7 +46,7 @@ const nobody = math.MaxInt64
 // handshake sends all its commands in one batch, behind the login.
 func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
-	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", nobody}, {"INFO"}, {"TIME"}}
+	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", int64(nobody)}, {"INFO"}, {"TIME"}}
 	if n.cfg.Durable {
 		commands = append(commands, append([]any{askPersistence.name}, askPersistence.args...))
 	}

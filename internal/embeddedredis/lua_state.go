@@ -114,15 +114,10 @@ func (i *interpreter) call(raise bool) int {
 			l.Error(lua.LString("Lua redis lib command arguments must be strings or integers script: "+i.sha+", &c."), 1)
 		}
 	}
-	i.buffer.Reset()
-	if slices.Contains(i.refused, strings.ToUpper(args[0])) {
-		i.peer.WriteError(noPermission)
-	} else {
-		i.server.Dispatch(i.peer, args)
+	if strconv.IntSize == 32 && len(args) == 3 && strings.EqualFold(args[0], "PEXPIREAT") {
+		args = i.fromNow(args)
 	}
-	i.peer.Flush()
-	i.in.Reset(&i.buffer)
-	reply, err := server.ParseReply(i.in)
+	reply, err := i.dispatch(args)
 	switch {
 	case err == nil:
 		l.Push(i.value(reply))
@@ -136,6 +131,33 @@ func (i *interpreter) call(raise bool) int {
 		return table(l, "err", err.Error())
 	}
 	return 1
+}
+
+// dispatch has miniredis execute a command.
+func (i *interpreter) dispatch(args []string) (reply any, err error) {
+	i.buffer.Reset()
+	if slices.Contains(i.refused, strings.ToUpper(args[0])) {
+		i.peer.WriteError(noPermission)
+	} else {
+		i.server.Dispatch(i.peer, args)
+	}
+	i.peer.Flush()
+	i.in.Reset(&i.buffer)
+	return server.ParseReply(i.in)
+}
+
+// fromNow is PEXPIREAT as PEXPIRE. miniredis reads numbers into an int, and the milliseconds since 1970 do not fit into one
+// of 32 bits.
+func (i *interpreter) fromNow(args []string) []string {
+	at, err := strconv.ParseInt(args[2], 10, 64)
+	reply, _ := i.dispatch([]string{"TIME"})
+	now, isTime := reply.([]any)
+	if err != nil || !isTime || len(now) != 2 {
+		return args // miniredis says what is wrong with it
+	}
+	seconds, _ := strconv.ParseInt(now[0].(string), 10, 64)
+	micros, _ := strconv.ParseInt(now[1].(string), 10, 64)
+	return []string{"PEXPIRE", args[1], strconv.FormatInt(max(-1, at-seconds*1000-micros/1000), 10)}
 }
 
 // value converts the reply of a command for a script.
@@ -171,7 +193,8 @@ func (i *interpreter) reply(peer *server.Peer, value lua.LValue) {
 			peer.WriteNull()
 		}
 	case lua.LNumber:
-		peer.WriteInt(int(v))
+		// WriteInt takes an int, which may have 32 bits: too few for a server's TIME.
+		peer.WriteRaw(":" + strconv.FormatInt(int64(v), 10) + "\r\n")
 	case lua.LString:
 		peer.WriteBulk(string(v))
 	case *lua.LTable:

@@ -25,6 +25,11 @@ func TestScriptsAreAnsweredAsRedisAnswersThem(t *testing.T) {
 		{"EVAL", "return {KEYS[1], KEYS[2], ARGV[1], #ARGV}", 2, "a", "b", "c", "d"},
 		{"EVAL", "return {1, 2.7, 'x', false, true, {3, {4}}}", 0},
 		{"EVAL", "return {1, nil, 3}", 0},
+		{"EVAL", "return {1764170000000000, -1764170000000000}", 0}, // more than 32 bits
+		{"EVAL", "redis.call('SET', 'e', 1) local ends = redis.call('TIME')[1] * 1000 + 600000 " +
+			"return {redis.call('PEXPIREAT', 'e', string.format('%.0f', ends)), math.ceil(redis.call('PTTL', 'e') / 600000)}", 0},
+		{"EVAL", "return redis.call('PEXPIREAT', 'e', 'soon')", 0},
+		{"EVAL", "redis.call('SET', 'e', 1) redis.call('PEXPIREAT', 'e', 1) return redis.call('EXISTS', 'e')", 0},
 		{"EVAL", "return nil", 0},
 		{"EVAL", "return false", 0},
 		{"EVAL", "local x = 1", 0},
