@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,31 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			require.Empty(t, tell(t, n, "ACL", "LOG"), "the server refused something")
 		}
 	}
+}
+
+// Mutexes do without the right to ZRANGE, and so does whoever looks at them.
+func TestAFreeLockIsFreeToAUserWhoMayNotZRange(t *testing.T) {
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+	c := open(t, f, patient, as(t, f, "locker", "-zrange"))
+	state, err := c.Inspect(ctx, "x")
+	require.NoError(t, err)
+	require.False(t, state.Held)
+	require.Equal(t, 3, state.Votes)
+	for _, n := range state.Nodes {
+		require.NoError(t, n.Err)
+		require.False(t, n.Held || n.Reserved || n.NotString)
+	}
+	require.NoError(t, c.ForceRelease(ctx, "x"))
+
+	l, err := c.Mutex("x").Acquire(ctx)
+	require.NoError(t, err)
+	state, err = c.Inspect(ctx, "x")
+	require.NoError(t, err)
+	require.Equal(t, l.Token(), state.Token)
+	tell(t, f.Nodes()[0], "HSET", "y", "a", "b") // it cannot know whether several share that
+	state, err = c.Inspect(ctx, "y")
+	require.NoError(t, err)
+	require.Equal(t, 2, len(slices.DeleteFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Err != nil })))
 }
 
 // R1: An error of one lease concerns that lease alone, also if the server refuses the command that renews several.

@@ -289,12 +289,16 @@ func parseArray(reply []any) (answer, bool) {
 		if errLeft != nil || errOwner != nil || errHighest != nil {
 			return answer{}, false
 		}
-		owner, mute := ownerIn(owner)
+		mute := false
+		if kind != "key" { // inspect.lua says what there is
+			owner, mute = ownerIn(owner)
+		}
 		*a.denial = denial{reason: held, left: timeLeft(left), owner: owner, mute: mute, highest: highest}
 		switch {
 		case kind == "key": // inspect.lua only looked: its answer is no denial
-			sharers, ok := parseSharers(reply[len(reply)-1], micros)
-			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey, sharers: sharers}
+			entries := reply[len(reply)-1]
+			sharers, ok := parseSharers(entries, micros)
+			a.vote, a.denial, a.found = granted, nil, &finding{denial: *a.denial, taken: left != noKey, notString: entries != nil, sharers: sharers}
 			return a, ok
 		case kind == "taken" || kind == "behind":
 			return a, a.denial.parseQueue(kind, reply)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -61,6 +60,9 @@ type NodeState struct {
 	Remaining time.Duration // negative: for ever
 	Fence     uint64
 	Sharers   []Sharer // if several share the name; Token is then "readers" or "permits"
+	// NotString: the key has no string, so it is a lock that several share, or no lock and Token is empty. Another
+	// program's string can be empty too, or "readers".
+	NotString bool
 }
 
 // String says who holds the name. Like that of [NodeState] and [Sharer] it does not show the owner token, which is a secret.
@@ -192,7 +194,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 		}
 		switch {
 		case !n.Held || n.Sharers != nil || slices.Contains(owners, n.Token):
-		case n.Token == "":
+		case n.Token == "" && n.NotString:
 			return invalid("name", "on %s the key of %q holds something that is no lock; delete it by hand, or use another name", n.Node, name)
 		default:
 			owners = append(owners, n.Token)
@@ -234,11 +236,11 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 		n.Fence = f.highest
 		s.Fence = max(s.Fence, f.highest)
-		onlyReserved := f.owner == ownedByPermits && len(f.sharers) == 0
-		if n.Reserved = f.taken && (strings.HasPrefix(f.owner, reservationPrefix) || onlyReserved); !f.taken || n.Reserved {
+		onlyReserved := f.notString && f.owner == ownedByPermits && len(f.sharers) == 0
+		if n.Reserved = f.taken && (isReserved(f.owner, f.left) || onlyReserved); !f.taken || n.Reserved {
 			continue
 		}
-		n.Held, n.Token, n.Remaining, n.Sharers = true, f.owner, f.left, f.sharers
+		n.Held, n.Token, n.Remaining, n.Sharers, n.NotString = true, f.owner, f.left, f.sharers, f.notString
 		if len(n.Sharers) > 0 {
 			continue
 		}

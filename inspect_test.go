@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,69 @@ func TestInspectTellsWhoHoldsALock(t *testing.T) {
 		s = inspect()
 		require.False(t, s.Held, "two of five are no quorum")
 		require.True(t, s.Nodes[1].Held)
+	})
+}
+
+// Another program's string may look like a reservation, which is free to its waiter, or have the text that stands for those
+// that share a lock. It is held all the same, and only as what it is.
+func TestWhatOnlyLooksLikeOursIsHeld(t *testing.T) {
+	const digits = "0123456789abcdef0123456789abcdef"
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		c, ctx := open(t, f, patient), soon(t)
+		set := func(value string, options ...any) {
+			for _, n := range f.Nodes() {
+				tell(t, n, "SET", append([]any{"x", value}, options...)...)
+			}
+		}
+		inspect := func() *redlock.State {
+			s, err := c.Inspect(ctx, "x")
+			require.NoError(t, err)
+			return s
+		}
+		expires := []any{"PX", 600000}
+		for _, foreign := range []struct {
+			value   string
+			options []any
+		}{
+			{"next:/home?p=2", nil}, {"next:/home?p=2", expires}, {"next:" + digits, nil}, {"next:" + digits + "0", expires},
+			{"next:", expires}, {"next:" + strings.ToUpper(digits), expires},
+			{"readers", nil}, {"readers", expires}, {"permits", nil}, {"permits", expires}, {"PERMITS", expires}, {"", nil}, {"", expires},
+		} {
+			set(foreign.value, foreign.options...)
+			s := inspect()
+			require.True(t, s.Held, "%q", foreign)
+			require.Equal(t, foreign.value, s.Token)
+			require.Empty(t, s.Sharers)
+			for _, n := range s.Nodes {
+				require.True(t, n.Held && !n.Reserved && !n.NotString, "%q", foreign)
+				require.Equal(t, foreign.value, n.Token)
+			}
+			for _, lock := range []redlock.Lock{c.Mutex("x"), c.Mutex("x", "y"), c.Mutex("x").Fair(), c.RWMutex("x").Reader(), c.Semaphore("x", 2)} {
+				_, err := lock.TryAcquire(ctx)
+				var round *redlock.RoundError
+				require.ErrorAs(t, err, &round, "%q", foreign)
+				require.ErrorIs(t, err, redlock.ErrHeld, "%q", foreign)
+				for _, node := range round.Err.Errors {
+					if denial := (*redlock.Denial)(nil); errors.As(node, &denial) { // a quorum of them, and one may be late
+						require.Equal(t, redlock.ReasonHeld, denial.Reason, "%q", foreign)
+					}
+				}
+			}
+			require.Equal(t, foreign.value, inspect().Token, "nobody took its place")
+			require.NoError(t, c.ForceRelease(ctx, "x"))
+			require.False(t, inspect().Held)
+		}
+		set("next:"+digits, expires...)
+		require.True(t, inspect().Nodes[0].Reserved)
+		require.False(t, inspect().Held)
+		for _, n := range f.Nodes() {
+			tell(t, n, "DEL", "x")
+			tell(t, n, "HSET", "x", "a", "b")
+		}
+		s := inspect()
+		require.True(t, s.Held && s.Nodes[0].NotString)
+		require.Empty(t, s.Token)
+		require.ErrorIs(t, c.ForceRelease(ctx, "x"), redlock.ErrInvalid)
 	})
 }
 

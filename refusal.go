@@ -34,8 +34,13 @@ func (d *denial) exported() *Denial {
 }
 
 // isReservation reports whether the key in the way is reserved for a waiter.
-func (d *denial) isReservation() bool {
-	return d.reason == held && strings.HasPrefix(d.owner, reservationPrefix)
+func (d *denial) isReservation() bool { return d.reason == held && isReserved(d.owner, d.left) }
+
+// isReserved reports whether a key with this value, which lasts for so long, is reserved for a waiter. Another program's
+// value may begin like that.
+func isReserved(value string, left time.Duration) bool {
+	id, found := strings.CutPrefix(value, reservationPrefix)
+	return found && left >= 0 && len(id) == tokenDigits && digitsOf(id, "0123456789abcdef")
 }
 
 // error describes the round as it is now, as a failure of this kind.

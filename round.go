@@ -497,6 +497,7 @@ func (r *round) votedBy(which vote) nodeSet {
 // A finding is what inspect.lua found on a node: how the node would refuse an acquire, if the key is taken.
 type finding struct {
 	denial
-	taken   bool     // the key exists
-	sharers []Sharer // if several share it
+	taken     bool     // the key exists
+	notString bool     // it has no string
+	sharers   []Sharer // if several share it
 }

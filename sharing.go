@@ -256,10 +256,10 @@ func (s Sharer) String() string { return s.Holder().String() }
 // LogValue is String, so that it shows no owner token in a log. JSON of it does.
 func (s Sharer) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// parseSharers reads what inspect.lua found: each entry, and when it ends.
+// parseSharers reads what inspect.lua found: each entry, and when it ends; nil for a string.
 func parseSharers(reply any, nowMicros int64) (all []Sharer, ok bool) {
 	list, isList := reply.([]any)
-	if !isList {
+	if reply != nil && !isList {
 		return nil, false
 	}
 	for i := 0; i+1 < len(list); i += 2 {
@@ -269,7 +269,7 @@ func parseSharers(reply any, nowMicros int64) (all []Sharer, ok bool) {
 			return nil, false
 		}
 		s := Sharer{entry: entry, Token: tokenOf(entry), Remaining: time.Duration(ends-nowMicros) * time.Microsecond}
-		if strings.HasPrefix(s.Token, reservationPrefix) {
+		if isReserved(s.Token, s.Remaining) {
 			continue // it belongs to nobody, and who knows the waiter's id could take it
 		}
 		if slots, isPermit := strings.CutPrefix(entry, permitEntry); isPermit {

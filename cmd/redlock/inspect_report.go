@@ -78,15 +78,17 @@ func (h holding) holder() string {
 	case h.Token == "":
 		return "something that is not a lock"
 	case h.Owner == "":
-		return printable(h.Token) + foreign(h.Token)
+		if h.Foreign {
+			return printable(h.Token) + foreign(h.Token)
+		}
+		return printable(h.Token)
 	}
 	return printable(redlock.Holder{Owner: h.Owner, Label: h.Label}.String())
 }
 
-// foreign says that another library or program wrote the value; "": this one did, or there is none.
+// foreign says that another library or program wrote the string; "": this one did, or there is none.
 func foreign(value string) string {
-	switch {
-	case value == "", value == "readers", value == "permits", isToken(value): // see [redlock.State.Sharers]
+	if value == "" || isToken(value) {
 		return ""
 	}
 	return " (not a lock of this library)"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +35,7 @@ func noLock(refusal error) error {
 		if errors.As(node, &denial) && staysForEver(denial) {
 			holder, isString := denial.Holder()
 			found.add(holder, isString)
+			found.unsure = true // of an empty string, a refusal says the same
 		}
 	}
 	return found.refusal(round.Names, all, round.Need)
@@ -54,9 +56,9 @@ func noLockAmong(ctx context.Context, client *redlock.Client, keys []string) err
 		}
 		var found otherData
 		for _, n := range state.Nodes {
-			if n.Held && n.Remaining < 0 && len(n.Sharers) == 0 && !isShared(n.Token) {
+			if n.Held && n.Remaining < 0 && (!n.NotString || n.Token == "") {
 				holder, _ := n.Holder()
-				found.add(holder, n.Token != "")
+				found.add(holder, !n.NotString)
 			}
 		}
 		if never := found.refusal([]string{key}, len(state.Nodes), state.Quorum); never != nil {
@@ -71,12 +73,16 @@ type otherData struct {
 	on       int // nodes
 	isString bool
 	text     string // what it is, if it is a string
+	unsure   bool   // whether it is a string, if it is not known to be one
 }
 
 func (d *otherData) add(holder redlock.Holder, isString bool) {
 	d.on++
 	if isString {
 		d.isString, d.text = true, printable(holder.String())
+	}
+	if isString && (holder.Token == "readers" || holder.Token == "permits") {
+		d.text = strconv.Quote(holder.Token) // no readers of this library, but a string of that text
 	}
 }
 
@@ -86,20 +92,20 @@ func (d *otherData) refusal(names []string, all, need int) error {
 		return nil
 	}
 	what := d.text
-	if !d.isString {
+	switch {
+	case d.isString:
+	case d.unsure:
+		what = "an empty string, or something that is not a string"
+	default:
 		what = "something that is not a string"
 	}
 	return notALock("%s not a lock: on %s it is %s, which never expires; %s",
 		areNames(names), plural(d.on, "node"), what, howToClear(names, d.isString))
 }
 
-// staysForEver reports whether what is in the way never expires.
-func staysForEver(d *redlock.Denial) bool {
-	return d.Reason == redlock.ReasonHeld && d.Left < 0 && !isShared(d.Owner)
-}
-
-// isShared reports whether a key of this value is that of a lock which several share; see [redlock.NodeState.Sharers].
-func isShared(value string) bool { return value == "readers" || value == "permits" }
+// staysForEver reports whether what is in the way never expires. Locks that several share do, so "readers" that never
+// expire are the string of another program.
+func staysForEver(d *redlock.Denial) bool { return d.Reason == redlock.ReasonHeld && d.Left < 0 }
 
 // areNames names the locks, with a verb: a refusal does not say which of several is in the way.
 func areNames(names []string) string {

@@ -29,6 +29,8 @@ func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
 	}{
 		"a string":                  {"SET", []any{"data"}, `"data", which never expires; delete it (redlock release --force --foreign report), or use another name or --prefix`},
 		"a hash":                    {"HSET", []any{"a", "b"}, `something that is not a string, which never expires; ` + byHand},
+		"the text of a reservation": {"SET", []any{"next:/home?p=2"}, `"next:/home?p=2", which never expires; delete it (redlock release`},
+		"the text of readers":       {"SET", []any{"readers"}, `"readers", which never expires; delete it (redlock release`},
 		"a lock that was PERSISTed": {"SET", []any{token}, `web-1/7, which never expires; delete it (redlock release`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +70,13 @@ func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
 		code, _, errs := run(t, "run", nodes(f), "--wait=4s", "--node-timeout=1s", "a", "report", "--", "true")
 		require.Equal(t, 64, code, errs)
 		require.Contains(t, errs, "redlock: report is not a lock: on 3 nodes it is ", "and not one of the two")
+		put(t, f.Nodes(), "SET", "")
+		code, _, errs = run(t, "run", nodes(f), "--wait=2s", "--node-timeout=1s", "report", "--", "true")
+		require.Equal(t, 64, code, errs)
+		require.Contains(t, errs, `on 3 nodes it is "", which never expires; delete it (redlock release --force --foreign report)`)
+		code, _, errs = run(t, "run", nodes(f), "--wait=0", "report", "--", "true")
+		require.Equal(t, 64, code, errs)
+		require.Contains(t, errs, "it is an empty string, or something that is not a string, which never expires; "+byHand, "a refusal does not tell them apart")
 		everyNode(t, f, func(n *fleet.Node) error { do(t, n, "PEXPIRE", "report", 60000); return nil })
 		code, _, errs = run(t, "run", nodes(f), "--wait=4s", "report", "--", "true")
 		require.Equal(t, 75, code, errs)

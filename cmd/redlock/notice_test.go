@@ -127,14 +127,22 @@ func TestReleaseDeletesOnlyWhatIsALockUnlessToldOtherwise(t *testing.T) {
 	first := f.Nodes()[0]
 	const token = "0123456789abcdef0123456789abcdef"
 	for name, set := range map[string][]any{
-		"data that expires":  {"k", "a session", "PX", 60000},
-		"data that does not": {"k", token},
+		"data that expires":                                       {"k", "a session", "PX", 60000},
+		"data that does not":                                      {"k", token},
+		"an empty string":                                         {"k", "", "PX", 60000},
+		"the text of a reservation":                               {"k", "next:/home?p=2", "PX", 60000},
+		"the text of readers":                                     {"k", "readers"},
+		"the text of permits, muted":                              {"k", "PERMITS", "PX", 60000},
 		"what begins as an entry of those that share a lock":      {"k", "reader of the news", "PX", 60000},
 		"what looks like an entry of those that share a lock":     {"k", "reader " + token, "PX", 60000},
 		"what looks like an entry of those that have its permits": {"k", "permit 0/2 " + token, "PX", 60000},
 	} {
 		do(t, first, "SET", set...)
-		code, out, errs := run(t, "release", "--force", nodes(f), "k")
+		code, out, errs := run(t, "inspect", nodes(f), "k")
+		assert.Equal(t, 0, code, errs)
+		assert.Contains(t, out, " has it on 1 of 3 nodes, left by a try", name)
+		assert.Regexp(t, `\(not a lock of this library\) +[f0-9]|something that is not a lock|`+token+" +for ever", out, name)
+		code, out, errs = run(t, "release", "--force", nodes(f), "k")
 		assert.Equal(t, 64, code, name)
 		assert.Empty(t, out, name)
 		assert.Contains(t, errs, "--foreign", name)

@@ -260,7 +260,7 @@ func (o *releaser) isLock(s *redlock.State) error {
 	for _, n := range s.Nodes {
 		switch {
 		case !n.Held:
-		case n.Token == "":
+		case n.NotString && n.Token == "":
 			return notALock("on %s the key of %q is not a string, so not a lock; delete it by hand, or use another name", n.Node, s.Name)
 		case o.foreign || (isToken(n.Token) || len(n.Sharers) > 0) && n.Remaining >= 0:
 		case n.Remaining < 0:

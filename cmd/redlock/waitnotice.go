@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,8 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 		}
 		text := fmt.Sprintf("%s is held by %s, %s", key, who, report.until())
 		if report.RemainingMillis < 0 {
-			text += "; it is not a lock: " + howToClear([]string{state.Name}, state.Token != "")
+			isString := slices.ContainsFunc(state.Nodes, func(n redlock.NodeState) bool { return n.Held && !n.NotString })
+			text += "; it is not a lock: " + howToClear([]string{state.Name}, isString)
 		}
 		return text
 	}
