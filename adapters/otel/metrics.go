@@ -101,7 +101,7 @@ func (t *Telemetry) observe(ctx context.Context, to metric.Observer, w *watched)
 		if node.Err == nil {
 			votes = 1
 		}
-		to.ObserveInt64(t.vote, votes, metric.WithAttributes(attribute.String("redlock.node", node.Name)))
+		to.ObserveInt64(t.vote, votes, metric.WithAttributes(attribute.String("redlock.node", valid(node.Name))))
 	}
 }
 

@@ -411,6 +411,25 @@ func TestWhatAClientDoesIsMeasured(t *testing.T) {
 	require.NotContains(t, te.metrics(t), "redlock.lease.held{} {lease}")
 }
 
+// OTLP refuses a whole batch because of one text that is not UTF-8, so all telemetry of the process would stop.
+func TestWhatIsNotUTF8IsQuoted(t *testing.T) {
+	te := start(t, redlockotel.WithNames(func(names []string) string { return names[0] }))
+	nodes := redlocktest.Start(t, 1)
+	c := te.client(t, nodes, func(cfg *redlock.Config) { cfg.Nodes[0].Name = "caf\xe9" })
+	stop, err := te.Watch(c)
+	require.NoError(t, err)
+	_, err = c.Mutex("\xff").Acquire(t.Context())
+	require.NoError(t, err)
+	te.Hooks(redlock.Hooks{}).Traced(t.Context(), redlock.Operation{Op: "release", Lease: redlock.LeaseInfo{Names: []string{"x"}}, Err: errors.New("of \xff")})
+	require.Eventually(t, func() bool { // hooks are called later
+		return te.metrics(t)[`redlock.acquire.duration{redlock.name=\xff,redlock.outcome=ok} s`] == 1
+	}, 10*time.Second, time.Millisecond)
+	require.Contains(t, te.metrics(t), `redlock.node.vote{redlock.node=caf\xe9} 1`)
+	require.Equal(t, `\xff`, value(te.named("redlock.acquire")[0], "redlock.name"))
+	require.Equal(t, `of \xff`, te.named("redlock.release")[0].Status.Description)
+	require.NoError(t, stop())
+}
+
 // Clients of several groups of nodes have one set of gauges, which is about all of them.
 func TestSeveralClientsAreMeasuredTogether(t *testing.T) {
 	te := start(t)

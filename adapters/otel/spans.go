@@ -63,7 +63,7 @@ func end(span trace.Span, err error, at time.Time) {
 	span.SetAttributes(attribute.String("redlock.outcome", outcome))
 	if failed(outcome) {
 		span.SetAttributes(attribute.String("error.type", outcome))
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, valid(err.Error()))
 	}
 	span.End(trace.WithTimestamp(at))
 }

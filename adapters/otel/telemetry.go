@@ -5,8 +5,11 @@ import (
 	"errors"
 	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -163,10 +166,19 @@ func (t *Telemetry) allWatched() []*watched {
 
 // attributes of the lock.
 func (t *Telemetry) attributes(names []string) []attribute.KeyValue {
-	if name := t.name(names); name != "" {
+	if name := valid(t.name(names)); name != "" {
 		return []attribute.KeyValue{attribute.String("redlock.name", name)}
 	}
 	return nil
+}
+
+// valid quotes the bytes of a text that are not UTF-8. Of one such text, OTLP refuses the whole batch: all spans, or all
+// metrics of the process.
+func valid(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return strings.Trim(strconv.Quote(text), `"`)
 }
 
 func (t *Telemetry) named(names []string) metric.MeasurementOption {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -83,8 +86,12 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 				continue
 			}
 			told = true
+			name := s.Name
+			if !utf8.ValidString(name) { // Prometheus would refuse all of this registry's metrics
+				name = strings.Trim(strconv.Quote(name), `"`)
+			}
 			gauge := func(d *prometheus.Desc, value float64) {
-				to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Name)
+				to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, name)
 			}
 			gauge(m.up, number(s.Connected))
 			gauge(m.votes, number(s.Err == nil))

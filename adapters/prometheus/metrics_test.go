@@ -326,6 +326,20 @@ func TestNamesAreALabelOnlyWithAFunctionAndFewOnly(t *testing.T) {
 `+expected(100, 401)), "redlock_lost_total"))
 }
 
+// Prometheus refuses a label that is not UTF-8, and all metrics with it. Two nodes stay two.
+func TestANodesNameThatIsNotUTF8IsQuoted(t *testing.T) {
+	metrics := redlockprom.New()
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("unix:///nowhere/caf%E9.sock", "unix:///nowhere/caf%E8.sock", "unix:///nowhere/é.sock")})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	metrics.Watch(client)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	for _, name := range []string{`/nowhere/caf\xe9.sock`, `/nowhere/caf\xe8.sock`, "/nowhere/é.sock"} {
+		require.Zero(t, value(t, registry, "redlock_node_up", name))
+	}
+}
+
 // The alert for a lost lease looks at an increase, and a counter that begins at 1 shows none. So the counters of a name
 // are there at 0 as soon as anything happens under it.
 func TestTheFirstLossOfANameIsAnIncrease(t *testing.T) {
