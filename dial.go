@@ -46,16 +46,13 @@ func (l login) start(conn redis.Conn, commands ...[]any) error {
 
 // refused is what an error means that came as a reply to the login. A server that wants no connection says nothing more,
 // where one that refuses the login also answers the commands behind it, if there are any.
-func (l login) refused(conn redis.Conn, err error, more bool) error {
+func (l login) refused(opened redis.Conn, err error, more bool) error {
 	if more && isRefusal(err) {
-		if _, ended := conn.Receive(); ended != nil && !isRefusal(ended) {
+		if _, ended := opened.Receive(); ended != nil && !isRefusal(ended) {
 			return refusedConnection(err)
 		}
 	}
-	if strings.Contains(err.Error(), "DB index") { // SELECT goes with the login
-		return fmt.Errorf("it refused the database: %w", err)
-	}
-	return fmt.Errorf("it refused the login: %w", err)
+	return conn.RefusedLogin(err)
 }
 
 // unsent is why the handshake could not be sent; see link.Write.

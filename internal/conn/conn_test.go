@@ -202,6 +202,14 @@ func TestALoginThatFailsClosesTheConnection(t *testing.T) {
 	}, 5*time.Second, time.Millisecond, "no connection is left but this one")
 }
 
+func TestADatabaseThatIsRefusedIsNotCalledTheLogin(t *testing.T) {
+	_, o := start(t)
+	o.Database = 99
+	_, err := o.Open(soon(t))
+	require.ErrorContains(t, err, "it refused the database: ERR DB index is out of range")
+	require.ErrorAs(t, err, new(redis.Error))
+}
+
 // A server that has too many clients says so unasked and ends the connection. The password is not wrong then.
 func TestAServerThatWantsNoConnectionDoesNotRefuseTheLogin(t *testing.T) {
 	ours, theirs := net.Pipe()

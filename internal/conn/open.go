@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -98,6 +99,14 @@ func (o Opener) logIn(ctx context.Context, r *Renewing) error {
 		if _, ended := r.Conn.Do("PING"); ended != nil && !isRefusal(ended) {
 			return fmt.Errorf("it refused the connection: %w", err)
 		}
+	}
+	return RefusedLogin(err)
+}
+
+// RefusedLogin says what the server refused with this error, in reply to a [Login].
+func RefusedLogin(err error) error {
+	if strings.Contains(err.Error(), "DB index") { // SELECT goes with the login
+		return fmt.Errorf("it refused the database: %w", err)
 	}
 	return fmt.Errorf("it refused the login: %w", err)
 }
