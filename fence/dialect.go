@@ -25,6 +25,8 @@ type statements struct {
 	again bool
 	// counts: the number of affected rows is 0 exactly if a larger token is stored.
 	counts bool
+	// text: the resource is text, so not every name of a lock can be one.
+	text bool
 	// highest reads the token that is stored now, not one of an older snapshot.
 	highest string
 }
@@ -37,6 +39,7 @@ var dialects = map[Dialect]statements{
 		raise: "INSERT INTO %s AS stored (resource, token) VALUES ($1, $2) " +
 			"ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token",
 		counts:  true,
+		text:    true,
 		highest: "SELECT token FROM %s WHERE resource = $1",
 	},
 	// MySQL counts a row only if it changes, and so cannot tell an equal token from a stale one; with CLIENT_FOUND_ROWS

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"regexp"
+	"strings"
+	"unicode/utf8"
 )
 
 // A Table is a table of a database that has the largest fencing token of each resource. [Table.Check] compares and
@@ -51,7 +53,8 @@ func (t Table) DDL() (string, error) {
 //
 // Errors of the database come as they are, wrapped: a deadlock, a transaction that cannot be serialized, a database
 // that is busy. As with any transaction, run it again from its beginning; a stale token is then [ErrStale]. A token
-// that is 0 or not below 2^53, a resource of more than 1024 bytes, and a wrong Table are [ErrInvalid].
+// that is 0 or not below 2^53, a resource of more than 1024 bytes, and a wrong Table are [ErrInvalid]. So is, on
+// PostgreSQL, a resource that is not UTF-8 or has a NUL byte.
 //
 // Any isolation level will do:
 //
@@ -74,6 +77,9 @@ func (t Table) Check(ctx context.Context, tx *sql.Tx, resource string, token uin
 	// Other databases than SQLite have a limit. MySQL truncates what is longer, if it is not in strict mode.
 	if len(resource) > maxResourceBytes {
 		return fmt.Errorf("%w: the resource %.20q… has %d bytes, more than the %d allowed", ErrInvalid, resource, len(resource), maxResourceBytes)
+	}
+	if s.text && (!utf8.ValidString(resource) || strings.Contains(resource, "\x00")) {
+		return fmt.Errorf("%w: the resource %q: PostgreSQL stores text of UTF-8 without NUL; encode the name, as in hexadecimal", ErrInvalid, resource)
 	}
 	highest, err := s.raiseTo(ctx, tx, resource, int64(token))
 	switch {

@@ -400,4 +400,14 @@ func (d *database) names(t *testing.T) {
 	for i, name := range names {
 		require.ErrorIs(t, d.table.Check(t.Context(), tx, name, uint64(999-i)), fence.ErrStale, "%q", name)
 	}
+	for _, name := range []string{"caf\xe9", "\xff", "a\x00b"} {
+		err := d.table.Check(t.Context(), tx, name, 33)
+		if d.table.Dialect == fence.Postgres { // and the transaction goes on
+			require.ErrorIs(t, err, fence.ErrInvalid, "%q", name)
+			continue
+		}
+		require.NoError(t, err, "%q", name)
+		require.ErrorIs(t, d.table.Check(t.Context(), tx, name, 32), fence.ErrStale, "%q", name)
+	}
+	require.NoError(t, d.table.Check(t.Context(), tx, names[0], 1001))
 }
