@@ -16,6 +16,8 @@ type remedy struct {
 var remedies = []remedy{
 	{[]string{"NOPERM", "o permissions", "can't run this command", "can't access at least one of the keys"},
 		"docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
+	{[]string{"nknown command", "nknown Redis command"},
+		"if its redis.conf has a rename-command for it, remove that line and forbid commands by ACLs; else the server is no Redis from 6.0 on"},
 	{[]string{"WRONGPASS", "invalid password"},
 		"check the user name and the password, and that the user is on; percent-encode what is special in a URL"},
 	{[]string{"DB index is out of range", "invalid DB index"},

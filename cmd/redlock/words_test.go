@@ -74,3 +74,14 @@ func TestWhatIsSaidOfANodeAndItsDatabaseIsRight(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "nobody has it on a quorum (which is 1 of 1 node)")
 }
+
+// The server says only that it does not know the command.
+func TestDoctorSaysWhatToDoAboutARenamedCommand(t *testing.T) {
+	for _, command := range []string{"EVALSHA", "SCRIPT", "TIME", "INFO", "ZADD"} {
+		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--rename-command", command, ""}})
+		_, _, _ = run(t, "enroll", nodes(f))
+		code, out, _ := run(t, "doctor", nodes(f))
+		require.Equal(t, 1, code, command)
+		require.Regexp(t, `(?i)unknown (redis )?command.*; if its redis.conf has a rename-command for it, remove that line`, out, command)
+	}
+}
