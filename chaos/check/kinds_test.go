@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -67,7 +68,7 @@ func (h *told) owners(at int64, node string, tokens ...string) *told {
 // whole returns all events, in the order of time.
 func (h *told) whole() []history.Event {
 	events := slices.Clone(h.events)
-	slices.SortStableFunc(events, func(a, b history.Event) int { return int(a.At - b.At) })
+	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 	end := history.Event{At: events[len(events)-1].At, Kind: history.End}
 	return append(append([]history.Event{{Kind: history.Start, Run: &h.run}}, events...), end)
 }

@@ -119,7 +119,7 @@ func withSharers(ctx context.Context, client *redlock.Client, refusal error) err
 	if !errors.As(refusal, &round) {
 		return refusal
 	}
-	if holder, ok := round.Holder(); !ok || !isShared(holder.Token) {
+	if holder, ok := round.Holder(); !ok || holder.Token != "readers" && holder.Token != "permits" { // see [redlock.Holder]
 		return refusal
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
