@@ -31,8 +31,9 @@ func TestALockInPythonIsTestedLikeAnyOther(t *testing.T) {
 	lock := pythonLock(t)
 	code, stdout, stderr := run(t, "chaos", "run", "--scenario", "control,failover,stopped-holder,dead-holder,client-clock",
 		"--subject-command", lock, "--beside", "none", "--seconds", "1", "--ttl", "2s", "--clients", "4", "--json")
-	require.Equal(t, 0, code, stdout+stderr)
+	require.Equal(t, 2, code, stdout+stderr) // client-clock was asked for and cannot run
 	r := parseReport(t, []byte(stdout))
+	require.Equal(t, "not run: client-clock", r.Error)
 	require.Len(t, r.Runs, 4)
 	for _, one := range r.Runs {
 		require.Equal(t, "safe", one.Verdict, one.Scenario)
