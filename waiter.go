@@ -45,12 +45,13 @@ type memory struct {
 	cutOff    bool    // fewer nodes than a quorum answered when all were last asked
 	outages   int     // rounds without a quorum, one after another
 	splits    int     // rounds that nobody won, one after another
+	askedAll  Instant // when all nodes were last asked, or the wait began
 }
 
 // begin is called before the first attempt. Where the lock was contended a moment ago, that attempt already behaves
 // like one after a refusal: it asks one node first, and may enter the queue there.
 func (w *waiter) begin() {
-	w.how.reservation, w.asks = "", true
+	w.how.reservation, w.asks, w.askedAll = "", true, w.client.cfg.Clock.Now()
 	if w.client.waiters.isContended(w.res) {
 		w.listen()
 		w.how.probe = w.client.probeFor(w.res)
@@ -187,7 +188,7 @@ func (w *waiter) sleep(ctx context.Context, n next) error {
 		case err != nil:
 			return err
 		case timeUp:
-			if pause >= n.silence { // the node asked first was silent for long and may know nothing: ask all
+			if pause >= n.silence { // the node asked first may know nothing, or know what others do not: ask all
 				w.how.probe = nil
 			}
 			return nil
@@ -211,9 +212,11 @@ func (w *waiter) takeTurn(h hints) bool {
 		w.unannounced = w.client.allNodes()
 	}
 	if h.reserved != 0 {
-		// The node that is asked first may have reserved the key for another client: two queues become one.
-		n := w.client.probeFor(w.res)
-		if n != nil && (!h.reserved.has(n.index) || w.client.isTight()) {
+		// The node that is asked first may have reserved the key for another client: two queues become one. But not if it alone
+		// has been asked for long: each turn would be passed on while something stays there.
+		n, c := w.client.probeFor(w.res), w.client
+		lately := c.cfg.Clock.Now().Sub(w.askedAll) < c.lostPoll()
+		if n != nil && (!h.reserved.has(n.index) && lately || c.isTight()) {
 			w.how.probe = n
 		}
 	}

@@ -35,7 +35,7 @@ type next struct {
 	leaves   nodeSet       // nodes whose queues it leaves now, which passes on what they reserved
 	passesOn nodeSet       // of these, where it was told of a release and could not use it
 	pause    time.Duration // it sleeps no longer than this; 0: not at all
-	silence  time.Duration // after a pause as long as this, it asks all nodes at once
+	silence  time.Duration // after a pause as long as this, it asks all nodes at once; may be negative
 	queued   nodeSet       // it asks again soon if the subscription to one of these nodes changes
 	unqueued nodeSet       // it asks again at once if one of these nodes can queue it
 }
@@ -68,6 +68,9 @@ const (
 // decide makes of what is known what to do next.
 func (k *known) decide() next {
 	n := next{memory: k.memory, probe: k.first, silence: k.lostPoll / 2}
+	// One node may be asked again and again and refuse, although the lock is free on the others: another program has the key
+	// there, or a holder that died.
+	n.silence = min(n.silence, k.lostPoll-k.now.Sub(k.askedAll))
 	if k.cutOff {
 		n.probe = nil // the node asked first may be what is wrong
 	}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func TestWhatAWaiterKnowsDecidesItsNextAttempt(t *testing.T) {
 		"one owner: its key could have expired by now": {
 			knows: knows(nodeA, a, by(other, 300*time.Millisecond), none, none),
 			also:  func(k *known) { k.now += Instant(time.Second) },
-			want:  next{probe: nodeA, queued: a, pause: margin},
+			want:  next{probe: nodeA, queued: a, pause: margin, silence: -1000}, // and it asks all: it has not done so for a second
 		},
 		"one owner: a message may be lost": {
 			knows: knows(nodeA, a, by(other, -1), none, none),
@@ -78,6 +79,12 @@ func TestWhatAWaiterKnowsDecidesItsNextAttempt(t *testing.T) {
 			knows: knows(nodeA, 0, by("a lock", -1), none, none),
 			also:  func(k *known) { k.cutOff = true },
 			want:  next{pause: sleep(foreignPoll), memory: memory{cutOff: true}},
+		},
+		"another library's, on the one node that has been asked for a second": {
+			knows: knows(nodeA, a, by("a lock", -1), none, none),
+			also:  func(k *known) { k.askedAll = k.now.Add(foreignPoll - k.lostPoll) },
+			want: next{probe: nodeA, queued: a, pause: sleep(foreignPoll), silence: foreignPoll,
+				memory: memory{askedAll: Instant(1000).Add(foreignPoll - time.Second)}},
 		},
 		"a client that may not publish": {
 			knows: knows(nodeA, a, by(strings.ToUpper(other), -1), none, none),
@@ -195,7 +202,7 @@ func TestWhatAWaiterKnowsDecidesItsNextAttempt(t *testing.T) {
 			if test.also != nil {
 				test.also(&k)
 			}
-			test.want.silence = k.lostPoll / 2
+			test.want.silence = cmp.Or(test.want.silence, k.lostPoll/2)
 			was := k
 			got := k.decide()
 			require.True(t, test.want == got, "wants %+v\ngot   %+v", test.want, got)

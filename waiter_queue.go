@@ -138,7 +138,7 @@ func (w *waiter) recordQueues(r *refusedRound) {
 	if r.askedOne() {
 		return
 	}
-	w.cutOff = !r.votes.answered()
+	w.cutOff, w.askedAll = !r.votes.answered(), r.t0
 	for i, a := range r.answers {
 		if (a.vote != denied || r.showed.has(i)) && r.sentTo.has(i) {
 			w.unannounced.add(i) // the release of A5 leaves the key free where no other waiter is queued

@@ -266,6 +266,24 @@ func TestWhatWakesAWaiter(t *testing.T) {
 	}
 }
 
+// W2: A waiter whose turn comes on another node asks the first one first. While something stays there, it would pass on each
+// turn, and never ask all.
+func TestATurnOnAnotherNodeIsUsedOnceTheFirstNodeAloneWasAskedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, "x")
+		turns := 0
+		for begun := time.Now(); turns == 0 || s.first() != everybody; turns++ {
+			s.one()
+			time.AfterFunc(100*time.Millisecond, func() { s.message("x", 1) })
+			slept, err := s.refused(t.Context(), by(other, time.Hour))
+			require.NoError(t, err)
+			require.Equal(t, 100*time.Millisecond, slept)
+			require.LessOrEqual(t, time.Since(begun), time.Second)
+		}
+		require.Equal(t, 10, turns)
+	})
+}
+
 // W2: A waiter that no node of the owner has in its queue asks again once one of them can queue it.
 func TestAWaiterAsksAgainOnceTheOwnersNodeCanQueueIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,85 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// Something stays under the key on the one node that clients ask first, and a quorum without it is free: another program
+// has written there, or a holder died that had no other node.
+
+const (
+	deadHolders = "0123456789abcdef0123456789abcdef:01234567:dead"
+	deadMutes   = "0123456789ABCDEF0123456789ABCDEF:01234567:dead" // of a client that might not publish
+	anothers    = "another library's"
+)
+
+var leftovers = map[string][]any{
+	"a dead holder's":      {"SET", "x", deadHolders, "PX", 600_000},
+	"a dead mute holder's": {"SET", "x", deadMutes, "PX", 600_000},
+	"another library's":    {"SET", "x", anothers},
+	"no string":            {"HSET", "x", "f", "v"},
+}
+
+// soonFree is for how long such a key may keep a waiter from asking all nodes (W3), with the attempts around that.
+const soonFree = 3 * time.Second
+
+// W3: While one node alone is asked and refuses, nobody would learn that the lock is free on the others.
+func TestAKeyThatStaysOnOneNodeKeepsNobodyOut(t *testing.T) {
+	for left, command := range leftovers {
+		for kind, of := range map[string]func(*redlock.Client) redlock.Lock{
+			"mutex":         func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+			"reader":        func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+			"semaphore":     func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 3) },
+			"fair":          func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() },
+			"several names": func(c *redlock.Client) redlock.Lock { return c.Mutex("x", "y") },
+		} {
+			for _, mute := range []int{0, 1} { // a client without rights on channels polls
+				t.Run(kind+" beside "+left+map[int]string{1: ", without messages"}[mute], func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						w := virtual(t, 3, 1)
+						w.has.mute = mute
+						c := w.connect(t, 0)
+						require.NoError(t, c.Enroll(t.Context()))
+						time.Sleep(10 * time.Second)
+						w.servers[redlock.ProbeFor(c, "x")].tell(command[0].(string), command[1:]...)
+						for range 3 {
+							l, err := acquireWithin(t, of(c), soonFree)
+							require.NoError(t, err)
+							require.NoError(t, l.Release(t.Context()))
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestAKeyThatStaysOnOneServerKeepsNobodyOut(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f, patient)
+	conn, err := f.Nodes()[redlock.ProbeFor(c, "x")].DialDirect(t.Context(), time.Second)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Do("SET", "x", anothers)
+	require.NoError(t, err)
+	for range 2 {
+		l, err := c.Mutex("x").Acquire(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+	}
+}
+
+func acquireWithin(t *testing.T, l redlock.Lock, limit time.Duration) (*redlock.Lease, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return l.Acquire(ctx)
+}
