@@ -118,7 +118,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	case verdict == won && validity > c.cfg.MinValidity:
 		o := newOwnership(ctx, l, token, ballot, reached, r, now, now.Add(validity))
 		o.ticket = t.Token()
-		if lease, begun := startLease(ctx, o, now); begun { // even if Close ends it now: then the ticket has been used
+		if lease, begun := startLease(ctx, o); begun { // even if Close ends it now: then the ticket has been used
 			// Where the ticket still has the keys, as on a node in quarantine, they would only keep this lease out.
 			c.releaseAt(l.res.keys, t.Token(), c.allNodes()&^r.grantedBy(), 0)
 			return lease, r, nil

@@ -54,12 +54,12 @@ func newOwnership(ctx context.Context, l *spec, tokenArg any, ballot uint64, rea
 
 // startLease makes the first lease of an ownership, which begins now. If it reports true, Close ends and releases it. If
 // false, Close has ended all leases just before, so its caller has to do that.
-func startLease(ctx context.Context, o *ownership, now Instant) (lease *Lease, begun bool) {
+func startLease(ctx context.Context, o *ownership) (lease *Lease, begun bool) {
 	lease = &Lease{ownership: o, parent: ctx}
 	if o.lock.renew {
 		lease.cleanup = runtime.AddCleanup(lease, (*ownership).abandon, o)
 	}
-	return lease, o.start(now)
+	return lease, o.start()
 }
 
 // Valid reports whether the lease is valid now. It reads the clock, so it is right also if timers are late or the

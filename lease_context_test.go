@@ -21,9 +21,9 @@ func leased(t *testing.T) (*Client, *Lease) {
 
 func leaseOf(c *Client) *Lease {
 	now := c.cfg.Clock.Now()
-	o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", place: -1, leases: 1}
+	o := &ownership{client: c, lock: c.Mutex("x").spec, tokenArg: "token", written: now, place: -1, leases: 1}
 	o.until.Store(int64(now.Add(time.Minute)))
-	o.start(now)
+	o.start()
 	return &Lease{ownership: o, parent: context.Background()}
 }
 

@@ -83,10 +83,11 @@ func (o *ownership) deadline() Instant {
 	return o.validUntil()
 }
 
-// start hands the ownership to the scheduler, and reports whether that took it.
-func (o *ownership) start(now Instant) bool {
+// start hands the ownership to the scheduler, and reports whether that took it. The first renewal is due a third of the TTL
+// after the round began that gave the validity, as any other: what that round took, the lease does not have.
+func (o *ownership) start() bool {
 	o.renewing = o.lock.renew
-	o.renewAt = now.Add(o.lock.ttl / 3)
+	o.renewAt = o.written.Add(o.lock.ttl / 3)
 	return o.client.scheduler.set(o, o.nextDue())
 }
 

@@ -79,7 +79,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	case c.isClosed():
 		err = ErrClosed
 	case verdict == won && !yields && validity > c.cfg.MinValidity && l.keepsLongEnough(now.Sub(t0)):
-		lease, _ := startLease(ctx, newOwnership(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity)), now)
+		lease, _ := startLease(ctx, newOwnership(ctx, l, tokenArg, ballot, reached, r, now, now.Add(validity)))
 		if !c.isClosed() {
 			return lease, r, nil
 		}

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -52,4 +53,33 @@ func TestARenewalOfAProcessThatStoodStillReadsTheAnswersFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// R1: A lease that was acquired late has less than a third of its TTL left, or little more. It is renewed at once.
+func TestALeaseThatWasAcquiredLateIsRenewedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		c, other := all[0], all[1]
+		for _, s := range w.servers {
+			s.slow(0, 200*time.Millisecond)
+		}
+		time.Sleep(time.Minute) // long enough to have measured the round trips
+		held, err := other.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = c.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks one node first
+		require.NoError(t, held.Release(t.Context()))
+		synctest.Wait()
+		// Of the other two, one is silent for a moment: a third round trip follows.
+		silent := w.servers[(redlock.ProbeFor(c, "x")+1)%3].links[0]
+		silent.hold(replies, 1)
+		began := time.Now()
+		l, err := c.Mutex("x").WithTTL(time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, time.Since(began), 600*time.Millisecond)
+		silent.hold(replies, -1)
+		time.Sleep(2 * time.Second)
+		require.True(t, l.Valid(), "%v", context.Cause(l.Context()))
+		require.NoError(t, l.Release(t.Context()))
+	})
 }

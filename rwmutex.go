@@ -70,7 +70,9 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.await(ctx, &c.timers, c.cfg.nodeTimeout(o.lock.ttl))
+	if r.await(ctx, &c.timers, c.cfg.nodeTimeout(o.lock.ttl)) == lost && r.isByTime() {
+		reader.ownership.renewalFailed(r)
+	}
 	if err := reader.endedOr(nil); err != nil {
 		return nil, err
 	}
@@ -115,6 +117,6 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	c.scheduler.drop(o)
 	l.released.Store(true)
 	l.cleanup.Stop()
-	lease, _ := startLease(l.parent, reader, now)
+	lease, _ := startLease(l.parent, reader)
 	return lease, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -496,5 +497,42 @@ func TestAnAcquireThatWouldWaitForItsOwnOtherKindSaysWhatToDo(t *testing.T) {
 			require.Equal(t, c.downgrade, strings.Contains(err.Error(), "Lease.Downgrade"), err.Error())
 			return nil
 		}))
+	}
+}
+
+// S4: A writer whose renewals fail becomes a reader. That one is renewed as soon as the nodes are back.
+func TestAReaderThatWasAWriterWhileRenewalsFailedIsRenewed(t *testing.T) {
+	for name, renewed := range map[string]bool{"renewed": true, "without renewal": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 1)
+				var failures atomic.Int64
+				c := w.connect(t, 0, func(cfg *redlock.Config) {
+					cfg.Hooks.ExtendFailed = func(redlock.LeaseInfo, error) { failures.Add(1) }
+				})
+				require.NoError(t, c.Enroll(t.Context()))
+				lock := c.RWMutex("x").Writer().WithTTL(6 * time.Second)
+				if !renewed {
+					lock = lock.WithoutRenewal()
+				}
+				writer, err := lock.Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				for _, s := range w.servers {
+					s.slow(0, nodeTimeout+50*time.Millisecond)
+				}
+				time.Sleep(writer.Remaining() - 1900*time.Millisecond) // less than a third of the TTL
+				before := failures.Load()
+				reader, err := writer.Downgrade(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Greater(t, failures.Load(), before) // the round of Downgrade is a renewal too
+				for _, s := range w.servers {
+					s.slow(0, 0)
+				}
+				time.Sleep(10 * time.Second)
+				require.Equal(t, renewed, reader.Valid(), "%v", context.Cause(reader.Context()))
+			})
+		})
 	}
 }
