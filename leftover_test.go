@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +83,34 @@ func acquireWithin(t *testing.T, l redlock.Lock, limit time.Duration) (*redlock.
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	return l.Acquire(ctx)
+}
+
+// T2: It may be on the node that decides between those who try a free lock at once.
+func TestATryHasAWinnerBesideAKeyThatStaysOnOneNode(t *testing.T) {
+	for left, command := range leftovers {
+		for seed := range uint64(trials(10)) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				w := virtual(t, 3+random.IntN(3), 2+random.IntN(4))
+				clients := make([]*redlock.Client, len(w.servers[0].links))
+				for i := range clients {
+					for _, s := range w.servers {
+						s.links[i] = newLink(seed*1000+uint64(i*10+s.index), time.Duration(random.Int64N(int64(20*time.Millisecond))))
+					}
+					clients[i] = w.connect(t, i)
+				}
+				require.NoError(t, clients[0].Enroll(t.Context()))
+				for _, c := range clients {
+					c.Status(t.Context())
+				}
+				w.servers[redlock.ProbeFor(clients[0], "x")].tell(command[0].(string), command[1:]...)
+				for round := range 5 {
+					winners := contest(t, clients, "x")
+					require.Len(t, winners, 1, "beside %s, seed %d, round %d", left, seed, round)
+					require.NoError(t, winners[0].Release(t.Context()))
+					time.Sleep(time.Duration(round%2) * 2 * time.Second) // the next contest finds it contended, or not
+				}
+			})
+		}
+	}
 }

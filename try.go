@@ -83,8 +83,9 @@ type try struct {
 	how     approach
 	begun   Instant
 	rounds  int
-	settled bool // before the last round, every node had tried to connect, or this try had waited for that
-	loaded  bool // it has asked again because servers had forgotten the script
+	settled bool           // before the last round, every node had tried to connect, or this try had waited for that
+	loaded  bool           // it has asked again because servers had forgotten the script
+	stayed  map[int]string // by node, an owner that stays there and does not go on (goesOn)
 }
 
 // next is called after a lost round. It returns how the try ends, or nothing if another round is to follow; then it has
@@ -161,15 +162,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 		}
 	}
 	c.waiters.contend(s.res)
-	look := c.newRound(plan{call: c.protocol.inspectCall(s.res)})
-	to := c.allNodes()
-	for _, n := range c.nodes {
-		if why := n.absent(look.t0); why != nil { // it could answer inspect.lua, but not vote
-			look.record(n.index, answer{vote: unknown, err: why})
-			to &^= 1 << n.index
-		}
-	}
-	c.send(look, to, 0)
+	look := t.look()
 	if err := c.awaitVotes(ctx, look, look.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.verdict() != undecided }); err != nil {
 		return nil, err
 	}
@@ -196,6 +189,21 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	return r.error(ErrHeld, s.res.names, c.nodes, ""), nil
 }
 
+// look asks with inspect.lua the nodes that may vote.
+func (t *try) look() *round {
+	c := t.spec.client
+	look := c.newRound(plan{call: c.protocol.inspectCall(t.spec.res)})
+	to := c.allNodes()
+	for _, n := range c.nodes {
+		if why := n.absent(look.t0); why != nil { // it could answer inspect.lua, but not vote
+			look.record(n.index, answer{vote: unknown, err: why})
+			to &^= 1 << n.index
+		}
+	}
+	c.send(look, to, 0)
+	return look
+}
+
 // leads reports whether this try goes on after a split vote: it lost the round, but nobody else has a quorum (T2).
 //
 // The rule: all clients rank the nodes of a lock in the same order. The leader is the owner of the first node, in that
@@ -205,6 +213,9 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 // That owner goes on by the same rule, unless there is again an owner before it, and so on. The owner of the foremost
 // node has nobody before it. So one is always left, until somebody has a quorum. Where clients got different answers,
 // more than one may go on. Then the next round decides between them.
+//
+// An owner that does not go on is left out (goesOn): a holder that died, or another program, has that node for longer than
+// a try. To leave out an owner that does go on does no harm but a further round, because then one more goes on.
 //
 // A node that is silent for NodeTimeout shows no owner to anybody, and is left out. If it is silent to its owner alone,
 // it can happen that nobody goes on.
@@ -228,11 +239,57 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 		case a.vote == granted, a.vote == pending && r.isUnvouched(node): // the key there is ours
 			return true, nil
 		case a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken):
-			return false, nil
+			if goesOn, err := t.goesOn(ctx, node, a.denial); goesOn || err != nil {
+				return false, err
+			}
 		}
 	}
-	return true, nil // no node showed an owner: only ballots were in the way
+	return true, nil // no node showed an owner that goes on
 }
+
+// goesOn reports whether to give way to the owner by which this node denied. Who goes on, or ends, releases its nodes and has
+// a new token in the next round. So an owner that is still there about a round trip later, and has no quorum, does neither.
+// Of several who share the lock, the denial has no token; then it is not known. A reservation is for somebody who is coming.
+func (t *try) goesOn(ctx context.Context, node int, d *denial) (bool, error) {
+	if d.reason != held || d.isReservation() || d.owner == ownedByReaders || d.owner == ownedByPermits {
+		return true, nil
+	}
+	if owner, known := t.stayed[node]; known && owner == d.owner {
+		return false, nil
+	}
+	c := t.spec.client
+	c.pause(ctx, c.roundTrip())
+	look := t.look()
+	until := look.t0.Add(c.cfg.NodeTimeout)
+	if err := c.awaitVotes(ctx, look, until, func(t *tally) bool { return t.votes[node] != pending }); err != nil {
+		return false, err
+	}
+	isThere := func(a answer) bool { return a.found != nil && a.found.taken && shown(a.found.owner) == d.owner }
+	if seen, _ := look.snapshot(); !isThere(seen[node]) {
+		return true, nil
+	}
+	if err := c.awaitVotes(ctx, look, until, func(t *tally) bool { return t.open() == 0 }); err != nil {
+		return false, err
+	}
+	seen, _ := look.snapshot()
+	at := 0
+	for _, a := range seen {
+		if isThere(a) {
+			at++
+		}
+	}
+	if at >= c.need {
+		return true, nil // it has won, or nobody can
+	}
+	if t.stayed == nil {
+		t.stayed = map[int]string{}
+	}
+	t.stayed[node] = d.owner
+	return false, nil
+}
+
+// shown is what a refusal says of this owner (common.lua).
+func shown(owner string) string { return owner[:min(len(owner), 2048)] }
 
 // holderOf is the owner that has a quorum of nodes whose clocks agree, or "". An owner that needs a node with a clock out
 // of step has not won (C1): if others ended because of it, nobody would go on.
