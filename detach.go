@@ -32,7 +32,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o := l.ownership
 	c := o.client
 	given := ctx
-	ctx = o.outside(ctx)
+	ctx, stop := o.bounding(ctx)
+	defer stop()
 	if o.lock.res.isShared() {
 		return Ticket{}, invalid("Detach", "several share the lock; only a lock that one lease has can be handed over")
 	}
@@ -46,7 +47,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 
 	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid,
 	// a failure costs nothing.
-	if err := l.Extend(ctx); err != nil {
+	if err := l.Extend(given); err != nil {
 		return Ticket{}, err
 	}
 

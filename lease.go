@@ -154,11 +154,12 @@ func (l *Lease) endedOr(err error) error {
 // ErrLost and ErrNoQuorum come in a [*RoundError] if they are what the nodes said. Release waits for nodes that are up,
 // no longer than NodeTimeout.
 //
-// ctx bounds only the wait. If it ends first, the error is ctx.Err(), and the release is sent all the same. Release can
-// be called any number of times. All calls that waited for the answers return the same.
+// ctx bounds only the wait. If it ends first, the error is ctx.Err(), and the release is sent all the same. It may carry the
+// lease, and then ends with it: that does not bound the wait, but its deadline does. Release can be called any number of times. All calls that waited for the answers return the same.
 func (l *Lease) Release(ctx context.Context) error {
 	o, given := l.ownership, ctx
-	ctx = o.outside(ctx)
+	ctx, stop := o.bounding(ctx)
+	defer stop()
 	first, last, lost := l.leave()
 	if !last {
 		return lost

@@ -159,3 +159,23 @@ func (o *ownership) outside(ctx context.Context) context.Context {
 	}
 	return ctx
 }
+
+// bounding is what bounds the wait of a call under ctx that ends this ownership: outside, with the deadline of ctx. If
+// something else than the lease has ended ctx already, that is ctx itself. What is made under the lease ends with it, so
+// once it has ended, a cancellation cannot be told from that. stop is called when the wait is over.
+func (o *ownership) bounding(ctx context.Context) (bounds context.Context, stop context.CancelFunc) {
+	carries, ended := false, ctx.Err() != nil
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		if c.lease.ownership == o {
+			carries = true
+			ended = ended && context.Cause(ctx) != context.Cause(c.lease.own)
+		}
+	}
+	if !carries || ended {
+		return ctx, func() {}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(o.outside(ctx), deadline)
+	}
+	return o.outside(ctx), func() {}
+}

@@ -251,3 +251,64 @@ func TestEveryReleaseReturnsTheSameWhateverALateNodeAnswers(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// A context that carries the lease ends with it, and does not cut short the wait of the call that ends it. What the caller
+// put on top of that bounds the wait all the same.
+func TestTheDeadlineOfAContextUnderTheLeaseBoundsTheCallThatEndsIt(t *testing.T) {
+	const limit = 10 * time.Millisecond
+	deadline := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, limit)
+	}
+	ended := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx, cancel
+	}
+	none := func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
+	for name, call := range map[string]func(context.Context, *redlock.Lease) error{
+		"Release":   func(ctx context.Context, l *redlock.Lease) error { return l.Release(ctx) },
+		"Detach":    func(ctx context.Context, l *redlock.Lease) error { _, err := l.Detach(ctx); return err },
+		"Downgrade": func(ctx context.Context, l *redlock.Lease) error { _, err := l.Downgrade(ctx); return err },
+	} {
+		for kind, under := range map[string]struct {
+			ctx  func(context.Context) (context.Context, context.CancelFunc)
+			took time.Duration
+			err  error
+		}{
+			"with a deadline":   {deadline, limit, context.DeadlineExceeded},
+			"that has ended":    {ended, 0, context.Canceled},
+			"with nothing else": {none, nodeTimeout, redlock.ErrNoQuorum},
+		} {
+			t.Run(name+" under one "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, all := enrolled(t, 1)
+					l, err := all[0].Mutex("x").Acquire(t.Context())
+					require.NoError(t, err)
+					synctest.Wait()
+					for _, s := range w.servers {
+						s.links[0].hold(replies, 1)
+					}
+					ctx, cancel := under.ctx(l.With(t.Context()))
+					defer cancel()
+					began := time.Now()
+					err = call(ctx, l)
+					require.Equal(t, under.took, time.Since(began))
+					if name == "Downgrade" { // the reader's lease is valid also if no node has answered
+						require.NoError(t, err)
+						return
+					}
+					require.ErrorIs(t, err, under.err)
+					for _, s := range w.servers {
+						s.links[0].hold(replies, -1)
+					}
+					if name == "Release" {
+						synctest.Wait()
+						for _, s := range w.servers {
+							require.Zero(t, s.timeToLive("x"), "it was sent all the same")
+						}
+					}
+				})
+			})
+		}
+	}
+}

@@ -55,7 +55,8 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	ctx = o.outside(ctx) // it may end with the writer's lease
+	ctx, stop := o.bounding(ctx) // it may end with the writer's lease
+	defer stop()
 	o.checkExpiry()
 	reader, err := l.becomeReader()
 	if err != nil {
