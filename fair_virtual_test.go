@@ -478,3 +478,33 @@ func TestAFairWaiterBehindADeadOneThatPolledIsTold(t *testing.T) {
 		})
 	}
 }
+
+// O3: An operator deletes a key of the queue, as the error of fair.lua says. The living write their places again, and the dead
+// do not: their places end all the same.
+func TestADeadWaiterGoesAlsoIfTheKeyWithItsLifeWasDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		var attempts atomic.Int64
+		c := w.connect(t, 0, func(cfg *redlock.Config) {
+			cfg.Hooks.Acquired = func(_ redlock.LeaseInfo, _ time.Duration, made int) { attempts.Store(int64(made)) }
+		})
+		other := w.connect(t, 1)
+		require.NoError(t, c.Enroll(t.Context()))
+		other.Status(t.Context())
+		held, err := c.Mutex("x").Fair().Acquire(t.Context())
+		require.NoError(t, err)
+		dead := arrives(&roll{t: t}, 1, other.Mutex("x").Fair())
+		w.dies(t, 1)
+		dead.cancel()
+		for _, s := range w.servers {
+			s.tell("SET", "redlock:fair:until:x", "another program's")
+			s.tell("DEL", "redlock:fair:until:x")
+		}
+		require.NoError(t, held.Release(t.Context()))
+		l, err := acquireWithin(t, c.Mutex("x").Fair(), 2*placeLasts)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		require.Less(t, attempts.Load(), int64(20))
+	})
+}

@@ -57,6 +57,13 @@ for i = 3, #KEYS, 5 do
   -- No place lasts this long: the clock was set back. A living waiter asks again soon.
   local long = redis.call('ZRANGEBYSCORE', lives, whole(now + 60000000), '+inf', 'LIMIT', 0, 1000)
   for _, waiter in ipairs(long) do redis.call('ZADD', lives, whole(now + life * 1000), waiter) end
+  -- A ticket without a life: somebody deleted that key, as the error above says. The dead would be ahead for ever.
+  if redis.call('ZCARD', tickets) > redis.call('ZCARD', lives) then
+    for _, waiter in ipairs(redis.call('ZRANGE', tickets, 0, -1)) do
+      redis.call('ZADD', lives, 'NX', whole(now + life * 1000), waiter)
+    end
+    redis.call('PEXPIRE', lives, 60000)
+  end
 
   -- A node in quarantine takes the place too, so that it knows its queue again before it may grant.
   local rank
