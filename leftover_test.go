@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,40 @@ func TestATryHasAWinnerBesideAKeyThatStaysOnOneNode(t *testing.T) {
 					require.NoError(t, winners[0].Release(t.Context()))
 					time.Sleep(time.Duration(round%2) * 2 * time.Second) // the next contest finds it contended, or not
 				}
+			})
+		}
+	}
+}
+
+// T3: A reservation whose server's clock was set back keeps nobody out. One that is for somebody does.
+func TestATryYieldsToAReservationAndNotToOneThatStays(t *testing.T) {
+	for lasts, want := range map[time.Duration]error{100 * time.Millisecond: redlock.ErrHeld, time.Hour: nil, 0: nil} {
+		for _, contended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, contended: %v", lasts, contended), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, all := enrolled(t, 2)
+					c := all[0]
+					if contended {
+						held, err := all[1].Mutex("x").Acquire(t.Context())
+						require.NoError(t, err)
+						_, err = c.Mutex("x").TryAcquire(t.Context())
+						require.ErrorIs(t, err, redlock.ErrHeld)
+						require.NoError(t, held.Release(t.Context()))
+						synctest.Wait()
+					}
+					command := []any{"x", "next:0123456789abcdef0123456789abcdef"}
+					if lasts > 0 {
+						command = append(command, "PX", int(lasts/time.Millisecond))
+					}
+					w.servers[redlock.ProbeFor(c, "x")].tell("SET", command...)
+					for range 3 {
+						l, err := c.Mutex("x").TryAcquire(t.Context())
+						require.ErrorIs(t, err, want)
+						if err == nil {
+							require.NoError(t, l.Release(t.Context()))
+						}
+					}
+				})
 			})
 		}
 	}

@@ -191,8 +191,17 @@ func (r *round) yield(node int, me string, waits bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.answers[node].denial
-	r.yielded = d != nil && d.isReservation() && d.owner != me && (!waits || d.owner == writerAhead)
+	r.yielded = d != nil && d.isForWaiter() && d.owner != me && (!waits || d.owner == writerAhead)
 	return r.yielded
+}
+
+// longReservation is longer than any reservation lasts: four round trips at the most (W2).
+const longReservation = 10 * time.Second
+
+// isForWaiter reports whether the key in the way is reserved for a waiter, which will use it or is known by its end to have
+// died. A reservation that lasts longer was made before the server's clock was set back, or by another program.
+func (d *denial) isForWaiter() bool {
+	return d.isReservation() && (d.owner == writerAhead || 0 <= d.left && d.left <= longReservation)
 }
 
 func (r *round) hasYielded() bool {

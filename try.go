@@ -175,7 +175,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 		case a.found != nil && a.found.taken:
 			owner := a.found.denial
 			taken++
-			reserved = reserved || owner.isReservation()
+			reserved = reserved || owner.isForWaiter()
 			r.record(i, answer{vote: denied, micros: a.micros, clock: a.clock, denial: &owner})
 		}
 	}
@@ -251,7 +251,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 // a new token in the next round. So an owner that is still there about a round trip later, and has no quorum, does neither.
 // Of several who share the lock, the denial has no token; then it is not known. A reservation is for somebody who is coming.
 func (t *try) goesOn(ctx context.Context, node int, d *denial) (bool, error) {
-	if d.reason != held || d.isReservation() || d.owner == ownedByReaders || d.owner == ownedByPermits {
+	if d.reason != held || d.isForWaiter() || d.owner == ownedByReaders || d.owner == ownedByPermits {
 		return true, nil
 	}
 	if owner, known := t.stayed[node]; known && owner == d.owner {
