@@ -143,6 +143,7 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 			w.won = r
 			if r.deniedBy() != 0 {
 				c.waiters.contend(s.res)
+				c.waiters.meet(s.res, r)
 			}
 			c.acquired(lease, begun, w.attempts)
 			return lease, nil
@@ -151,6 +152,7 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 			denied = denied || r.deniedBy() != 0
 			if !r.alone() {
 				last = r
+				c.waiters.meet(s.res, r)
 			}
 			if err := c.heedRefusal(s, r); err != nil {
 				return nil, err

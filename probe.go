@@ -19,8 +19,10 @@ const (
 
 // probeFor is the node that clients ask first for this lock: the one where a hash of the smallest key and of the
 // server's run id is highest. So every process picks the same node, whatever the order and the spelling of its Nodes,
-// and different locks ask different nodes. It is one of the eligible nodes, or nil if there is none.
-func (c *Client) probeFor(res *resource) *node { return c.probeAmong(res, c.allNodes()) }
+// and different locks ask different nodes. It is one of the eligible nodes where no stranger is, or nil if there is none.
+func (c *Client) probeFor(res *resource) *node {
+	return c.probeAmong(res, c.allNodes()&^c.waiters.metByNow(res))
+}
 
 // probeAmong is the same, chosen among some of the nodes.
 func (c *Client) probeAmong(res *resource, among nodeSet) *node {
@@ -41,6 +43,9 @@ func (c *Client) quorumFor(res *resource, now Instant, include nodeSet) nodeSet 
 	eligible, prompt := c.eligible(now)
 	if prompt.len() >= c.need { // a node that has just stopped is left out at once
 		eligible = prompt
+	}
+	if free := eligible &^ c.waiters.metByNow(res); free.len() >= c.need {
+		eligible = free
 	}
 	if eligible |= include; eligible.len() < c.need {
 		return 0

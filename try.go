@@ -54,6 +54,7 @@ func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 		if lease != nil {
 			if r.deniedBy() != 0 {
 				c.waiters.contend(s.res)
+				c.waiters.meet(s.res, r)
 			}
 			c.acquired(lease, t.begun, t.rounds)
 			return lease, nil

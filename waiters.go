@@ -34,8 +34,9 @@ type waiters struct {
 // A keyState is a key that somebody here waits for, or that was contended a short while ago.
 type keyState struct {
 	inboxes    []*inbox
-	contended  Instant // when that was last seen
-	handedOver int     // releases in a row that went to a waiter of this process
+	contended  Instant          // when that was last seen
+	handedOver int              // releases in a row that went to a waiter of this process
+	met        map[int]stranger // by node, who has the key there without being in the way
 }
 
 // An inbox collects the hints for one waiter, of all keys of its lock.
@@ -153,7 +154,7 @@ func (w *waiters) contend(res *resource) {
 // prune drops the keys that nobody waits for and that were not contended lately. w.mu is held.
 func (w *waiters) prune(now Instant) {
 	for key, k := range w.keys {
-		if len(k.inboxes) == 0 && now.Sub(k.contended) > contendedTime {
+		if len(k.inboxes) == 0 && now.Sub(k.contended) > max(contendedTime, metTime) {
 			delete(w.keys, key)
 		}
 	}
