@@ -60,6 +60,9 @@ func (o *oracle) firstHere(a *call) time.Time {
 // wanted reports whether somebody else had one of the call's names, was acquiring it, or may have left a key. o.mu is
 // held.
 func (o *oracle) wanted(a *call) bool {
+	if o.world.has.stays {
+		return true // by what stays on one server, as far as a caller can tell who gives up soon
+	}
 	left := a.began.Add(-o.world.ttl*3/10 - 100*time.Millisecond) // by then it is gone, and so is a reservation
 	for _, others := range [][]*call{o.past, slices.Collect(keysOf(o.calls))} {
 		for _, other := range others {

@@ -21,6 +21,10 @@ func (w *world) judge(workers []*worker) {
 	}
 	w.oracle.calms()
 	w.trace("quiet")
+	tidy := func() {}
+	if w.has.stays {
+		tidy = w.leaveKeys()
+	}
 	var done sync.WaitGroup
 	for _, k := range workers {
 		if k.id+1 != w.has.differs {
@@ -29,6 +33,7 @@ func (w *world) judge(workers []*worker) {
 	}
 	done.Wait()
 	w.storm()
+	tidy()
 	if w.has.impatient && !w.abandon() {
 		return
 	}
@@ -51,6 +56,24 @@ func (w *world) judge(workers []*worker) {
 	// wanted is gone, however soon it would have expired.
 	time.Sleep(w.ttl * 3 / 10)
 	w.lookForOrphans()
+}
+
+// leaveKeys has something stay on one server under the names of the locks: another program's, or what a dead holder left. No
+// quorum needs that server, so the locks are as free as they were. The function removes it.
+func (w *world) leaveKeys() (tidy func()) {
+	random := rand.New(rand.NewPCG(w.seed, 29))
+	s := w.servers[random.IntN(len(w.servers))]
+	value := []string{anothers, deadHolders, deadMutes}[random.IntN(3)]
+	names := append([]string{"storm"}, w.names...)
+	for _, name := range names {
+		s.tell("SET", name, value)
+	}
+	w.trace("node-%d has %q for %s", s.index+1, value, names)
+	return func() {
+		for _, name := range names {
+			s.tell("DEL", name)
+		}
+	}
 }
 
 // recovers waits until nothing is left of the faults: every node votes for every client, and no key is there. At worst,

@@ -39,6 +39,7 @@ const (
 	leading        = "elections"
 	dining         = "names that overlap in a ring"
 	quietStep      = "a clock out of step in the quiet time"
+	staying        = "a key that stays on one server"
 )
 
 // simulatedKinds are the kinds of lock of which every world has one, if the command line says so. Where they can, callers
@@ -79,6 +80,7 @@ type traits struct {
 	elects          bool // some locks are those of elections
 	dines           bool // in the calm, all want names that overlap
 	outOfStep       bool // in the calm, one server's clock is out of step for a while
+	stays           bool // in the calm, something stays under the names of locks on one server
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
 }

@@ -57,6 +57,7 @@ func newWorld(seed uint64, off string) *world {
 	w.has.elects = drawApart(seed, 13, 10, leading, shownBy[off])
 	w.has.dines = drawApart(seed, 17, 20, dining, shownBy[off])
 	w.has.outOfStep = drawApart(seed, 19, 20, quietStep, shownBy[off])
+	w.has.stays = drawApart(seed, 23, 20, staying, shownBy[off])
 	w.has.ofKind()
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
 		w.has.differs = 0 // a switch may change the configuration too
