@@ -106,7 +106,8 @@ func (o *oracle) released(a *call, valid bool, err error) {
 
 const (
 	// maxFree is how long a lock may stay free while it has a waiter and nothing is wrong. It is twice that where a
-	// client may send no message after its release.
+	// client may send no message after its release, or where something stays on one server: a waiter learns that within
+	// about a second, and not that a message is lost besides.
 	maxFree = 1200 * time.Millisecond
 	// maxOvertaken is how many callers that came later may get the lock before a waiter.
 	maxOvertaken = 24
@@ -143,7 +144,7 @@ func (a *call) waits(o *oracle) bool {
 // tooLong judges for how long the waiters could have had their locks. o.mu is held.
 func (o *oracle) tooLong() {
 	bound := maxFree
-	if o.world.has.mute != 0 {
+	if o.world.has.mute != 0 || o.world.has.stays {
 		bound *= 2
 	}
 	for a := range o.calls {
