@@ -44,6 +44,7 @@ func (w *waiters) meet(res *resource, r *round) {
 			met = stranger{owner: d.owner, first: now}
 		}
 		met.last = now
+		w.metAt.Store(int64(now))
 		if k.met == nil {
 			k.met = map[int]stranger{}
 		}
@@ -53,12 +54,16 @@ func (w *waiters) meet(res *resource, r *round) {
 
 // metByNow is the nodes where an owner stays that is not in the way: it has had the key there for longer than any attempt.
 func (w *waiters) metByNow(res *resource) (nodes nodeSet) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.keys) == 0 {
+	last := Instant(w.metAt.Load())
+	if last == longAgo { // mostly: every acquire comes here, and takes no mutex
 		return 0
 	}
 	now := w.client.cfg.Clock.Now()
+	if now.Sub(last) >= metTime {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, key := range res.keys {
 		if k := w.keys[key.(string)]; k != nil {
 			for i, met := range k.met {

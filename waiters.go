@@ -19,6 +19,7 @@ type waiters struct {
 	subscribers []*subscriber
 	listening   atomic.Int32  // the number of inboxes; without any, a release takes no mutex
 	mute        atomic.Uint64 // a nodeSet: where this client may not publish
+	metAt       atomic.Int64  // an Instant: when a stranger was last met (strangers.go); longAgo: never
 
 	mu         sync.Mutex // guards the rest and the inboxes' hints; no call-back under it
 	keys       map[string]*keyState
@@ -80,6 +81,7 @@ func (w *waiters) init(c *Client) {
 	w.client = c
 	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
 	w.places = map[string]*inbox{}
+	w.metAt.Store(int64(longAgo))
 	id := newToken("")
 	w.me, w.id = reservationPrefix+id, id[:clientDigits]
 	w.meShared = reservationPrefix + newToken("")
