@@ -203,7 +203,9 @@ func (n *node) balk(r *round, err error) {
 		return
 	}
 	now := n.cfg.Clock.Now()
-	if was := n.balks.Swap(int64(now.Add(balkTime))); was <= int64(now) && hasCode(err, wrongType) {
+	was := n.isBalking(now)
+	n.balks.Store(int64(now.Add(balkTime)))
+	if !was && hasCode(err, wrongType) {
 		n.askReady()
 	}
 }

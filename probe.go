@@ -83,7 +83,7 @@ func (c *Client) eligible(now Instant) (set, prompt nodeSet) {
 	for i, n := range c.nodes {
 		o := n.clock.Load()
 		outOfStep := clocks > 0 && o != nil && isOutOfStep(time.Duration(o.offset-median)*time.Microsecond, o.rtt, tolerance)
-		if o == nil || outOfStep || n.balks.Load() > int64(now) {
+		if o == nil || outOfStep || n.isBalking(now) {
 			continue
 		}
 		may, isPrompt := n.mayVote(now)
@@ -121,6 +121,13 @@ func (c *Client) eligible(now Instant) (set, prompt nodeSet) {
 	}
 	set &^= slow
 	return set, prompt & set
+}
+
+// isBalking reports whether an acquire got an error there within balkTime. The client's clock may show any time, also one
+// before 0.
+func (n *node) isBalking(now Instant) bool {
+	until := n.balks.Load()
+	return until != 0 && until > int64(now)
 }
 
 // weight ranks the node for this name: the node with the highest weight decides first between contenders.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -147,5 +148,34 @@ func BenchmarkContendedBeside(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// A setClock is the system clock with another origin.
+type setClock struct{ by time.Duration }
+
+func (c setClock) Now() redlock.Instant { return redlock.SystemClock().Now().Add(c.by) }
+
+// W3: The origin of a Clock is its own choice. So what a node has never done was not done at 0.
+func TestAClockOfAnyOriginHasAFirstNode(t *testing.T) {
+	for _, by := range []time.Duration{0, -200 * 365 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 1)
+			c := w.connect(t, 0, func(cfg *redlock.Config) { cfg.Clock = setClock{by} })
+			require.NoError(t, c.Enroll(t.Context()))
+			time.Sleep(10 * time.Second)
+			require.NotEqual(t, -1, redlock.ProbeFor(c, "x"), by)
+			l, err := c.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			asked := 0
+			for _, s := range w.servers {
+				if s.timeToLive("x") > 0 {
+					asked++
+				}
+			}
+			require.Equal(t, 2, asked, by)
+			require.NoError(t, l.Release(t.Context()))
+		})
 	}
 }
