@@ -327,6 +327,8 @@ func parseArray(reply []any) (answer, bool) {
 		return answer{vote: unknown, micros: micros, err: errLooksNew}, true
 	case "unjudged":
 		return answer{vote: unknown, micros: micros, err: errUnjudged}, true
+	case "late":
+		return answer{vote: unknown, micros: micros, err: errLate}, true
 	case "quarantine":
 		left, err := redis.Int64(at(reply, 2))
 		if err != nil {
@@ -356,13 +358,16 @@ func at(reply []any, i int) (any, error) {
 	return reply[i], nil
 }
 
-// readyCall asks a node whether it may grant, or says that it may (Q1, Q2). fleetMicros is the time by the other nodes'
-// clocks; 0: there are none. The script s is always ready.lua, under the name of the operation.
-func (s *settings) readyCall(ready *script, word string, fleetMicros int64) call {
+// readyCall asks a node whether it may grant, or says that it may (Q1, Q2). The script ready is always ready.lua, under the
+// name of the operation.
+func (s *settings) readyCall(ready *script, word string, at moment) call {
 	cfg := &s.cfg
-	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a round is the precision to which the other clocks are known
+	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a question may be on its way for as long as a round takes
+	if !s.protocol.omits(clocksApart) {
+		apart += max(cfg.ClockBand, 0)
+	}
 	return call{ready, readyKeys, []any{s.agreement.digest, s.agreement.text, millis(cfg.MaxTTL),
-		millis(apart), word, fleetMicros, apart.Microseconds(), flag(!cfg.NoFence)}}
+		millis(apart), word, at.fleet, at.misread, apart.Microseconds(), at.latest, flag(!cfg.NoFence)}}
 }
 
 // timeLeft is what a script's PTTL says: negative for ever, and no more than a Duration can be.

@@ -43,7 +43,8 @@ type Config struct {
 	// ClockBand guards against a server whose clock steps. A lease gives up twice the band of its validity. A quorum
 	// counts only servers whose clocks lie within half the band of each other. Normal differences between their clocks
 	// must stay below that half; keep NTP running. If a lock's TTL is less than twenty times the band, its band is a
-	// twentieth of its TTL. Default 100ms. A negative value switches the check off.
+	// twentieth of its TTL. A quarantine is longer by the band. Default 100ms; up to a year. A negative value switches the
+	// check off.
 	ClockBand time.Duration
 	// MaxClockSkew is how far a server's clock may move against the other servers' clocks during a quarantine. If it
 	// moves further, the quarantine begins again. Default 500ms; up to a year, and not negative.
@@ -118,8 +119,8 @@ const (
 	defaultClockBand    = 100 * time.Millisecond
 	defaultMaxClockSkew = 500 * time.Millisecond
 	minTTL              = 10 * time.Millisecond
-	// maxTime bounds MaxTTL and MaxClockSkew. A quarantine is the sum of both. If that overflowed, it would be over at
-	// once, and a node that forgot its leases would grant.
+	// maxTime bounds MaxTTL, MaxClockSkew and ClockBand. A quarantine is the sum of them. If that overflowed, it would be
+	// over at once, and a node that forgot its leases would grant.
 	maxTime      = 365 * 24 * time.Hour
 	maxNodes     = 64
 	maxNameBytes = 1024
@@ -175,6 +176,8 @@ func (c Config) validate() (Config, []endpoint, error) {
 		return c, nil, invalid("MaxClockSkew", "%v is negative", c.MaxClockSkew)
 	case c.MaxClockSkew > maxTime:
 		return c, nil, invalid("MaxClockSkew", "%v is above %v; a quarantine would last that long", c.MaxClockSkew, maxTime)
+	case c.ClockBand > maxTime:
+		return c, nil, invalid("ClockBand", "%v is above %v; a quarantine would last that long", c.ClockBand, maxTime)
 	case c.MinValidity < 0:
 		return c, nil, invalid("MinValidity", "%v is negative", c.MinValidity)
 	case c.NodeTimeout < 0:

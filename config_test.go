@@ -68,6 +68,7 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a drift that eats the TTL":   {"TTL", redlock.Config{Nodes: three, TTL: 10 * time.Millisecond, Drift: 0.9}},
 		"a large MinValidity":         {"TTL", redlock.Config{Nodes: three, MinValidity: 10 * time.Second}},
 		"a negative MinValidity":      {"MinValidity", redlock.Config{Nodes: three, MinValidity: -1}},
+		"a band that overflows":       {"ClockBand", redlock.Config{Nodes: three, ClockBand: math.MaxInt64}},
 		"a negative MaxClockSkew":     {"MaxClockSkew", redlock.Config{Nodes: three, MaxClockSkew: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,8 @@ const (
 	takenInTime                            // R2: a renewal that takes keys counts only while the lease is valid
 	serverBallots                          // F1: ballots come from the nodes' clocks, not from the client's
 	clocksOfOthers                         // Q1: a quarantine is measured by the other nodes' clocks too
+	clocksApart                            // Q1: a quarantine is longer by how far clocks in step may be apart
+	clocksMisread                          // Q1: the other nodes' clocks are believed only as far as they were read exactly
 	dataSetVouched                         // Q1: a grant counts only if INFO still names the marked data set
 	dataSetNamed                           // Q1: the marker names the data set, not only the process
 	promotedForgets                        // Q2: Durable does not apply to a promoted replica

@@ -91,7 +91,7 @@ func (c *Client) notEnrolled(r *round) error {
 
 // askReadiness asks all nodes whether they may grant, with a word of the operator's.
 func (c *Client) askReadiness(ctx context.Context, word string, answered func(*round, int, answer, verdict, bool)) (*round, error) {
-	ready := plan{call: c.readyCall(c.protocol.enroll, word, 0), t0: c.cfg.Clock.Now(), answered: answered}
+	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}), t0: c.cfg.Clock.Now(), answered: answered}
 	r := newRound(ready, len(c.nodes), len(c.nodes), -1)
 	return r, c.hearAll(ctx, r, c.stallTimeout())
 }

@@ -162,6 +162,12 @@ func edit(script, old, new string) func(*Config) {
 	}
 }
 
+// WithoutBand makes a quarantine no longer by how far clocks in order may be apart (Q1).
+func WithoutBand(cfg *Config) { cfg.ownProtocol().off |= clocksApart }
+
+// WithoutMisreading believes the other nodes' clocks as if they were read exactly (Q1).
+func WithoutMisreading(cfg *Config) { cfg.ownProtocol().off |= clocksMisread }
+
 // Switches are all switches but one: the clock that counts suspend is [Config.Clock].
 var Switches = map[string]Switch{}
 

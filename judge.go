@@ -1,17 +1,29 @@
 package redlock
 
-import "slices"
+import (
+	"errors"
+	"slices"
+	"time"
+)
 
 // Which client may begin or end the quarantine of a node, and by which clocks (Q1).
 
-// word is what to ask ready.lua on this node for, and the time by the other nodes' clocks that goes with it (Q1). The
-// client may begin or end a quarantine only while it hears a quorum, this node included, that does not object to its
+// A moment is what the clocks show when a client asks ready.lua, as far as the client knows, in µs.
+type moment struct {
+	fleet   int64 // the median of the other nodes' clocks; 0: there are none
+	misread int64 // by how much fleet may be wrong
+	latest  int64 // the clock of the node that is asked, at the end of NodeTimeout
+}
+
+var errLate = errors.New("it may have forgotten what it granted; the question arrived late, or its clock has stepped; it is asked again")
+
+// word is what to ask ready.lua on this node for, and the moment by the clocks that goes with it (Q1). The client may begin or end a quarantine only while it hears a quorum, this node included, that does not object to its
 // configuration. Their clocks are the second clock of the quarantine, as far as they agree. If any node objects, the
 // client also needs a quorum, this node included, of nodes that may grant to it. So a client that is configured
 // differently from the rest decides nothing for nodes that forgot. A client that may not decide can only look.
-func (c *Client) word(n *node) (word string, fleet int64) {
-	var array [maxNodes]*observation
-	others := array[:0]
+func (c *Client) word(n *node) (word string, at moment) {
+	now := c.cfg.Clock.Now()
+	var others []*observation
 	ready, differing := 0, 0
 	for _, other := range c.nodes {
 		if other == n {
@@ -25,50 +37,82 @@ func (c *Client) word(n *node) (word string, fleet int64) {
 			ready++
 		}
 		if o := other.clock.Load(); o != nil && agrees {
-			others = append(others, o)
+			others = append(others, o.asOf(now, c.cfg.Drift))
 		}
 	}
 	if c.cfg.onlyLook || len(others) < c.need-1 || differing > 0 && ready < c.need-1 {
-		return wordLook, 0
+		return wordLook, at
 	}
 	if len(others) > 0 && !c.protocol.omits(clocksOfOthers) {
-		offsets := c.inStep(others, n.clock.Load())
-		if len(offsets) == 0 {
-			return wordLook, 0
+		asked := n.clock.Load()
+		if asked == nil {
+			return wordLook, at
 		}
-		fleet = int64(c.cfg.Clock.Now())/1e3 + medianOf(offsets)
+		asked = asked.asOf(now, c.cfg.Drift)
+		group := c.inStep(others, asked)
+		if len(group) == 0 {
+			return wordLook, at
+		}
+		at = c.momentBy(group, asked, now)
 	}
 	if n.forgetsNothing() {
 		word = wordDurable
 	}
-	return word, fleet
+	return word, at
 }
 
-// inStep are the offsets of those other clocks that are in step: the largest group that could all lie within MaxClockSkew
-// of each other, if these are most of the clocks that this client hears (Q1). The clock of the node that is asked is only
-// counted. There are none if no such group is most of them: the client does not know what time it is.
+// inStep are the clocks that are in step: the largest group that could all lie within MaxClockSkew of each other, if these
+// are most of the clocks that this client hears (Q1). There are none if no such group is most of them, or if only the clock
+// of the node that is asked is left: the client does not know what time it is.
 //
 // Without the group, two clients that hear different nodes could bring times that are apart by a wrong clock's error. Then
 // the quarantine would begin again with each of their questions.
-func (c *Client) inStep(others []*observation, asked *observation) (offsets []int64) {
-	all := others
-	if asked != nil {
-		all = append(slices.Clip(others), asked)
+func (c *Client) inStep(others []*observation, asked *observation) (group []*observation) {
+	all := append(slices.Clip(others), asked)
+	group = all
+	if apart := c.stepApart(); apart >= 0 {
+		group = inGroup(all, apart)
 	}
-	// Nodes vote though their clocks are apart by half the clock band, and whatever they show if there is no band (C1).
-	group := all
-	if band := toleranceOf(c.cfg.ClockBand); band >= 0 {
-		group = inGroup(all, max(c.cfg.MaxClockSkew, band))
-	}
-	if 2*len(group) <= len(all) {
+	if 2*len(group) <= len(all) || len(group) == 1 && group[0] == asked {
 		return nil
 	}
+	return group
+}
+
+// stepApart is how far clocks may be apart that are in step; negative: any distance. Nodes vote though their clocks are
+// apart by half the clock band, and whatever they show if there is no band (C1).
+func (c *Client) stepApart() time.Duration {
+	band := toleranceOf(c.cfg.ClockBand)
+	if band < 0 {
+		return band
+	}
+	return max(c.cfg.MaxClockSkew, band)
+}
+
+// momentBy is the moment by a group of clocks that are in step. The median is that of the others' clocks. It lies between the
+// medians of the ends of their spans. One clock may be wrong, and be the median. So the least that the time may be is not more
+// than stepApart above any right clock of the group, and the most not more than that below it, however badly they were read.
+func (c *Client) momentBy(group []*observation, asked *observation, now Instant) moment {
+	var offsets, lows, highs []int64
+	lowest, highest := group[0].span().low, group[0].span().high
 	for _, o := range group {
+		s := o.span()
+		lowest, highest = min(lowest, s.low), max(highest, s.high)
 		if o != asked {
-			offsets = append(offsets, o.offset)
+			offsets, lows, highs = append(offsets, o.offset), append(lows, s.low), append(highs, s.high)
 		}
 	}
-	return offsets
+	low, high := medianOf(lows), medianOf(highs)
+	if apart := c.stepApart(); apart >= 0 {
+		low, high = min(low, lowest+apart.Microseconds()), max(high, highest-apart.Microseconds())
+	}
+	micros := int64(now) / 1e3
+	at := moment{fleet: micros + (low+high)/2, misread: (high-low)/2 + 1,
+		latest: micros + asked.span().low + c.cfg.NodeTimeout.Microseconds()}
+	if c.protocol.omits(clocksMisread) {
+		at.fleet, at.misread = micros+medianOf(offsets), 0
+	}
+	return at
 }
 
 // readied is called when a node has answered ready.lua. agrees: the node does not object to our configuration, which is

@@ -108,8 +108,8 @@ type nodeHost interface {
 	hasTried() bool
 	// votesChanged is called when this node may have become a voter, or have stopped being one.
 	votesChanged()
-	// word is what the node's server is asked about its readiness, and the time by the other nodes' clocks.
-	word(n *node) (word string, fleetMicros int64)
+	// word is what the node's server is asked about its readiness, and the moment by the clocks that goes with it.
+	word(n *node) (word string, at moment)
 	// readied is called when the node's readiness is known anew.
 	readied(n *node, agrees bool)
 	// ballotLimit is the largest ballot that one node is believed.

@@ -21,6 +21,13 @@ func (o *observation) span() span {
 	return span{low: o.offset - half, high: o.offset + half}
 }
 
+// asOf is the observation at a later moment. The two clocks may have run apart since, by this fraction of the time.
+func (o *observation) asOf(now Instant, drift float64) *observation {
+	later := *o
+	later.rtt += 2 * time.Duration(float64(now.Sub(o.at))*drift)
+	return &later
+}
+
 // inGroup are the most of these clocks that could all lie within apart of each other. Their spans, made longer by that,
 // have a point in common, and the point where one of them begins is such a point.
 func inGroup(clocks []*observation, apart time.Duration) (group []*observation) {

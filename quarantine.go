@@ -102,13 +102,13 @@ func (n *node) queueReady() {
 
 // sendReady asks ready.lua, with the data set that INFO named.
 func (n *node) sendReady() {
-	word, fleet := n.host.word(n)
+	word, at := n.host.word(n)
 	learn := func(_ *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
 			n.learnReady(a, true)
 		}
 	}
-	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, fleet), answered: learn})
+	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, at), answered: learn})
 	n.mu.Lock()
 	// An impostor would be told the name of another server's data set. It would put that in the place of its own marker.
 	switch n.readiness.asking = n.up && n.impostor == nil; {

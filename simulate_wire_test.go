@@ -14,6 +14,7 @@ import (
 type link struct {
 	seed   uint64
 	slow   atomic.Int64                      // the most that one delivery takes, in ns
+	lag    [2]atomic.Int64                   // by direction: what each delivery takes beyond that, in ns
 	random *rand.Rand                        // of all lanes; nil: each has its own
 	heard  func(direction int, bytes []byte) // what was delivered; nil: nobody asks
 
@@ -120,7 +121,7 @@ func (l *lane) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	// Mostly fast, and now and then as slow as the link allows.
 	late := l.random.Float64()
-	at := time.Now().Add(time.Duration(late * late * late * float64(l.link.slow.Load())))
+	at := time.Now().Add(time.Duration(late*late*late*float64(l.link.slow.Load())) + time.Duration(l.link.lag[l.direction].Load()))
 	if l.closed {
 		return 0, net.ErrClosed
 	}

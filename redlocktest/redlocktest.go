@@ -65,7 +65,7 @@ func (a *Nodes) Kill(i int) {
 
 // Restart starts node i without data. A node that is up is killed first. Clients reconnect within a second or so. The
 // node has forgotten its leases, so it is in quarantine: it does not vote until the longest lease that it may have
-// granted is over. This takes [redlock.Config.MaxTTL] and somewhat longer, 30.75 s by default. [redlock.Client.Enroll]
+// granted is over. This takes [redlock.Config.MaxTTL] and somewhat longer, 30.85 s by default. [redlock.Client.Enroll]
 // ends it at once. A Partition, a Delay and the steps of the node's clock remain.
 func (a *Nodes) Restart(i int) {
 	a.t.Helper()

@@ -19,8 +19,10 @@
 --              "new?"     nothing: does it look like that?
 --              "change"   the same, also if the configuration differs
 -- ARGV[7]    the time by the other nodes' clocks, microseconds; "0": there are none
--- ARGV[8]    how far the two clocks may move, or seem to move, against each other, microseconds
--- ARGV[9]    "1": the client uses fencing tokens
+-- ARGV[8]    by how much that time may be wrong, because of how the client read those clocks, microseconds
+-- ARGV[9]    how far the two clocks may move against each other, microseconds
+-- ARGV[10]   what this server's clock shows at the latest if the question was not on its way for too long, microseconds
+-- ARGV[11]   "1": the client uses fencing tokens
 --
 -- The marker
 --   "<identity> <digest>"                          on a node that may grant
@@ -33,6 +35,7 @@
 --                                 "enrolled"
 --   {"quarantine", time, left}    not before so many milliseconds
 --   {"unjudged", time}            it may have forgotten, and this client may only look
+--   {"late", time}                it may have forgotten, and the question was on its way for too long to begin a quarantine
 --   {"differs", time, text}       the node's configuration, which is not the client's
 --   {"unready", time}             this is another server process than the identity says
 --   {"used", time}                "new" or "new?" was asked for, and the server was used before
@@ -40,7 +43,8 @@
 --   an error                      a key may not be read, or redlock:fence is of another type
 
 local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local fleet, skew = tonumber(ARGV[7]), tonumber(ARGV[8])
+local fleet, misread, skew, latest = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local fences = ARGV[11] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -64,7 +68,7 @@ end
 -- becomes a voter may still have those of version 2, a hash.
 local function tokensRefused(hashToo)
   local function isOther(reply) return type(reply) == 'table' and string.find(reply.err or '', 'WRONGTYPE', 1, true) end
-  if ARGV[9] ~= '1' or not isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then return end
+  if not fences or not isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then return end
   if hashToo and not isOther(redis.pcall('HGETALL', KEYS[4])) then return end
   return {err = 'WRONGTYPE ' .. KEYS[4] .. ' is no sorted set, so the node grants nothing: a program has written to it; ' ..
     'delete that key on this node (docs/operations.md says what that costs)'}
@@ -77,7 +81,7 @@ local function admit(how)
   redis.call('SET', KEYS[1], identity .. ' ' .. digest)
   redis.call('SET', KEYS[3], config)
   redis.call('DEL', KEYS[2])
-  if ARGV[9] == '1' then
+  if fences then
     -- Redis keeps a small sorted set as a list, which it searches from end to end, unless a member is longer than 64
     -- bytes.
     local long = string.rep('-', 80)
@@ -139,23 +143,29 @@ local function confine()
 end
 
 -- Both clocks must say that the quarantine is over, so neither can end it alone. If one has moved against the other
--- since it began, nobody knows how much time has passed, and it begins again.
-if own and (fleet == 0 or math.abs((now - own) - (fleet - others)) <= skew) then
+-- since it began, nobody knows how much time has passed, and it begins again. So it does if there is no other clock and
+-- the end is further away than it was at the beginning: this one has gone back. Who knows the other clocks less well than
+-- who began it tolerates as much as both may have misread them. So no two begin it in turn.
+local moved = own and fleet > 0 and math.abs((now - own) - (fleet - others)) > skew + 2 * misread
+  or own and fleet == 0 and own - now > (longest + margin) * 1000
+if own and not moved then
   -- Leases may be out that are longer than the client knew which began the quarantine.
   if maxTTL > longest then
-    own, longest, same = own + (maxTTL - longest) * 1000, maxTTL, false
-    if fleet > 0 then others = others + (own - now) - (others - fleet) end
+    local more = (maxTTL - longest) * 1000
+    own, longest, same = own + more, maxTTL, false
+    if fleet > 0 then others = others + more end
   end
-  local left = math.max((own - now) / 1000, (others - fleet) / 1000, redis.call('PTTL', KEYS[2]))
+  local left = math.max((own - now) / 1000, (others - fleet + misread) / 1000, redis.call('PTTL', KEYS[2]))
   if left <= 0 then return admit('ended') end
   if not same then confine() end
   return {'quarantine', now, math.ceil(left)}
 end
 
 -- A new quarantine: the data set is another one, or nothing is known. Leases may be out as long as either configuration
--- allows.
+-- allows. The time that the client brings is as old as its question: if that was on its way for too long, it may ask again.
+if fleet > 0 and now > latest then return {'late', now} end
 longest = math.max(maxTTL, longest or 0, tonumber(string.match(agreed or '', 'MaxTTL (%d+)ms') or 0))
-local length = longest + margin
+local length = longest + margin + math.ceil(misread / 1000)
 own, others = now + length * 1000, 0
 if fleet > 0 then others = fleet + length * 1000 end
 confine()
