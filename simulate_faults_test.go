@@ -77,6 +77,7 @@ func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	add(w.has.durable, 20, w.ttl/4+3*soon, func() func() { return w.promote(s) })
 	add(w.has.forces, 10, 0, func() func() { return w.force(c) })
 	add(w.has.wrongClock, 25, w.ttl/4+2*soon, w.bootWrong)
+	add(w.has.deceives, 40, w.ttl/4+2*soon, w.deceive)
 	add(w.has.failsBack, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBack) })
 	add(w.has.failsBackUnseen, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBackUnseen) })
 

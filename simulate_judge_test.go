@@ -16,6 +16,9 @@ func (w *world) judge(workers []*worker) {
 	if s := w.servers[w.clock]; s.stepped != 0 { // no lock is held
 		s.step(-s.stepped)
 	}
+	if w.has.deceives { // every clock is read anew, and no fencing token is ahead of the clocks any more
+		time.Sleep(6*time.Second + w.deception.shift())
+	}
 	if !w.recovers() {
 		return
 	}
@@ -80,6 +83,9 @@ func (w *world) leaveKeys() (tidy func()) {
 // a quarantine has just begun, or a key has just come back with old data.
 func (w *world) recovers() bool {
 	until := time.Now().Add(w.ttl + w.ttl/10 + 250*time.Millisecond + 8*time.Second)
+	if d := w.deception; d != nil {
+		until = until.Add(d.band + d.patience)
+	}
 	for {
 		why, isLeftOver := w.unready()
 		if why == "" {

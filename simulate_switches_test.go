@@ -97,7 +97,7 @@ var shownAt = map[string][]uint64{
 	"an expired lease stays expired":        {3},
 	"ballots of the servers":                {1},
 	"clean-up after cancel":                 {6},
-	"clock band":                            {305},
+	"clock band":                            {447, 305},
 	"data set named":                        {44},
 	"data set vouched for":                  {44},
 	"far ballots agreed":                    {3},
@@ -120,7 +120,7 @@ var shownAt = map[string][]uint64{
 	"places left":                           {3},
 	"quarantine":                            {31},
 	"quarantine length":                     {14},
-	"quarantine by the others' clocks":      {9},
+	"quarantine by the others' clocks":      {1},
 	"suspend-aware clock":                   {15},
 	"tickets above a quorum's":              {5},
 }

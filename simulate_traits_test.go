@@ -40,6 +40,7 @@ const (
 	dining         = "names that overlap in a ring"
 	quietStep      = "a clock out of step in the quiet time"
 	staying        = "a key that stays on one server"
+	deceiving      = "clocks far apart, or read over slow links"
 )
 
 // simulatedKinds are the kinds of lock of which every world has one, if the command line says so. Where they can, callers
@@ -81,6 +82,7 @@ type traits struct {
 	dines           bool // in the calm, all want names that overlap
 	outOfStep       bool // in the calm, one server's clock is out of step for a while
 	stays           bool // in the calm, something stays under the names of locks on one server
+	deceives        bool // a client may take a wrong time for a right one: see deception
 	ordered         bool // all locks are fair: see fairWorld
 	fair            int  // the percentage of the locks that are fair
 }

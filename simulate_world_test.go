@@ -37,10 +37,11 @@ type world struct {
 	closed   atomic.Bool // a client was closed among them
 	healed   time.Time
 
-	resting chan struct{} // closed when the faults are over and everything is healed
-	record  *record
-	events  atomic.Int64
-	clock   int // the server whose clock may step: one, as docs/safety.md assumes
+	resting   chan struct{} // closed when the faults are over and everything is healed
+	record    *record
+	events    atomic.Int64
+	deception *deception // of a world that has one
+	clock     int        // the server whose clock may step: one, as docs/safety.md assumes
 }
 
 const maxStep = 60 * time.Second
@@ -59,6 +60,7 @@ func newWorld(seed uint64, off string) *world {
 	w.has.outOfStep = drawApart(seed, 19, 20, quietStep, shownBy[off])
 	w.has.stays = drawApart(seed, 23, 20, staying, shownBy[off])
 	w.has.ofKind()
+	w.has.deceives = drawApart(seed, 43, 8, deceiving, shownBy[off]) && w.has.differs == 0 && !w.has.durable && !w.has.ordered
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
 		w.has.differs = 0 // a switch may change the configuration too
 	}
@@ -66,6 +68,10 @@ func newWorld(seed uint64, off string) *world {
 	for _, name := range append(w.names, sharedNames...) {
 		w.fenced[name] = &register{oracle: w.oracle, name: name + " (fenced)", fenced: true, passed: map[*redlock.Lease]bool{}}
 		w.bare[name] = &register{oracle: w.oracle, name: name, passed: map[*redlock.Lease]bool{}}
+	}
+	if w.has.deceives {
+		w.has.nodes = 3
+		w.deception = drawDeception(seed, w.ttl)
 	}
 	w.clock = r.IntN(w.has.nodes)
 	if w.has.differs != 0 {
@@ -82,6 +88,9 @@ func (w *world) open() error {
 	spread := min(100*time.Millisecond, w.ttl/20) / 4 // of clocks in good order
 	for i := range w.has.nodes {
 		s := &server{world: w, index: i, revived: map[string]bool{}, rate: 1 + (w.random.Float64()-0.5)/5000, ahead: time.Duration(w.random.Int64N(int64(spread)))}
+		if w.has.deceives && i == w.apart() {
+			s.ahead += w.deception.apart
+		}
 		for c := range w.has.clients {
 			l := newLink(w.seed*1000+uint64(i*10+c), w.slow())
 			l.heard = w.record.hears(c, i)
@@ -115,6 +124,9 @@ func (w *world) config(c *caller) redlock.Config {
 	cfg := redlock.Config{TTL: w.ttl, MaxTTL: w.ttl, MaxClockSkew: w.ttl / 10, Clock: c, Durable: w.has.durable}
 	for i, s := range w.servers {
 		cfg.Nodes = append(cfg.Nodes, redlock.Node{Name: fmt.Sprintf("node-%d", i+1), Dial: s.dialer(c.id)})
+	}
+	if w.has.deceives {
+		w.deception.configure(&cfg, c.id)
 	}
 	cfg.Hooks.Extended = func(redlock.LeaseInfo, time.Duration, time.Duration) { w.oracle.look() }
 	if c.id+1 == w.has.blocks {
@@ -234,6 +246,9 @@ func (w *world) heal() {
 		}
 		s.mu.Unlock()
 		s.lowerFence(hugeBallot)
+	}
+	if w.has.deceives {
+		w.servers[w.apart()].step(-w.deception.apart)
 	}
 	w.healed = time.Now()
 	w.trace("healed")
