@@ -262,3 +262,11 @@ func TrialFailure(command string, err error) error {
 
 // Join is how a call says what ended it and what was in its way.
 func Join(first, second error) error { return join(first, second) }
+
+// NextRenewal is how long it takes until the lease is renewed.
+func NextRenewal(l *Lease) time.Duration {
+	o := l.ownership
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.renewAt.Sub(o.client.cfg.Clock.Now())
+}

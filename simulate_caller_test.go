@@ -279,7 +279,7 @@ func (k *worker) hold(a *call, l *redlock.Lease, names []string, how manner) {
 	switch how {
 	case asUsual:
 		if w.has.closes && k.chance(0.3) { // at the very moment of a renewal
-			k.reopen(w.ttl / 3)
+			k.reopen(max(0, redlock.NextRenewal(l)))
 		}
 		for range 1 + int(k.random.Float64()*2) {
 			k.sleep(k.upTo(w.ttl * 2 / 3))
