@@ -149,12 +149,15 @@ func TestATryLeavesALockThatIsReserved(t *testing.T) {
 	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
 		c, ctx := open(t, f, redlock.NeverSlow, patient), soon(t)
 		first := f.Nodes()[redlock.ProbeFor(c, "x")]
-		tell(t, first, "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 60_000)
 		// It waits for that node's answer no longer than a few round trips, so on a busy machine it may not learn of it.
-		l, err := c.Mutex("x").TryAcquire(ctx)
+		try := func() (*redlock.Lease, error) {
+			tell(t, first, "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 9_000) // as no reservation lasts longer
+			return c.Mutex("x").TryAcquire(ctx)
+		}
+		l, err := try()
 		for err == nil {
 			require.NoError(t, l.Release(ctx))
-			l, err = c.Mutex("x").TryAcquire(ctx)
+			l, err = try()
 		}
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorContains(t, err, "waiter")
@@ -177,7 +180,7 @@ func TestANewcomerLeavesALockThatIsReserved(t *testing.T) {
 		cfg.Hooks.Refused = func(_ []string, err error) { refused <- err }
 	})
 	first := redlock.ProbeFor(c, "x")
-	tell(t, f.Nodes()[first], "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 60_000)
+	tell(t, f.Nodes()[first], "SET", "x", "next:0123456789abcdef0123456789abcdef", "PX", 9_000)
 	delayOthers := func(oneWay time.Duration) {
 		for i, n := range f.Nodes() {
 			if i != first {
