@@ -17,10 +17,11 @@ type moment struct {
 
 var errLate = errors.New("it may have forgotten what it granted; the question arrived late, or its clock has stepped; it is asked again")
 
-// word is what to ask ready.lua on this node for, and the moment by the clocks that goes with it (Q1). The client may begin or end a quarantine only while it hears a quorum, this node included, that does not object to its
-// configuration. Their clocks are the second clock of the quarantine, as far as they agree. If any node objects, the
-// client also needs a quorum, this node included, of nodes that may grant to it. So a client that is configured
-// differently from the rest decides nothing for nodes that forgot. A client that may not decide can only look.
+// word is what to ask ready.lua on this node for, and the moment by the clocks that goes with it (Q1). The client may
+// begin or end a quarantine only while it hears a quorum, this node included, that does not object to its configuration.
+// Their clocks are the second clock of the quarantine, as far as they agree. If any node objects, the client also needs
+// a quorum, this node included, of nodes that may grant to it. So a client that is configured differently from the rest
+// decides nothing for nodes that forgot. A client that may not decide can only look.
 func (c *Client) word(n *node) (word string, at moment) {
 	now := c.cfg.Clock.Now()
 	var others []*observation

@@ -155,7 +155,8 @@ func (l *Lease) endedOr(err error) error {
 // no longer than NodeTimeout.
 //
 // ctx bounds only the wait. If it ends first, the error is ctx.Err(), and the release is sent all the same. It may carry the
-// lease, and then ends with it: that does not bound the wait, but its deadline does. Release can be called any number of times. All calls that waited for the answers return the same.
+// lease, and then ends with it: that does not bound the wait, but its deadline does. Release can be called any number of
+// times. All calls that waited for the answers return the same.
 func (l *Lease) Release(ctx context.Context) error {
 	o, given := l.ownership, ctx
 	ctx, stop := o.bounding(ctx)

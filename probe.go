@@ -216,6 +216,12 @@ func (d *denial) isForWaiter() bool {
 	return d.isReservation() && (d.owner == writerAhead || 0 <= d.left && d.left <= longReservation)
 }
 
+// hasOneOwner reports whether the denial names one owner that has the key now: not a waiter that is coming, and not several
+// that share it, of which a denial has no token.
+func (d *denial) hasOneOwner() bool {
+	return d.reason == held && !d.isForWaiter() && d.owner != ownedByReaders && d.owner != ownedByPermits
+}
+
 func (r *round) hasYielded() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

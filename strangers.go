@@ -27,7 +27,7 @@ func (w *waiters) meet(res *resource, r *round) {
 	k := w.key(res.keys[0])
 	for i, a := range answers {
 		d := a.denial
-		if d == nil || d.reason != held || d.isForWaiter() || d.owner == ownedByReaders || d.owner == ownedByPermits {
+		if d == nil || !d.hasOneOwner() {
 			continue
 		}
 		at := 0

@@ -252,7 +252,7 @@ func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 // a new token in the next round. So an owner that is still there about a round trip later, and has no quorum, does neither.
 // Of several who share the lock, the denial has no token; then it is not known. A reservation is for somebody who is coming.
 func (t *try) goesOn(ctx context.Context, node int, d *denial) (bool, error) {
-	if d.reason != held || d.isForWaiter() || d.owner == ownedByReaders || d.owner == ownedByPermits {
+	if !d.hasOneOwner() {
 		return true, nil
 	}
 	if owner, known := t.stayed[node]; known && owner == d.owner {

@@ -67,9 +67,10 @@
 // Owner events report what an observer saw, some time after it happened. Two tokens cannot own most of the nodes at the
 // same time, so ownership is compared with belief. A loss that is late by less than the observer's delay is not found.
 // Observers miss the token of a lease that is shorter than the time between two looks. Late losses are left out, and
-// named, for a lock whose owners were seen on too few nodes for a quorum, or never on a quorum at a time; where a quorum of nodes had a token of an unknown
-// owner in the time of a lease whose own token was never seen, or took the lock with nobody asking for it; and for long
-// leases whose token was never seen. A lock that the run does not let anybody observe (Observed) is judged without them.
+// named, for a lock whose owners were seen on too few nodes for a quorum, or never on a quorum at a time; where a quorum
+// of nodes had a token of an unknown owner in the time of a lease whose own token was never seen, or took the lock with
+// nobody asking for it; and for long leases whose token was never seen. A lock that the run does not let anybody observe
+// (Observed) is judged without them.
 //
 // It may not be possible to observe a node during a fault. What was sent to the node may arrive when the fault heals,
 // and set a key again. So only the longest uninterrupted time of an orphan counts. For the verdict, that time must be
