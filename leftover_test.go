@@ -154,7 +154,7 @@ func TestATryYieldsToAReservationAndNotToOneThatStays(t *testing.T) {
 }
 
 // W3: Clients that met it soon ask another node first. To ask that one first each time costs a hand-over a round trip, and a
-// pass of the turn: there were 76 turns here instead of 2000.
+// pass of the turn: there were 19 turns here instead of 500.
 func TestAKeyThatStaysOnOneNodeCostsNoTurns(t *testing.T) {
 	for left, command := range leftovers {
 		t.Run(left, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestAKeyThatStaysOnOneNodeCostsNoTurns(t *testing.T) {
 				}
 				w.servers[redlock.ProbeFor(clients[0], "x")].tell(command[0].(string), command[1:]...)
 				var turns, longest atomic.Int64
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				var work sync.WaitGroup
 				for _, c := range clients {
@@ -194,7 +194,7 @@ func TestAKeyThatStaysOnOneNodeCostsNoTurns(t *testing.T) {
 					})
 				}
 				work.Wait()
-				require.Greater(t, turns.Load(), int64(1000))
+				require.Greater(t, turns.Load(), int64(250))
 				require.Less(t, time.Duration(longest.Load()), soonFree)
 			})
 		})

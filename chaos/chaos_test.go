@@ -110,7 +110,7 @@ func requireSafe(t *testing.T, o *chaos.Outcome) {
 	for _, v := range o.Violations {
 		t.Errorf("%s", v.Text)
 	}
-	assert.Equal(t, check.Safe, o.Verdict)
+	assert.Equal(t, check.Safe, o.Verdict, "%v", o.LeftOut)
 	assert.Positive(t, o.Acquired)
 	assert.Positive(t, o.OwnerEvents, "without an observer the verdict means little")
 }
@@ -221,7 +221,10 @@ func TestThisLibraryIsSafeInEveryScenario(t *testing.T) {
 	for _, play := range scenario.All() {
 		t.Run(play.Name, func(t *testing.T) {
 			t.Parallel()
-			o := run(t, short(t, fleet.Process, play.Name, "redlock"))
+			// With a TTL that is too short for a busy machine, hundreds of waiters get nothing, and calls return late.
+			o := runUntil(t, short(t, fleet.Process, play.Name, "redlock"), longerTTL, func(o *chaos.Outcome) bool {
+				return o.Verdict != check.Unsure && o.Acquired > 0 && o.OwnerEvents > 0
+			})
 			requireSafe(t, o)
 			assert.Zero(t, o.FencedStaleAccepted)
 			if len(o.Unmet) > 0 { // a busy machine may be too slow

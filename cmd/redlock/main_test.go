@@ -158,7 +158,12 @@ func freePort(t *testing.T) string {
 // eventually waits until a condition is true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	within(t, 30*time.Second, what, ok)
+}
+
+func within(t *testing.T, most time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(most); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("timeout while waiting for %s", what)
 		}

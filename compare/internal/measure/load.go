@@ -52,8 +52,8 @@ type running interface {
 // Run measures one subject under the load. Afterwards all faults are healed and no lock is left.
 func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample Sample, err error) {
 	defer func() {
-		if err != nil && ctx.Err() != nil { // what failed may say so in its own words, as a dialer does
-			err = errors.Join(ctx.Err(), err)
+		if ended := endOf(ctx); err != nil && ended != nil { // what failed may say so in its own words, as a dialer does
+			err = errors.Join(ended, err)
 		}
 		if err = errors.Join(err, set.Servers.Heal()); err != nil { // no lock is left to the next measurement
 			_, left := set.Servers.Sweep(context.WithoutCancel(ctx))
@@ -92,6 +92,15 @@ func (l Load) Run(ctx context.Context, set Setting, s subject.Subject) (sample S
 		return nil, fmt.Errorf("no progress: %w", why)
 	}
 	return sample, nil
+}
+
+// endOf is ctx.Err(), also between ctx's deadline and the moment at which ctx's own timer notices it: a dialer has a timer
+// of its own.
+func endOf(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // observe switches the meter on for the time of the measurement.
