@@ -27,12 +27,12 @@ type runReport struct {
 
 // runReported runs the command under the lock, and reports it with --json.
 func runReported(ctx context.Context, o *runOptions, args []string, dash int) error {
-	r := &runReport{}
+	r := &runReport{Keys: []string{}}
 	var code int
 	var reason string
 	err := o.parse(args, dash)
-	if r.Keys = o.keys; len(o.keys) > 0 {
-		r.Key = o.keys[0]
+	if len(o.keys) > 0 {
+		r.Key, r.Keys = o.keys[0], o.keys
 	}
 	if err != nil {
 		code, reason, err = codeOf(err)

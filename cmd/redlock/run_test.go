@@ -76,6 +76,9 @@ func TestRun(t *testing.T) {
 		assert.Equal(t, "exited", r["reason"])
 		assert.Greater(t, r["fence"], 0.0)
 		assert.GreaterOrEqual(t, r["held_seconds"], 0.1)
+		_, _, stderr = run(t, "run", nodes(f), "--json", "a")
+		require.NoError(t, json.Unmarshal([]byte(stderr), &r), stderr)
+		assert.Equal(t, []any{}, r["keys"])
 	})
 	t.Run("exits 76 when the lock was taken away", func(t *testing.T) {
 		t.Parallel()
