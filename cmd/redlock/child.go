@@ -21,6 +21,9 @@ const longestSleep = time.Second
 // machine, the command starts late.
 const holdPrecision = time.Second
 
+// groupPoll is the time between two looks whether the rest of a process group has ended: no system tells that.
+const groupPoll = 100 * time.Millisecond
+
 // A child is the command that runs under the lock.
 type child struct {
 	cmd       *exec.Cmd
@@ -30,6 +33,7 @@ type child struct {
 	pauser    *pauser       // asks for a pause; only if it has its own process group, which Ctrl-Z does not reach; its owner closes it
 	began     chan error    // the result of its start
 	ended     chan struct{} // closed when it has ended and was waited for
+	member    string        // the id of a process of its group that was alive at the last look; "": none is known
 }
 
 // startChild starts the command on an OS thread that lives until the command has ended. On Linux the kernel kills the
@@ -87,22 +91,37 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 	until := clock.Now()                   // when the lease would end without a renewal, as last known
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	ended := c.ended // nil once the command has ended: then the rest of its group is awaited
+	var poll, tell <-chan time.Time
+	end := func(lost <-chan struct{}, left time.Duration) string {
+		how := c.end(lost, o.in, left-margin(o.length), o.killAfter, warn)
+		if ended == nil {
+			how = fmt.Sprintf("had ended (%s), and the rest of its process group was told to end", describe(c.cmd.ProcessState))
+		}
+		return how
+	}
 	for {
 		if left := lease.Remaining(); left > 0 {
 			until = clock.Now().Add(left)
 		}
-		paused := false
+		paused, over := false, false
 		select {
-		case <-c.ended:
-			if !lease.Valid() {
-				// For example after a suspend: the command ended, but perhaps too late.
-				if c.groupAlive() {
-					warn(c.kill(), cannotEnd)
-				}
-				return exitLost, "lost", fmt.Errorf("%s before the command ended (%s)", takenAway(whyEnded(lease)), describe(c.cmd.ProcessState))
+		case <-ended:
+			if len(o.in.signals) > 0 {
+				continue // until that is passed on: perhaps it, too, told the command to end
 			}
-			code, reason = exitOf(c.cmd.ProcessState)
-			return code, reason, nil
+			if over = !o.awaitsGroup(c) || !c.groupAlive(); !over {
+				ended, tell = nil, time.After(noticeAfter)
+				ticker := time.NewTicker(groupPoll)
+				defer ticker.Stop()
+				poll = ticker.C
+			}
+		case <-poll:
+			over = !c.groupAlive()
+		case <-tell:
+			if !o.json {
+				say(o.stderr, "the command has ended (%s); waiting for the rest of its process group", describe(c.cmd.ProcessState))
+			}
 		case s := <-o.in.signals:
 			sig := o.in.got(s)
 			warn(c.forward(sig), signalName(sig)+" could not be passed on to the command")
@@ -114,10 +133,12 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 		case <-lost.Done():
 		case <-timer.C:
 		}
+		if over {
+			return c.result(lease, warn)
+		}
 		if !lease.Valid() {
 			if why := whyEnded(lease); isTaken(why) {
-				e := c.end(nil, o.in, until.Sub(clock.Now())-margin(o.length), o.killAfter, warn)
-				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), e)
+				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), end(nil, until.Sub(clock.Now())))
 			}
 		}
 		left := lease.Remaining() - keep
@@ -130,11 +151,31 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 			if o.kind.maxHold > 0 && ends.Sub(clock.Now()) <= keep+holdPrecision {
 				why = fmt.Sprintf("the longest hold is over (--max-hold %v)", o.kind.maxHold)
 			}
-			e := c.end(lost.Done(), o.in, left-margin(o.length), o.killAfter, warn)
-			return exitLost, "lost", fmt.Errorf("%s, %v were left: the command %s", why, left.Round(time.Millisecond), e)
+			return exitLost, "lost", fmt.Errorf("%s, %v were left: the command %s", why, left.Round(time.Millisecond), end(lost.Done(), left))
 		}
 		timer.Reset(min(left, longestSleep))
 	}
+}
+
+// result is that of a command that has ended, and for whose group nobody waits.
+func (c *child) result(lease *redlock.Lease, warn func(error, string)) (code int, reason string, err error) {
+	if !lease.Valid() {
+		// For example after a suspend: the command ended, but perhaps too late.
+		if c.groupAlive() {
+			warn(c.kill(), cannotEnd)
+		}
+		return exitLost, "lost", fmt.Errorf("%s before the command ended (%s)", takenAway(whyEnded(lease)), describe(c.cmd.ProcessState))
+	}
+	code, reason = exitOf(c.cmd.ProcessState)
+	return code, reason, nil
+}
+
+// awaitsGroup reports whether a run whose command has ended is over only when the whole process group has ended. With
+// --every it is, so that runs never overlap. It is too if a signal ended the command, or told it to end: the others finish what
+// they do, and are no daemons that the command left on purpose.
+func (o *runner) awaitsGroup(c *child) bool {
+	_, reason := exitOf(c.cmd.ProcessState)
+	return o.every > 0 || o.in.stop != nil || reason == "signal"
 }
 
 // whyEnded is why the lease is no longer valid. Its context ends a moment later than it does, so that cannot say it.

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,4 +21,43 @@ func stopProcess() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return unix.Tgkill(syscall.Getpid(), unix.Gettid(), syscall.SIGSTOP)
+}
+
+// allDead reports whether all processes of the group that can be seen have ended, and there is one. It remembers one that has
+// not, to look at it first the next time: a machine may have thousands.
+func (c *child) allDead() bool {
+	group := strconv.Itoa(c.cmd.Process.Pid)
+	if c.member != "" {
+		if member, dead := stateOf(c.member, group); member && !dead {
+			return false
+		}
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	pids, _ := dir.Readdirnames(-1)
+	anyDead := false
+	for _, pid := range pids {
+		member, dead := stateOf(pid, group)
+		if member && !dead {
+			c.member = pid
+			return false
+		}
+		anyDead = anyDead || dead
+	}
+	return anyDead
+}
+
+// stateOf reports whether a process belongs to a group, and whether it has ended. See proc_pid_stat(5).
+func stateOf(pid, group string) (member, dead bool) {
+	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // before that is a name, in which anything may be
+	const state, processGroup, threads = 0, 2, 17
+	if len(fields) <= threads || fields[processGroup] != group {
+		return false, false
+	}
+	// One whose first thread has ended looks dead too, but has other threads.
+	return true, (fields[state] == "Z" || fields[state] == "X") && fields[threads] == "1"
 }

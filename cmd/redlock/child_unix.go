@@ -56,16 +56,17 @@ func atTerminal() bool {
 	return err == nil && foreground == syscall.Getpgrp()
 }
 
-// forward passes a signal on. An INT or QUIT at a terminal was typed there, so the command already got it.
+// forward passes a signal on, except an INT or QUIT at a terminal: one that was typed there the command already got, and Go
+// does not say which was not.
 func (c *child) forward(sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGINT, syscall.SIGQUIT:
 		if !c.group {
 			return nil
 		}
-		return c.signalAll(sig)
+		return c.tellAll(sig)
 	case syscall.SIGTERM, syscall.SIGHUP:
-		return c.signalAll(sig)
+		return c.tellAll(sig)
 	}
 	return refusal(c.cmd.Process.Signal(sig))
 }
@@ -83,7 +84,15 @@ func (c *child) pause(mayGoOn func() bool) error {
 	return err
 }
 
-func (c *child) terminate() error { return c.signalAll(syscall.SIGTERM) }
+// tellAll passes on a signal that tells processes to end, and continues those that are stopped: they get it only then.
+func (c *child) tellAll(sig syscall.Signal) error {
+	if err := c.signalAll(sig); err != nil {
+		return err
+	}
+	return c.signalAll(syscall.SIGCONT)
+}
+
+func (c *child) terminate() error { return c.tellAll(syscall.SIGTERM) }
 func (c *child) kill() error      { return c.signalAll(syscall.SIGKILL) }
 
 // killProcess is replaced in a test.
@@ -107,8 +116,29 @@ func refusal(err error) error {
 	return err
 }
 
+// groupAlive reports whether a process of the group has not ended. kill(2) finds those too that have, for as long as their
+// parent does not wait for them. In a container that may be for ever: few programs that are process 1 wait for orphans.
 func (c *child) groupAlive() bool {
-	return c.group && !errors.Is(killProcess(-c.cmd.Process.Pid, 0), syscall.ESRCH)
+	if !c.group || errors.Is(killProcess(-c.cmd.Process.Pid, 0), syscall.ESRCH) {
+		return false
+	}
+	for range 2 { // one that is just started may be missing in the first look
+		if !c.allDead() {
+			return true
+		}
+	}
+	return false
+}
+
+// reapOrphans waits for processes that have ended and whose parent had ended before. If redlock is process 1, as in a
+// container, the system makes them its children. It must not have others, whose results this would take.
+func reapOrphans() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if pid <= 0 && !errors.Is(err, syscall.EINTR) {
+			return
+		}
+	}
 }
 
 func exitOf(state *os.ProcessState) (code int, reason string) {

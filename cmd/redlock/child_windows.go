@@ -45,6 +45,9 @@ func (c *child) kill() error {
 }
 func (c *child) groupAlive() bool { return false }
 
+// reapOrphans does nothing: Windows has no process 1.
+func reapOrphans() {}
+
 func exitOf(state *os.ProcessState) (code int, reason string) { return state.ExitCode(), "exited" }
 
 func describe(state *os.ProcessState) string { return fmt.Sprintf("exit code %d", state.ExitCode()) }

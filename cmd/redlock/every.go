@@ -49,6 +49,7 @@ func (o *runner) lead(lease *redlock.Lease) (code int, reason string, err error)
 	first := clock.Now()
 	for {
 		code, reason, err = o.underLease(lease)
+		reapOrphans() // in a container, each run may leave some
 		if code != exitNotExecutable || err == nil {
 			o.report.Runs++
 		}

@@ -26,19 +26,24 @@ CMD uses redlock's standard input, output and error. Its environment contains
 REDLOCK_NODES, which may have passwords, is taken out of it, unless --pass-nodes is given.
 
 Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
-  - In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. A typed INT
-    or QUIT reaches it directly and is not passed on again.
-  - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, USR1 and USR2 only to CMD.
-    TSTP (Ctrl-Z, after fg) stops the group, then redlock. When redlock is continued, so is the group if the lease is
-    still valid. If not, redlock kills it.
+  - In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. INT and QUIT
+    are not passed on there: typed ones reach CMD directly. To end it from elsewhere, send TERM.
+  - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, and continue what is stopped
+    there. USR1 and USR2 go only to CMD. TSTP (Ctrl-Z, after fg) stops the group, then redlock. When redlock is
+    continued, so is the group if the lease is still valid. If not, redlock kills it.
+
+If redlock passed on INT, TERM, HUP or QUIT, or a signal ended CMD, others of its group may still work. redlock then
+holds the lock until all of them have ended, says so after a second, and ends with the exit code of CMD. --max-hold
+bounds that, and --kill-after does not: KILL to redlock ends all of them at once. If CMD ends otherwise, redlock does
+not wait for what it leaves running, such as a daemon.
 
 redlock renews the lease for as long as CMD runs, so a CMD that hangs keeps the lock for ever. Limit its time if it may
 hang: redlock run --max-hold 10m KEY -- CMD. The lease is then not renewed past that time, and CMD gets TERM and KILL
 before it, as when the lease cannot be renewed.
 
 If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
-lease ends and another client can get the lock. At a terminal only CMD gets them: processes that it started must end
-with it.
+lease ends and another client can get the lock. At a terminal redlock looks after CMD alone: processes that it started
+must end with it.
 
 If the lock is taken away (by redlock release --force, or because its keys were deleted), redlock notices at the next
 renewal. CMD then gets TERM. It gets KILL after --kill-after, or when the lease would have ended, whichever comes first.
@@ -46,7 +51,7 @@ This may be too late: another client can get the lock as soon as it is taken awa
 
 If redlock itself is killed (kill -9), a second process kills CMD and its process group. This does not work
   - if the second process is killed too, or redlock is killed at the moment at which it starts CMD;
-  - for processes that leave the group (setsid, daemons);
+  - for processes that leave the group (setsid, daemons, timeout within a script);
   - at a terminal, where only CMD is killed;
   - on Windows.
 No signal reaches a CMD that runs as another user (sudo CMD), because the system forbids it: then redlock says that CMD
@@ -64,12 +69,13 @@ executed holds nothing.
 
 --every DUR keeps the lock, and runs CMD again and again: at once, and then every DUR, from start to start. Of all hosts
 that run the same line, one runs CMD. When it dies or is stopped, another takes over, and runs CMD at once. So two runs
-can be less than DUR apart: what may run only once an interval needs a schedule and --at-least. Runs never overlap. If
-one takes longer than DUR, the next begins at the next multiple of DUR.
+can be less than DUR apart: what may run only once an interval needs a schedule and --at-least. Runs never overlap: one
+is over when all processes of its group have ended. If it takes longer than DUR, the next begins at the next multiple.
+  - A process that CMD leaves in its group holds up the next run, and redlock says so. Start a daemon with setsid.
   - If CMD fails, redlock says so in one line and goes on. It ends with 126 if CMD cannot be executed: others can.
   - If the lease is lost, CMD gets TERM and KILL as always, and redlock waits for the lock again, as --wait says.
-  - INT, TERM, HUP and QUIT end redlock once CMD has ended, with the exit code of CMD, or with 128+n between two runs.
-  - A CMD that hangs needs a limit of its own: redlock run --every 5m KEY -- timeout 4m CMD.
+  - INT, TERM, HUP and QUIT end redlock once the run is over, with the exit code of CMD, or with 128+n between two runs.
+  - A CMD that hangs needs a limit of its own: redlock run --every 5m KEY -- timeout -k 10s 4m CMD.
 It goes with none of --at-least, --max-hold, --read and --semaphore.
 
 run waits, as --wait says, for all that may change by itself or on the servers: another holder, nodes that are away, in
