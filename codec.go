@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -85,6 +86,12 @@ const (
 	acquireSlot
 )
 
+// onlyLook is the ballot of an acquire that asks what a node would answer, and takes nothing (T1). It is below all others:
+// -1.
+const onlyLook uint64 = math.MaxUint64
+
+var looks any = "-1"
+
 // acquireCall asks for the lock. reservation is the value of a key that is reserved for this client, or "".
 func (p *protocol) acquireCall(res *resource, reservation, token, ttlMillis any, ballot uint64) call {
 	if res.isShared() {
@@ -103,12 +110,15 @@ func (p *protocol) plantCall(res *resource, token, ttlMillis any, ballot uint64)
 func behindFence(keys ...any) []any { return append([]any{fenceArg}, keys...) }
 
 // withFence appends to these arguments the ballot and the fence slots that store it (F3), or "0" if there are no
-// fencing tokens.
+// fencing tokens, or "-1" if it only looks.
 func withFence(res *resource, ballot uint64, first ...any) []any {
 	args := make([]any, 0, len(first)+1+len(res.slots))
 	args = append(args, first...)
-	if ballot == 0 {
+	switch ballot {
+	case 0:
 		return append(args, no)
+	case onlyLook:
+		return append(args, looks)
 	}
 	return append(append(args, int64(ballot)), res.slots...)
 }

@@ -87,6 +87,9 @@ func ProbeFor(c *Client, name string, more ...string) int {
 	return n.index
 }
 
+// FirstRanked is the node that decides first between those who try a lock at once (T2).
+func FirstRanked(c *Client) int { return c.ranking()[0] }
+
 // LostPoll sets how often a waiter asks again without any message (W2). Tests of messages set it so long that this
 // never happens.
 func LostPoll(d time.Duration) func(*Config) {
@@ -197,7 +200,7 @@ func init() {
 		"marker read last":                 omit(markerReadLast),
 		"late-asked nodes released":        omit(hedgesReleased),
 		"fence comparison": both(omit(fenceCompared),
-			edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest and not raised", "local stale = false")),
+			edit("acquire", "local stale = ballot ~= '0' and tonumber(ballot) <= highest and not raised", "local stale = ballot == '-1'")),
 		"fence persistence": both(omit(fenceStored), edit("acquire", "redis.call('ZADD', 'redlock:fence', ballot, ARGV[i])", "")),
 		"quarantine": both(omit(markerChecked),
 			edit("acquire", "if redis.call('GET', 'redlock:node') ~= ARGV[1] then return {'unready', now} end", "")),

@@ -133,13 +133,13 @@ func (n *node) isBalking(now Instant) bool {
 // weight ranks the node for this name: the node with the highest weight decides first between contenders.
 func (n *node) weight(nameHash uint64) uint64 { return mix(nameHash ^ mix(n.mark.Load())) }
 
-// ranking is the nodes, by index, in the order in which they decide between contenders for the lock.
-func (c *Client) ranking(res *resource) []int {
-	name := hashOf(res.first())
+// ranking is the nodes, by index, in the order in which they decide between those who try (T2). It is the same for all locks,
+// because these may have some names in common. It moves no load.
+func (c *Client) ranking() []int {
 	weights := make([]uint64, len(c.nodes))
 	order := make([]int, len(c.nodes))
 	for i, n := range c.nodes {
-		weights[i], order[i] = n.weight(name), i
+		weights[i], order[i] = n.weight(0), i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(weights[b], weights[a]) })
 	return order

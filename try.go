@@ -84,9 +84,9 @@ type try struct {
 	how     approach
 	begun   Instant
 	rounds  int
-	settled bool           // before the last round, every node had tried to connect, or this try had waited for that
-	loaded  bool           // it has asked again because servers had forgotten the script
-	stayed  map[int]string // by node, an owner that stays there and does not go on (goesOn)
+	settled bool     // before the last round, every node had tried to connect, or this try had waited for that
+	loaded  bool     // it has asked again because servers had forgotten the script
+	seen    []answer // what the nodes said last, in a lost round or a look (goesOn)
 }
 
 // next is called after a lost round. It returns how the try ends, or nothing if another round is to follow; then it has
@@ -123,20 +123,13 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 		return nil, c.awaitAll(ctx)
 	}
 	c.waiters.contend(s.res)
-	if r.hasYielded() || c.isBehind(r) {
+	if r.hasYielded() || c.isBehind(r) || c.triedEnough(t.rounds, t.begun) || c.protocol.omits(triesDecided) {
 		return refusal, nil
 	}
-	leads, err := t.leads(ctx, r)
-	leads = leads && !c.protocol.omits(triesDecided)
-	switch {
-	case err != nil:
+	if goesOn, err := t.goesOn(ctx, r); goesOn || err != nil {
 		return nil, err
-	case !leads || c.triedEnough(t.rounds, t.begun):
-		return r.refusal(s.res.names, c.nodes), nil
 	}
-	// The others release their nodes meanwhile. That takes a round trip. If newcomers keep disturbing, pause longer.
-	c.giveWay(ctx, t.rounds, c.cfg.NodeTimeout/minTries)
-	return nil, nil
+	return r.refusal(s.res.names, c.nodes), nil
 }
 
 // triedEnough reports whether somebody who began then has used up both the rounds and the time of a try.
@@ -146,13 +139,17 @@ func (c *Client) triedEnough(rounds int, begun Instant) bool {
 
 // giveWay pauses by chance after so many lost rounds, so that one of those who disturb each other goes first.
 func (c *Client) giveWay(ctx context.Context, rounds int, longest time.Duration) {
-	c.pause(ctx, c.protocol.random(min(c.roundTrip()<<min(rounds-1, 10), longest)+1))
+	c.pause(ctx, c.protocol.random(c.longestPause(rounds, longest)+1))
+}
+
+// longestPause is the longest that giveWay pauses: longer in later rounds, because newcomers may keep disturbing.
+func (c *Client) longestPause(rounds int, longest time.Duration) time.Duration {
+	return min(c.roundTrip()<<min(rounds-1, 10), longest)
 }
 
 // refusedAlone is called after the node that was asked first denied, and the others were not asked. Its denial does
-// not tell a held lock from an outage (T1), or from one that was just released. So all nodes are asked with
-// inspect.lua, which takes nothing: the lock is held if a quorum answers and too many nodes have an owner. Otherwise
-// the try asks all nodes with an acquire, once.
+// not tell a held lock from an outage (T1), or from one that was just released. So the try looks at all nodes: the lock is
+// held if a quorum answers and too many nodes have an owner. Otherwise the try asks all nodes with an acquire, once.
 func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
@@ -163,134 +160,155 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 		}
 	}
 	c.waiters.contend(s.res)
-	look := t.look()
-	if err := c.awaitVotes(ctx, look, look.t0.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.verdict() != undecided }); err != nil {
+	seen, votes, err := t.look(ctx, func(t *tally) bool { return t.loss() != lossUnclear })
+	if err != nil {
 		return nil, err
 	}
-	seen, votes := look.snapshot()
 	taken, reserved := 0, false
 	for i, a := range seen {
-		switch {
-		case a.err != nil:
-			r.record(i, answer{vote: unknown, err: a.err})
-		case a.found != nil && a.found.taken:
-			owner := a.found.denial
+		if a.isOwned() {
 			taken++
-			reserved = reserved || owner.isForWaiter()
-			r.record(i, answer{vote: denied, micros: a.micros, clock: a.clock, denial: &owner})
+			reserved = reserved || a.denial.isForWaiter()
+		}
+		if a.isOwned() || a.err != nil {
+			r.record(i, a)
 		}
 	}
 	// Without a quorum of answers, what is known of the nodes may be old: let them vote themselves. And the lock may be
 	// free: a release returns when a quorum has answered, and may still be on its way to the node that was asked first.
 	mayBeFree := !reserved && len(c.nodes)-taken >= c.need
-	if votes.verdict() != won || mayBeFree {
+	if !votes.answered() || mayBeFree {
 		t.how.probe = nil
 		return nil, nil
 	}
 	return r.error(ErrHeld, s.res.names, c.nodes, ""), nil
 }
 
-// look asks with inspect.lua the nodes that may vote.
-func (t *try) look() *round {
-	c := t.spec.client
-	look := c.newRound(plan{call: c.protocol.inspectCall(t.spec.res)})
+// look asks the nodes that may vote who is in the way, with an acquire that takes nothing. It waits until the answers
+// decide something, no longer than NodeTimeout.
+func (t *try) look(ctx context.Context, decided func(*tally) bool) ([]answer, tally, error) {
+	s := t.spec
+	c := s.client
+	var token any = s.res.share.entry(newToken(""), t.how.slots)
+	r := c.newRound(plan{call: t.how.acquireCall(c.protocol, s, token, onlyLook), full: true})
 	to := c.allNodes()
 	for _, n := range c.nodes {
-		if why := n.absent(look.t0); why != nil { // it could answer inspect.lua, but not vote
-			look.record(n.index, answer{vote: unknown, err: why})
+		if why := n.absent(r.t0); why != nil { // it could answer, but not vote
+			r.record(n.index, answer{vote: unknown, err: why})
 			to &^= 1 << n.index
 		}
 	}
-	c.send(look, to, 0)
-	return look
+	c.send(r, to, 0)
+	err := c.awaitVotes(ctx, r, r.t0.Add(c.cfg.NodeTimeout), decided)
+	answers, votes := r.snapshot()
+	return answers, votes, err
 }
 
-// leads reports whether this try goes on after a split vote: it lost the round, but nobody else has a quorum (T2).
+// goesOn reports whether this try makes another round after a split vote: it lost the round, but nobody else has a quorum
+// (T2). Then it has waited until that round's time has come.
 //
-// The rule: all clients rank the nodes of a lock in the same order. The leader is the owner of the first node, in that
-// order, that has an owner. The leader goes on. All others end.
+// The leader goes on at once. The others look twice at who has which node, and end if somebody has come in between, or if
+// one owner may have a quorum: it does if the nodes that are silent are its own.
 //
-// Why at least one client goes on: a client that owns a node ends only if a node ranked before it has another owner.
-// That owner goes on by the same rule, unless there is again an owner before it, and so on. The owner of the foremost
-// node has nobody before it. So one is always left, until somebody has a quorum. Where clients got different answers,
-// more than one may go on. Then the next round decides between them.
+// Why at least one goes on: What somebody wrote between the two looks of a try, and was still there at the second one, it
+// had not released. Its own second look is later, because it is not sent before all nodes have answered the first one, and
+// so its releases. So the last of them to look the second time sees none that came. And if one owner may have a quorum,
+// no other can get one. What stays on other nodes does not count: it came before.
 //
-// An owner that does not go on is left out (goesOn): a holder that died, or another program, has that node for longer than
-// a try. To leave out an owner that does go on does no harm but a further round, because then one more goes on.
-//
-// A node that is silent for NodeTimeout shows no owner to anybody, and is left out. If it is silent to its owner alone,
+// A node that is silent for NodeTimeout to the owner of its key alone may still have the key at the owner's second look. Then
 // it can happen that nobody goes on.
+func (t *try) goesOn(ctx context.Context, r *round) (bool, error) {
+	c := t.spec.client
+	leads, err := t.leads(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	answers, votes := r.snapshot()
+	if holderOf(answers, &votes) != "" {
+		return false, nil // that is the winner
+	}
+	// Who leads need not look, unless an owner that may have a quorum is still there: that did not go on.
+	owner, may := mayHaveQuorum(answers, c.need)
+	before, did := mayHaveQuorum(t.seen, c.need)
+	t.seen = answers
+	if leads && !(may && did && owner == before) {
+		// The others release their nodes meanwhile. That takes a round trip.
+		c.giveWay(ctx, t.rounds, c.cfg.NodeTimeout/minTries)
+		return true, nil
+	}
+	awaited := c.allNodes()
+	haveVoted := func(t *tally) bool { return t.votedBy(pending)&awaited == 0 }
+	first, votes, err := t.look(ctx, haveVoted)
+	if err != nil {
+		return false, err
+	}
+	c.pause(ctx, c.longestPause(t.rounds, c.cfg.NodeTimeout/minTries)) // the leader is there by then
+	awaited &^= votes.votedBy(pending)
+	t.seen, _, err = t.look(ctx, haveVoted)
+	if err != nil {
+		return false, err
+	}
+	for i, a := range t.seen {
+		if a.isOwned() && (first[i].isFree() || a.denial.isForWaiter()) {
+			return false, nil
+		}
+	}
+	_, may = mayHaveQuorum(t.seen, c.need)
+	return !may, nil
+}
+
+// leads reports whether this try goes first among those that lost the round. All clients rank the nodes in the same order.
+// The leader is the owner of the first node that has an owner. One that is still there since the round before, or since the
+// last look, does not go on, because each round has a token of its own: it is left out. If the votes that were cast are no
+// quorum for another, it waits for those of the nodes ranked before its own, no longer than NodeTimeout.
 func (t *try) leads(ctx context.Context, r *round) (bool, error) {
 	c := t.spec.client
-	for _, node := range c.ranking(t.spec.res) {
+	for _, node := range c.ranking() {
 		answers, votes := r.snapshot()
-		if holderOf(answers, &votes) != "" {
-			return false, nil // another owner has a quorum: that is the winner
-		}
-		if votes.votes[node] == pending && r.askedNodes().has(node) {
-			if err := c.awaitVotes(ctx, r, r.lastAsked.Add(c.cfg.NodeTimeout), func(t *tally) bool { return t.votes[node] != pending }); err != nil {
+		if votes.votes[node] == pending && r.askedNodes().has(node) && holderOf(answers, &votes) == "" {
+			hasVoted := func(t *tally) bool { return t.votes[node] != pending }
+			if err := c.awaitVotes(ctx, r, r.lastAsked.Add(c.cfg.NodeTimeout), hasVoted); err != nil {
 				return false, err
 			}
-			answers, votes = r.snapshot()
-			if holderOf(answers, &votes) != "" {
-				return false, nil
-			}
+			answers, _ = r.snapshot()
 		}
 		switch a := answers[node]; {
 		case a.vote == granted, a.vote == pending && r.isUnvouched(node): // the key there is ours
 			return true, nil
-		case a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken):
-			if goesOn, err := t.goesOn(ctx, node, a.denial); goesOn || err != nil {
-				return false, err
-			}
+		case a.isOwned() && !(t.seen != nil && t.seen[node].isOwned() && t.seen[node].denial.owner == a.denial.owner):
+			return false, nil
 		}
 	}
 	return true, nil // no node showed an owner that goes on
 }
 
-// goesOn reports whether to give way to the owner by which this node denied. Who goes on, or ends, releases its nodes and has
-// a new token in the next round. So an owner that is still there about a round trip later, and has no quorum, does neither.
-// Of several who share the lock, the denial has no token; then it is not known. A reservation is for somebody who is coming.
-func (t *try) goesOn(ctx context.Context, node int, d *denial) (bool, error) {
-	if !d.hasOneOwner() {
-		return true, nil
-	}
-	if owner, known := t.stayed[node]; known && owner == d.owner {
-		return false, nil
-	}
-	c := t.spec.client
-	c.pause(ctx, c.roundTrip())
-	look := t.look()
-	until := look.t0.Add(c.cfg.NodeTimeout)
-	if err := c.awaitVotes(ctx, look, until, func(t *tally) bool { return t.votes[node] != pending }); err != nil {
-		return false, err
-	}
-	isThere := func(a answer) bool { return a.found != nil && a.found.taken && shown(a.found.owner) == d.owner }
-	if seen, _ := look.snapshot(); !isThere(seen[node]) {
-		return true, nil
-	}
-	if err := c.awaitVotes(ctx, look, until, func(t *tally) bool { return t.open() == 0 }); err != nil {
-		return false, err
-	}
-	seen, _ := look.snapshot()
-	at := 0
-	for _, a := range seen {
-		if isThere(a) {
-			at++
-		}
-	}
-	if at >= c.need {
-		return true, nil // it has won, or nobody can
-	}
-	if t.stayed == nil {
-		t.stayed = map[int]string{}
-	}
-	t.stayed[node] = d.owner
-	return false, nil
+// isOwned reports whether the node refused because another owner has a key.
+func (a *answer) isOwned() bool {
+	return a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken)
 }
 
-// shown is what a refusal says of this owner (common.lua).
-func shown(owner string) string { return owner[:min(len(owner), 2048)] }
+// isFree reports whether the node would have granted, if it had been asked for more than a look.
+func (a *answer) isFree() bool { return a.denial != nil && a.denial.reason == stale }
+
+// mayHaveQuorum finds an owner that has a quorum if the nodes that have not answered are its own. Then nobody else can get
+// one. Clocks do not matter here.
+func mayHaveQuorum(answers []answer, need int) (owner string, may bool) {
+	for _, a := range answers {
+		if !a.isOwned() {
+			continue
+		}
+		nodes := 0
+		for _, b := range answers {
+			if b.vote == pending || b.vote == unknown || b.isOwned() && b.denial.owner == a.denial.owner {
+				nodes++
+			}
+		}
+		if nodes >= need {
+			return a.denial.owner, true
+		}
+	}
+	return "", false
+}
 
 // holderOf is the owner that has a quorum of nodes whose clocks agree, or "". An owner that needs a node with a clock out
 // of step has not won (C1): if others ended because of it, nobody would go on.

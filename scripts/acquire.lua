@@ -13,7 +13,8 @@
 -- ARGV[3]    the value of a key that is reserved for this client (release.lua): "next:" and the client's id; or ""
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
--- ARGV[6]    ballot; "0": no fencing tokens
+-- ARGV[6]    ballot; "0": no fencing tokens; "-1", without fence slots: only look. The reply is that of an acquire whose
+--            ballot is not above the highest, which writes nothing
 -- ARGV[7..]  the fence slot of each lock key, in the order of KEYS
 --
 -- Replies

@@ -14,7 +14,7 @@
 -- ARGV[4]    owner token, never used before
 -- ARGV[5]    time to live, milliseconds
 -- ARGV[6]    how long the waiter's place lasts unless it asks again, milliseconds
--- ARGV[7]    ballot; "0": no fencing tokens
+-- ARGV[7]    ballot; "0": no fencing tokens; "-1", without fence slots: only look (acquire.lua)
 -- ARGV[8..]  the fence slot of each lock key
 --
 -- Replies

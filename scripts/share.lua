@@ -7,7 +7,7 @@
 -- KEYS[4]    redlock:rw:<key>
 -- KEYS[5]    redlock:node
 -- KEYS[6]    redlock:fence
--- ARGV       as of acquire.lua, but ARGV[4] is the entry, and there is one fence slot: ARGV[7]. And ARGV[2] may be "=" and a
+-- ARGV       as of acquire.lua, but ARGV[4] is the entry, and there is one fence slot: ARGV[7]; none with a ballot of "0" or "-1". And ARGV[2] may be "=" and a
 --            number: do not enter the client, which waits since then in the queue of another node (S2)
 --
 -- Replies: as of acquire.lua. Of a semaphore,
@@ -24,7 +24,7 @@ local now = time[1] * 1000000 + time[2]
 if redis.call('GET', KEYS[5]) ~= ARGV[1] then return {'unready', now} end
 
 local highest = 0
-if ballot ~= '0' then highest = tonumber(redis.call('ZSCORE', KEYS[6], ARGV[7]) or 0) end
+if ARGV[7] then highest = tonumber(redis.call('ZSCORE', KEYS[6], ARGV[7]) or 0) end
 local stale = ballot ~= '0' and tonumber(ballot) <= highest
 
 local elsewhere = string.match(ARGV[2], '^=(%d+)$')
