@@ -207,16 +207,13 @@ func (t *try) look(ctx context.Context, decided func(*tally) bool) ([]answer, ta
 // goesOn reports whether this try makes another round after a split vote: it lost the round, but nobody else has a quorum
 // (T2). Then it has waited until that round's time has come.
 //
-// The leader goes on at once. The others look twice at who has which node, and end if somebody has come in between, or if
-// one owner may have a quorum: it does if the nodes that are silent are its own.
+// The leader goes on at once. The others look twice, and end if somebody has come in between, or if one owner may have a
+// quorum: it does if the nodes that are silent are its own.
 //
-// Why at least one goes on: What somebody wrote between the two looks of a try, and was still there at the second one, it
-// had not released. Its own second look is later, because it is not sent before all nodes have answered the first one, and
-// so its releases. So the last of them to look the second time sees none that came. And if one owner may have a quorum,
-// no other can get one. What stays on other nodes does not count: it came before.
-//
-// A node that is silent for NodeTimeout to the owner of its key alone may still have the key at the owner's second look. Then
-// it can happen that nobody goes on.
+// Why at least one goes on: What came between the two looks of a try, and is still there at the second one, has not been
+// released. If its owner does not win, its own second look is later: that is not sent before all nodes have answered its
+// first one, and its releases before that. So the last of them to look for the second time sees nobody that came. What
+// stays came before the first look. If its owner may have a quorum, nobody else can get one.
 func (t *try) goesOn(ctx context.Context, r *round) (bool, error) {
 	c := t.spec.client
 	leads, err := t.leads(ctx, r)

@@ -19,13 +19,22 @@ import (
 
 // contest has each client try the name at the same moment, and returns the winners. All others must get ErrHeld.
 func contest(t *testing.T, clients []*redlock.Client, name string) (winners []*redlock.Lease) {
+	locks := make([]redlock.Lock, len(clients))
+	for i, c := range clients {
+		locks[i] = c.Mutex(name)
+	}
+	return contestFor(t, locks...)
+}
+
+// contestFor has all of them tried at the same moment, and returns the leases. All others must get ErrHeld.
+func contestFor(t *testing.T, locks ...redlock.Lock) (winners []*redlock.Lease) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	start := make(chan struct{})
-	for _, c := range clients {
+	for _, lock := range locks {
 		wg.Go(func() {
 			<-start
-			l, err := c.Mutex(name).TryAcquire(context.Background())
+			l, err := lock.TryAcquire(context.Background())
 			if err != nil {
 				assert.ErrorIs(t, err, redlock.ErrHeld)
 				return

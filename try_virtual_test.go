@@ -1,0 +1,156 @@
+package redlock_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// T2 in virtual time, where it is certain whose message comes first.
+
+// divided are three enrolled nodes, a holder, and two clients of which each is near to one node. Neither is near to the node
+// that decides first between them. So if they try a lock at the same moment, neither gets it in its first round.
+func divided(t *testing.T) (w *world, decides int, holder *redlock.Client, tries []*redlock.Client) {
+	w, all := enrolled(t, 3)
+	time.Sleep(10 * time.Second) // by then, every client knows that every node votes
+	decides = redlock.FirstRanked(all[0])
+	for client := 1; client <= 2; client++ {
+		for _, s := range w.servers {
+			s.slow(client, 4*time.Millisecond)
+		}
+		w.servers[(decides+client)%3].slow(client, time.Millisecond)
+	}
+	return w, decides, all[0], all[1:]
+}
+
+// Release returns when a quorum has deleted the key. What it leaves for a moment on the node that decides is no owner that
+// goes on: two were told that the lock is held, and nobody had it.
+func TestATryHasAWinnerWhileAReleaseIsOnItsWay(t *testing.T) {
+	for _, late := range []time.Duration{2, 4, 6, 8, 12, 16} {
+		synctest.Test(t, func(t *testing.T) {
+			w, decides, holder, tries := divided(t)
+			for i := range 20 {
+				name := fmt.Sprint("x", i)
+				l, err := holder.Mutex(name).Acquire(t.Context())
+				require.NoError(t, err)
+				isOnAll := func() bool {
+					return !slices.ContainsFunc(w.servers, func(s *server) bool { return s.timeToLive(name) <= 0 })
+				}
+				require.Eventually(t, isOnAll, time.Minute, time.Second) // a renewal takes the third
+				w.servers[decides].slow(0, 2*late*time.Millisecond)
+				require.NoError(t, l.Release(t.Context()))
+				require.Positive(t, w.servers[decides].timeToLive(name))
+				winners := contest(t, tries, name)
+				require.Len(t, winners, 1, "a release that comes after %d ms", late)
+				require.NoError(t, winners[0].Release(t.Context()))
+				w.servers[decides].slow(0, 0)
+				time.Sleep(5 * time.Second)
+			}
+		})
+	}
+}
+
+// A look asks for all that the try wants, and as the kind of lock that it wants.
+func TestATryOfEachKindHasAWinnerBesideAKeyThatStays(t *testing.T) {
+	for kind, c := range map[string]struct {
+		lock func(*redlock.Client) redlock.Lock
+		left string // as an entry of a shared lock; "": as a mutex
+	}{
+		"mutex":                 {func(c *redlock.Client) redlock.Lock { return c.Mutex("x") }, ""},
+		"first of two names":    {func(c *redlock.Client) redlock.Lock { return c.Mutex("x", "y") }, ""},
+		"second of two names":   {func(c *redlock.Client) redlock.Lock { return c.Mutex("a", "x") }, ""},
+		"fair":                  {func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() }, ""},
+		"fair, of two names":    {func(c *redlock.Client) redlock.Lock { return c.Mutex("a", "x").Fair() }, ""},
+		"writer":                {func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }, ""},
+		"writer after a reader": {func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }, "reader "},
+		"one permit":            {func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) }, "permit 0/1 "},
+		"all permits":           {func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2).WithPermits(2) }, "permit 1/2 "},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, decides, _, tries := divided(t)
+				if c.left == "" {
+					w.servers[decides].tell("SET", "x", deadHolders)
+				} else {
+					w.servers[decides].tell("ZADD", "x", time.Now().Add(time.Hour).UnixMicro(), c.left+deadHolders)
+				}
+				for round := range 10 {
+					winners := contestFor(t, c.lock(tries[0]), c.lock(tries[1]))
+					require.Len(t, winners, 1, "round %d", round)
+					require.NoError(t, winners[0].Release(t.Context()))
+					time.Sleep(time.Duration(round%2) * 5 * time.Second) // the next contest finds it contended, or not
+				}
+			})
+		})
+	}
+}
+
+// All locks rank the nodes alike: with an order for each name, each of the two waited for the other.
+func TestOfTriesForNamesThatOverlapOneWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 4, 2)
+		one, two := w.connect(t, 0), w.connect(t, 1)
+		require.NoError(t, one.Enroll(t.Context()))
+		two.Status(t.Context())
+		time.Sleep(10 * time.Second)
+		for pair := range 6 { // each is near to two nodes of four
+			for i, s := range w.servers {
+				isNear := i == pair%3 || i == 3
+				if pair >= 3 {
+					isNear = !isNear
+				}
+				s.slow(0, map[bool]time.Duration{true: time.Millisecond, false: 4 * time.Millisecond}[isNear])
+				s.slow(1, map[bool]time.Duration{true: 4 * time.Millisecond, false: time.Millisecond}[isNear])
+			}
+			for i := range 10 {
+				a, b := fmt.Sprint("a", i), fmt.Sprint("b", i)
+				winners := contestFor(t, one.Mutex(b), two.Mutex(a, b))
+				require.Len(t, winners, 1, "pair %d, names %d", pair, i)
+				require.NoError(t, winners[0].Release(t.Context()))
+				time.Sleep(5 * time.Second)
+			}
+		}
+	})
+}
+
+// A holder that has a bare quorum of five nodes, of which one is silent, is seen on two. It may have the third one too: nobody
+// else can get a quorum, so the try need not ask again and again.
+func TestATryBesideAHolderOfASilentNodeIsShort(t *testing.T) {
+	for _, leads := range []bool{false, true} { // the node that decides first is the holder's, or it is not
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 5, 2)
+			holder, c := w.connect(t, 0), w.connect(t, 1)
+			require.NoError(t, holder.Enroll(t.Context()))
+			c.Status(t.Context())
+			time.Sleep(10 * time.Second)
+			decides, name := redlock.FirstRanked(c), ""
+			for i := 0; ; i++ {
+				name = fmt.Sprint("x", i)
+				l, err := holder.Mutex(name).Acquire(t.Context())
+				require.NoError(t, err)
+				if (w.servers[decides].timeToLive(name) <= 0) == leads {
+					defer l.Release(t.Context())
+					break
+				}
+				require.NoError(t, l.Release(t.Context()))
+			}
+			for i, s := range w.servers {
+				if i != decides && s.timeToLive(name) > 0 {
+					s.links[1].hold(replies, 1)
+					defer s.links[1].hold(replies, -1)
+					break
+				}
+			}
+			begun := time.Now()
+			_, err := c.Mutex(name).TryAcquire(t.Context())
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.Less(t, time.Since(begun), 3*nodeTimeout, "the try leads: %v", leads)
+		})
+	}
+}
