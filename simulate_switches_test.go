@@ -102,7 +102,7 @@ var shownAt = map[string][]uint64{
 	"data set named":                        {44},
 	"data set vouched for":                  {44},
 	"far ballots agreed":                    {3},
-	"fence comparison":                      {24},
+	"fence comparison":                      {40, 50, 49, 24},
 	"fence persistence":                     {30},
 	"final validity check":                  {26},
 	"fresh token":                           {3},
