@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/fault"
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
@@ -27,6 +28,7 @@ import (
 // Options say what is tested, and how. Only Subject is required.
 type Options struct {
 	Scenario string          // its name, see scenario.All. Default: "control"
+	Schedule fault.Schedule  // the faults, instead of a scenario; see scenario.Planned. Default: none
 	Subject  subject.Subject // the lock
 	Fleet    string          // "embedded", "process" or "docker". Default: "process"
 	Image    string          // of a docker fleet. Default: an official one, or one made from this machine's redis-server
@@ -80,7 +82,10 @@ const (
 var ErrInvalid = errors.New("invalid options")
 
 func (o Options) withDefaults() Options {
-	if o.Scenario == "" {
+	switch {
+	case o.Scenario == "" && o.Schedule != nil:
+		o.Scenario = scenario.PlannedName
+	case o.Scenario == "":
 		o.Scenario = "control"
 	}
 	if o.Fleet == "" {
@@ -104,11 +109,22 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// play returns what is run.
+func (o Options) play() (scenario.Scenario, error) {
+	if o.Schedule == nil {
+		return scenario.ByName(o.Scenario)
+	}
+	if o.Scenario != scenario.PlannedName {
+		return scenario.Scenario{}, errors.New("there are a Scenario and a Schedule; give one of them")
+	}
+	return scenario.Planned(o.Schedule), o.Schedule.Check(fleet.Names(o.Nodes), o.Clients)
+}
+
 // Validate returns an error that is ErrInvalid if the options are wrong on any machine. Whether this machine can run
 // the scenario is found out by Run.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	_, err := scenario.ByName(o.Scenario)
+	_, err := o.play()
 	switch {
 	case err != nil:
 	case o.Subject == nil:
@@ -138,7 +154,7 @@ func (o Options) validate() (Options, scenario.Scenario, error) {
 	if err := o.Validate(); err != nil {
 		return o, scenario.Scenario{}, err
 	}
-	play, err := scenario.ByName(o.Scenario)
+	play, err := o.play()
 	if err == nil {
 		err = play.Able(fleet.Kind(o.Fleet), o.Nodes, o.Clients, o.Child)
 	}

@@ -167,6 +167,7 @@ func (j *judge) checkOverlap(l *lock) {
 		})
 	})
 	j.overlapped(l, o, listed)
+	j.closest(all)
 }
 
 // checkPermits is checkOverlap for a semaphore.

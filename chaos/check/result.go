@@ -146,6 +146,9 @@ type Result struct {
 	Overlaps       int     `json:"overlaps"`
 	OverlapTime    float64 `json:"overlap_millis"`         // time in which more than one client believed, for all resources
 	OverlapLongest float64 `json:"overlap_longest_millis"` // of one pair
+	// Margin is the least time from the end of a lease that ended by itself, or was lost, to the next grant of its lock. It
+	// is below 0 if there was an overlap. null: there was no such grant.
+	Margin *float64 `json:"margin_millis"`
 
 	Overtakings int `json:"overtakings"` // grants after one that was requested when they already had their place
 

@@ -54,8 +54,48 @@ func ParseTimed(text string) (Timed, error) {
 	return t, nil
 }
 
+// MarshalText returns String, so that a fault is one string in JSON.
+func (t Timed) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText is ParseTimed.
+func (t *Timed) UnmarshalText(text []byte) (err error) {
+	*t, err = ParseTimed(string(text))
+	return err
+}
+
+// Ends returns when the fault is over.
+func (t Timed) Ends() time.Duration { return t.At + t.Lasts }
+
 // A Schedule is the list of faults of a run, ordered by time.
 type Schedule []Timed
+
+// Check returns an error if a fault is of a node that is not among these, or of a client beyond so many.
+func (s Schedule) Check(nodes []string, clients int) error {
+	for _, t := range s {
+		switch f := t.Fault; {
+		case f.Node != "" && !slices.Contains(nodes, f.Node):
+			return fmt.Errorf("%v: there is no %q; there are %s", t, f.Node, strings.Join(nodes, ", "))
+		case f.Client > clients:
+			return fmt.Errorf("%v: there are only %d clients", t, clients)
+		}
+	}
+	return nil
+}
+
+// Has reports whether the schedule has a fault with one of the verbs.
+func (s Schedule) Has(verbs ...Verb) bool { return s.count(verbs...) > 0 }
+
+func (s Schedule) count(verbs ...Verb) (n int) {
+	for _, t := range s {
+		if slices.Contains(verbs, t.Fault.Verb) {
+			n++
+		}
+	}
+	return n
+}
+
+// Spares returns how many servers without an address the schedule takes.
+func (s Schedule) Spares() int { return s.count(Replace, Follow) }
 
 // String prints one fault per line.
 func (s Schedule) String() string {

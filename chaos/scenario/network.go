@@ -101,10 +101,14 @@ func (s *Stage) fill(ctx context.Context) error {
 
 // contend lets actors contend for the lock until stop is called.
 func (s *Stage) contend(ctx context.Context, actors ...*traffic.Actor) (stop func()) {
+	return s.contendAt(ctx, s.Pace(), actors...)
+}
+
+func (s *Stage) contendAt(ctx context.Context, pace traffic.Pace, actors ...*traffic.Actor) (stop func()) {
 	going, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for _, a := range actors {
-		r, pace := s.Fork(), s.Pace()
+		r := s.Fork()
 		pace.Peers = actors
 		wg.Go(func() { a.Work(ctx, going, s.Lock, pace, r) })
 	}

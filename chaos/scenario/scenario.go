@@ -31,6 +31,8 @@ type Scenario struct {
 	Orphan float64 `json:"-"`
 
 	Play func(ctx context.Context, s *Stage) error `json:"-"`
+
+	spares int // servers that it needs in any case, in addition to the nodes
 }
 
 // Needs are the requirements of a scenario.
@@ -131,9 +133,9 @@ func (s Scenario) Able(kind fleet.Kind, nodes, clients int, child []string) erro
 // Spares returns how many servers the scenario needs in addition to the nodes.
 func (s Scenario) Spares(nodes int) int {
 	if s.Needs.Spares || s.Needs.Replica {
-		return Shared(nodes)
+		return max(s.spares, Shared(nodes))
 	}
-	return 0
+	return s.spares
 }
 
 // Quorum returns the majority of the nodes.

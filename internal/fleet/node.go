@@ -47,7 +47,7 @@ type Node struct {
 }
 
 func newNode(f *Fleet, i int) (*Node, error) {
-	n := &Node{fleet: f, name: fmt.Sprintf("node-%d", i+1)}
+	n := &Node{fleet: f, name: nameOf(i)}
 	if f.options.Links {
 		n.link = new(link)
 	}
@@ -70,6 +70,17 @@ func (n *Node) gone() {
 		n.link.down()
 	}
 	n.shutViews()
+}
+
+// nameOf is the name of the node with this index.
+func nameOf(i int) string { return fmt.Sprintf("node-%d", i+1) }
+
+// Names returns the names of the first n nodes of any fleet.
+func Names(n int) (names []string) {
+	for i := range n {
+		names = append(names, nameOf(i))
+	}
+	return names
 }
 
 // Name returns "node-1", "node-2" and so on.
