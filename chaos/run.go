@@ -261,12 +261,17 @@ func (r *run) perform(ctx context.Context) error {
 	return err
 }
 
+// calmOf is how long a run is without faults at its beginning, and at its end.
+func calmOf(length time.Duration) time.Duration { return min(length/5, maxCalm) }
+
 // script runs the scenario, with some time without faults before and after it.
 func (r *run) script(ctx context.Context) error {
 	began := time.Now()
-	calm := min(r.Length/5, maxCalm)
-	if err := r.stage.Sleep(ctx, calm); err != nil {
-		return err
+	calm := calmOf(r.Length)
+	if r.Schedule == nil { // a schedule says itself when its faults begin
+		if err := r.stage.Sleep(ctx, calm); err != nil {
+			return err
+		}
 	}
 	err := r.play.Play(ctx, r.stage)
 	if err = errors.Join(err, r.site.HealAll(context.WithoutCancel(ctx))); err != nil {

@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -114,6 +115,24 @@ func TestARandomScheduleHurtsANodeByOneFaultAtATimeAndEndsInTime(t *testing.T) {
 			last, busy[f.Fault.Node] = f.At, f.At+f.Lasts
 		}
 	}
+}
+
+func TestAScheduleInJSONIsAListOfTexts(t *testing.T) {
+	s := random(7)
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	var back fault.Schedule
+	require.NoError(t, json.Unmarshal(text, &back))
+	assert.Equal(t, s, back)
+	require.ErrorContains(t, json.Unmarshal([]byte(`["1s kill(node-1)"]`), &back), `"1s kill(node-1)": kill lasts until it is healed`)
+}
+
+func TestAScheduleNamesNodesAndClientsOfItsRun(t *testing.T) {
+	s, err := fault.ParseSchedule("1s flushall(node-2)\n2s client-clock(client-3,+1s) for 1s")
+	require.NoError(t, err)
+	require.NoError(t, s.Check([]string{"node-1", "node-2"}, 3))
+	require.EqualError(t, s.Check([]string{"node-1"}, 3), `1s flushall(node-2): there is no "node-2"; there are node-1`)
+	require.ErrorContains(t, s.Check([]string{"node-1", "node-2"}, 2), "only 2 clients")
 }
 
 func TestATimedFaultSaysHowLongExactlyIfItLasts(t *testing.T) {

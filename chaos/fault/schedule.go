@@ -3,6 +3,7 @@ package fault
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -48,8 +49,13 @@ func ParseTimed(text string) (Timed, error) {
 			return wrong(err)
 		}
 	}
-	if t.At < 0 || t.Lasts < 0 || t.Fault.Lasts() != (t.Lasts > 0) {
-		return wrong(fmt.Errorf("times must not be negative, and %s has a length: %v", t.Fault.Verb, t.Fault.Lasts()))
+	switch {
+	case t.At < 0 || t.Lasts < 0:
+		return wrong(errors.New("times must not be negative"))
+	case t.Fault.Lasts() && t.Lasts == 0:
+		return wrong(fmt.Errorf("%s lasts until it is healed: say for how long, as in: for 2s", t.Fault.Verb))
+	case !t.Fault.Lasts() && len(words) == 4:
+		return wrong(fmt.Errorf("%s is instant: leave out for how long", t.Fault.Verb))
 	}
 	return t, nil
 }

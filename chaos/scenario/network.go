@@ -107,9 +107,9 @@ func (s *Stage) contend(ctx context.Context, actors ...*traffic.Actor) (stop fun
 func (s *Stage) contendAt(ctx context.Context, pace traffic.Pace, actors ...*traffic.Actor) (stop func()) {
 	going, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	pace.Peers = actors
 	for _, a := range actors {
 		r := s.Fork()
-		pace.Peers = actors
 		wg.Go(func() { a.Work(ctx, going, s.Lock, pace, r) })
 	}
 	return func() {

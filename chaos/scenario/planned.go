@@ -11,14 +11,17 @@ import (
 // PlannedName is the name of the scenario of a schedule.
 const PlannedName = "schedule"
 
+// PlannedActors is how many clients contend for the lock, from client 1 on.
+const PlannedActors = 3
+
 // Planned is the scenario of a schedule that somebody wrote, or that a search made. It is none of All. Three clients
-// contend for the lock, and every second holder keeps it for long, because a fault can only harm a lock that is held.
+// contend for the lock, and most holders keep it for long, because a fault can only harm a lock that is held.
 func Planned(schedule fault.Schedule) Scenario {
 	s := Scenario{
 		Name:   PlannedName,
 		Proves: "With the faults of this schedule, the lock has one owner at a time.",
 		Costs:  "no grants while a majority is down or in quarantine",
-		Actors: 3,
+		Actors: PlannedActors,
 		Needs: Needs{
 			Replica:     schedule.Has(fault.Follow, fault.Lag, fault.Promote, fault.Detach, fault.Failback),
 			Server:      schedule.Has(fault.Unsubscribe),
@@ -29,7 +32,11 @@ func Planned(schedule fault.Schedule) Scenario {
 		Play: func(ctx context.Context, s *Stage) error {
 			stop := s.contendAt(ctx, s.longPace(), s.A, s.B, s.C)
 			defer stop()
-			return s.Site.Run(ctx, schedule)
+			began := time.Now()
+			if err := s.Site.Run(ctx, schedule); err != nil {
+				return err
+			}
+			return s.Sleep(ctx, s.Length*4/5-time.Since(began)) // so that what the last fault did can be seen
 		},
 	}
 	for _, t := range schedule {
@@ -38,10 +45,11 @@ func Planned(schedule fault.Schedule) Scenario {
 	return s
 }
 
-// longPace is a Pace in which leases that are not renewed end by themselves at times, while others wait.
+// longPace is a Pace in which leases that are not renewed often end by themselves, and are released later. Then the next
+// client gets the lock when the nodes let go of it, and the time until then shows how close that was.
 func (s *Stage) longPace() (p traffic.Pace) {
 	p = s.Pace()
-	p.Long = s.TTL * 3 / 2
+	p.Long = 2 * s.TTL
 	return p
 }
 

@@ -15,7 +15,7 @@ type Pace struct {
 	Wait  time.Duration // for the lock, at most
 	Work  time.Duration // between reading and writing
 	Pause time.Duration // between two locks, on average
-	Long  time.Duration // every second holder works for up to this long, if its lease lasts; 0: none does
+	Long  time.Duration // three of four holders work for up to this long, also when their lease is over; 0: none does
 
 	Kind  subject.Kind // of the lock
 	Peers []*Actor     // to whom a lock may be handed
@@ -34,7 +34,7 @@ func (p *Pace) want(r *rand.Rand) subject.Want {
 
 // work draws how long a worker works. It draws nothing if none works long.
 func (p *Pace) work(r *rand.Rand) time.Duration {
-	if p.Long > 0 && r.IntN(2) == 0 {
+	if p.Long > 0 && r.IntN(4) > 0 {
 		return time.Duration(r.Int64N(int64(p.Long)))
 	}
 	return p.Work
@@ -63,23 +63,13 @@ func (a *Actor) wait(ctx context.Context, g *Guarded, w subject.Want, patience t
 	return held
 }
 
-// last waits for so long, or until the holder notices that its lease is over.
-func (h *Held) last(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-h.lost:
-	}
-}
-
 // work uses the lock, and leaves it.
 func (h *Held) work(ctx context.Context, p Pace, r *rand.Rand) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 2*p.Wait)
 	defer done()
 	for passed := true; passed && h != nil; {
 		h.Read()
-		h.last(p.work(r)) // so that another write could come in between
+		time.Sleep(p.work(r)) // so that another write could come in between
 		h.Write()
 		h, passed = h.passOn(ctx, p.Peers, r)
 	}

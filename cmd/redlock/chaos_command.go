@@ -29,7 +29,7 @@ func (o *chaosOptions) subjectFlag() string {
 	if o.command == "" {
 		return "--subject " + o.subject
 	}
-	return "--subject-command '" + strings.ReplaceAll(o.command, "'", `'\''`) + "'"
+	return "--subject-command " + shellWord(o.command)
 }
 
 // childCommand is childCommand with the command of --subject-command, if there is one.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorumlock/redlock/chaos"
 	chaoscheck "github.com/quorumlock/redlock/chaos/check"
+	chaosfault "github.com/quorumlock/redlock/chaos/fault"
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/report"
 	"github.com/quorumlock/redlock/chaos/scenario"
@@ -26,17 +27,19 @@ import (
 )
 
 type chaosOptions struct {
-	scenario, subject, command, fleet, image, beside string
+	scenario, subject, command, fleet, image, beside, schedule string
 
 	nodes, clients int
 	seconds        float64
 	ttl            time.Duration
 	seed           uint64
+	search         time.Duration
 	out            string
 	json           bool
 
-	locks subject.Subject
-	plays []scenario.Scenario
+	locks  subject.Subject
+	plays  []scenario.Scenario
+	faults chaosfault.Schedule // of --schedule; nil: there is none
 }
 
 const allScenarios = "all"
@@ -57,15 +60,23 @@ to be unsafe in it. It shows that the scenario detects violations, so that zero 
 Processes are started from the redis-server on PATH, or from the program that the environment variable REDLOCK_SERVER
 names: another version, or another server that takes the same arguments.
 
+--search makes short runs with schedules of faults until one is unsafe. It begins with random ones and varies those that
+came closest to two holders. What it finds it makes smaller, in at most 65 more runs, and writes it to a file, which
+--schedule runs again. docs/failover.md says how to write such a file for a case of your own.
+
 --out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
 after its scenario.
 
 Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that you named could not) or is unsure,
 64 usage, 128+n if signal n ended it (130: INT).`,
 		Example: "  redlock chaos run --scenario restart-empty --subject plain-redlock\n" +
+			"  redlock chaos run --search 10m --subject plain-redlock\n" +
 			"  redlock chaos run --fleet docker --seconds 10 --out report",
 		Args: takesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.takePlan(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			err := o.validate(cmd.Flags().Changed("seconds"))
 			if err == nil && cmd.Flags().Changed("subject-command") {
 				err = o.takeCommand(cmd.Flags().Changed("subject"), cmd.ErrOrStderr())
@@ -77,11 +88,16 @@ Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that 
 			if err := fleet.Available(fleet.Kind(o.fleet)); err != nil {
 				return &exitError{exitUnable, err}
 			}
+			if o.search > 0 {
+				return o.runSearch(cmd)
+			}
 			return o.run(cmd)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", allScenarios, "names, separated by commas, or all")
+	f.StringVar(&o.schedule, "schedule", "", "a file of faults to run instead of a scenario: written by --search, or by you")
+	f.DurationVar(&o.search, "search", 0, "for how long to search for faults under which the lock is unsafe, such as 10m")
 	f.StringVar(&o.subject, "subject", "redlock", "the lock under test; see redlock chaos list")
 	f.StringVar(&o.command, "subject-command", "", "a lock of yours: a command, in any language, that speaks as docs/failover.md says")
 	f.StringVar(&o.fleet, "fleet", "process", "embedded, process or docker")
@@ -89,8 +105,8 @@ Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that 
 	f.StringVar(&o.beside, "beside", "auto", "a subject to compare with, auto, or none")
 	f.IntVar(&o.nodes, "nodes", 5, "number of nodes")
 	f.IntVar(&o.clients, "clients", 8, "number of clients")
-	f.Float64Var(&o.seconds, "seconds", 20, "how long a scenario runs; its script may take longer (10 if several are run)")
-	f.DurationVar(&o.ttl, "ttl", time.Second, "TTL of the leases")
+	f.Float64Var(&o.seconds, "seconds", 20, "how long a scenario runs; its script may take longer (10 if several are run; with faults of your own 5 TTLs)")
+	f.DurationVar(&o.ttl, "ttl", time.Second, "TTL of the leases (500ms with --search)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of everything that is random")
 	f.StringVar(&o.out, "out", "", "folder for the history and the report")
 	f.BoolVar(&o.json, "json", false, "print one JSON object at the end, as in report.json")
@@ -121,7 +137,9 @@ func (o *chaosOptions) validate(secondsGiven bool) error {
 	case o.seed == 0:
 		return errors.New("--seed 0: give 1 or more")
 	}
-	if o.plays, err = playsOf(o.scenario); err != nil {
+	if o.faults != nil {
+		o.plays = []scenario.Scenario{scenario.Planned(o.faults)}
+	} else if o.plays, err = playsOf(o.scenario); err != nil {
 		return err
 	}
 	if len(o.plays) > 1 && !secondsGiven {
@@ -150,7 +168,7 @@ func playsOf(list string) ([]scenario.Scenario, error) {
 
 func (o *chaosOptions) options(play scenario.Scenario) chaos.Options {
 	return chaos.Options{
-		Scenario: play.Name, Subject: o.locks, Fleet: o.fleet, Image: o.image, Nodes: o.nodes, Clients: o.clients, TTL: o.ttl,
+		Scenario: play.Name, Schedule: o.faults, Subject: o.locks, Fleet: o.fleet, Image: o.image, Nodes: o.nodes, Clients: o.clients, TTL: o.ttl,
 		Length: time.Duration(o.seconds * float64(time.Second)), Seed: o.seed, Child: o.childCommand(), Replay: o.replay(play.Name),
 	}
 }
@@ -178,7 +196,7 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 			switch {
 			case !errors.Is(err, chaos.ErrUnable):
 				result.broken = true
-			case o.scenario != allScenarios:
+			case o.scenario != allScenarios || o.faults != nil:
 				result.notRun = append(result.notRun, play.Name)
 			}
 		}
@@ -309,8 +327,15 @@ func (o *chaosOptions) historyPath(scenario string) string {
 }
 
 func (o *chaosOptions) replay(scenario string) string {
-	return fmt.Sprintf("redlock chaos run --scenario %s %s --fleet %s --nodes %d --clients %d --seconds %v --ttl %v --seed %d",
-		scenario, o.subjectFlag(), o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
+	if o.schedule != "" {
+		return o.replayOf("--schedule " + shellWord(o.schedule))
+	}
+	return o.replayOf("--scenario " + scenario)
+}
+
+func (o *chaosOptions) replayOf(what string) string {
+	return fmt.Sprintf("redlock chaos run %s %s --fleet %s --nodes %d --clients %d --seconds %v --ttl %v --seed %d",
+		what, o.subjectFlag(), o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
 }
 
 type leftOut struct {

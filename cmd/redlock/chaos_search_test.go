@@ -1,0 +1,143 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// noLock is a command that speaks as a lock and gives everybody what they ask for.
+const noLock = `sed -u 's/.*"id":\([0-9]*\),"op":"acquire".*/{"id":\1,"ok":true,"lease":"\1"}/; t
+s/.*"id":\([0-9]*\).*/{"id":\1,"ok":true}/'`
+
+// searchFor is a search whose runs are as short as they can be.
+func searchFor(args ...string) []string {
+	return append([]string{"chaos", "run", "--fleet", "embedded", "--clients", "3", "--nodes", "1", "--ttl", "200ms"}, args...)
+}
+
+func TestASearchPrintsAndWritesTheSmallestScheduleThatIsUnsafe(t *testing.T) {
+	out := t.TempDir()
+	command := strings.ReplaceAll(noLock, "\n", "; ")
+	code, stdout, stderr := run(t, searchFor("--search", "20s", "--subject-command", command, "--out", out)...)
+	if code != 1 || !strings.Contains(stdout, "UNSAFE: ") || !strings.Contains(stdout, "to 0 faults, it was unsafe in 5 of 5 more runs") ||
+		!strings.Contains(stdout, "cause: ") || !strings.Contains(stderr, "run 1: ") {
+		t.Fatalf("%d: %s%s", code, stdout, stderr)
+	}
+	for _, name := range []string{"history.jsonl", "report.json", "report.html"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	code, stdout, stderr = run(t, "chaos", "run", "--schedule", filepath.Join(out, "schedule.json"), "--fleet", "embedded",
+		"--subject-command", command, "--json")
+	if r := parseReport(t, []byte(stdout)); code != 1 || r.Verdict != "unsafe" || r.Nodes != 1 || r.Clients != 3 || r.Scenario != "schedule" {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestASearchWithoutAViolationSaysHowCloseItCame(t *testing.T) {
+	code, stdout, stderr := run(t, searchFor("--search", "3s", "--json")...)
+	var r struct {
+		Runs, Idle, Unsure, Aborted int
+		Closest                     *struct {
+			Schedule struct{ Faults []string }
+		}
+		Found *struct{}
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err, stdout, stderr)
+	}
+	// On a busy machine it may be that no run shows anything.
+	if r.Found != nil || r.Runs == 0 || (code == 0) != (r.Runs > r.Idle+r.Unsure+r.Aborted) {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestAnInterruptedSearchSaysWhatItDid(t *testing.T) {
+	p := start(t, nil, nil, searchFor("--search", "10m")...)
+	eventually(t, "a run", func() bool { return strings.Contains(p.said(), "run 1: ") })
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := p.wait()
+	if code != 130 || !strings.Contains(stdout, "no violation: redlock, ") || !strings.Contains(stderr, "interrupted by SIGINT") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestAScheduleOfOnesOwnIsRun(t *testing.T) {
+	var often []string // so that one of them is while the lock is held
+	for _, at := range []string{"300ms", "400ms", "500ms", "600ms", "700ms", "800ms", "900ms"} {
+		often = append(often, at+" flushall(node-1)")
+	}
+	faults, err := json.Marshal(often)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "my schedule.json")
+	text := `{"about": "its only node forgets", "nodes": 1, "clients": 3, "ttl": "500ms", "faults": ` + string(faults) + "}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "chaos", "run", "--schedule", file, "--fleet", "embedded", "--subject", "single", "--json")
+	if r := parseReport(t, []byte(stdout)); code != 1 || r.Verdict != "unsafe" || !strings.Contains(r.Replay, "--schedule '"+file+"'") ||
+		!strings.Contains(r.Replay, "--nodes 1 --clients 3 --seconds 2.5 --ttl 500ms") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = run(t, "chaos", "run", "--schedule", file, "--fleet", "embedded", "--nodes", "3", "--json")
+	if r := parseReport(t, []byte(stdout)); code != 0 || r.Nodes != 3 || r.Subject != "redlock" {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestAScheduleThatIsNoneIsWrongUsage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "schedule.json")
+	for text, want := range map[string]string{
+		``:                                       "EOF",
+		`{}`:                                     `it has no "faults"`,
+		`{"faults": []} {}`:                      "more than one object",
+		`{"faults": [], "fault": 1}`:             `unknown field "fault"`,
+		`{"faults": [], "ttl": "soon"}`:          `invalid duration "soon"`,
+		`{"faults": ["1s doom(node-1)"]}`:        `there is no "doom"; there are client-clock, `,
+		`{"faults": ["1s kill(node-1)"]}`:        "say for how long",
+		`{"faults": ["1s flushall(node-9)"]}`:    `there is no "node-9"; there are node-1, `,
+		`{"faults": ["flushall(node-1)"]}`:       "write it as",
+		`{"faults": [], "nodes": 99}`:            "99 nodes; give 1 to 15",
+		`{"faults": ["1s pause(node-1) for 0"]}`: "say for how long",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"chaos", "run", "--fleet", "embedded", "--schedule", file}
+		code, stdout, stderr := run(t, args...)
+		if code != 64 || !saysWhy(args, stdout, stderr) || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d: %s%s", text, code, stdout, stderr)
+		}
+	}
+	args := []string{"chaos", "run", "--fleet", "embedded", "--schedule", "/nonexistent"}
+	if code, stdout, stderr := run(t, args...); code != 2 || !saysWhy(args, stdout, stderr) {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestWrongUsageOfASearchIsOneLineAndExits64(t *testing.T) {
+	for _, flags := range []string{
+		"--search 0", "--search -1s", "--search soon", "--search 1s --scenario flush", "--search 1s --schedule x.json",
+		"--schedule x.json --scenario flush", "--search 1s --beside single", "--search 1s --subject doom", "--search 1s --seconds 0",
+		"--search 1s --ttl 1ms --json",
+	} {
+		args := append([]string{"chaos", "run", "--fleet", "embedded"}, strings.Fields(flags)...)
+		if code, stdout, stderr := run(t, args...); code != 64 || !saysWhy(args, stdout, stderr) {
+			t.Errorf("%s: %d: %s%s", flags, code, stdout, stderr)
+		}
+	}
+	args := []string{"chaos", "run", "--fleet", "embedded", "--search", "1s", "--clients", "2"}
+	if code, stdout, stderr := run(t, args...); code != 2 || !strings.Contains(stdout+stderr, "its script needs 3") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+}
