@@ -52,6 +52,7 @@ type searchReport struct {
 
 type closestReport struct {
 	Margin   float64      `json:"margin_millis"`
+	File     string       `json:"file,omitempty"` // with --out
 	Schedule scheduleFile `json:"schedule"`
 }
 
@@ -156,7 +157,8 @@ func (o *chaosOptions) reportSearch(w io.Writer, r *searchReport, result *chaos.
 	case r.Found != nil:
 		err = r.Found.Schedule.write(r.Found.File)
 	case r.Closest != nil && o.out != "":
-		err = r.Closest.Schedule.write(filepath.Join(o.out, "closest.json"))
+		r.Closest.File = filepath.Join(o.out, "closest.json")
+		err = r.Closest.Schedule.write(r.Closest.File)
 	}
 	if r.Found != nil && o.out != "" {
 		err = errors.Join(err, o.writeFound(&r.Found.Run, result.Found.Outcome))
@@ -190,8 +192,12 @@ func (r *searchReport) text() string {
 	var out strings.Builder
 	print := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	if f := r.Found; f != nil {
-		print("UNSAFE: %s, in schedule %d of seed %d. Shrunk from %s to %s, it was unsafe in %d of %d more runs:",
-			oneLine(r.Subject), r.Runs, r.Seed, plural(len(f.First), "fault"), plural(len(f.Schedule.Faults), "fault"), f.Unsafe, f.Again)
+		how := fmt.Sprintf("unsafe in %d of %d more runs", f.Unsafe, f.Again)
+		if f.Again == 0 {
+			how = "not run again"
+		}
+		print("UNSAFE: %s, in schedule %d of seed %d. Made smaller, from %s to %s, %s:",
+			oneLine(r.Subject), r.Runs, r.Seed, plural(len(f.First), "fault"), plural(len(f.Schedule.Faults), "fault"), how)
 		printFaults(&out, f.Schedule.Faults)
 		print("The schedule is in %s.\n", f.File)
 		return out.String()
@@ -207,6 +213,9 @@ func (r *searchReport) text() string {
 	margin := time.Duration(r.Closest.Margin * float64(time.Millisecond)).Round(10 * time.Microsecond)
 	print("The closest: %v from the end of a lease to the next grant, with", margin)
 	printFaults(&out, r.Closest.Schedule.Faults)
+	if r.Closest.File != "" {
+		print("The schedule is in %s.", r.Closest.File)
+	}
 	return out.String()
 }
 

@@ -24,7 +24,7 @@ func TestASearchPrintsAndWritesTheSmallestScheduleThatIsUnsafe(t *testing.T) {
 	out := t.TempDir()
 	command := strings.ReplaceAll(noLock, "\n", "; ")
 	code, stdout, stderr := run(t, searchFor("--search", "20s", "--subject-command", command, "--out", out)...)
-	if code != 1 || !strings.Contains(stdout, "UNSAFE: ") || !strings.Contains(stdout, "to 0 faults, it was unsafe in 5 of 5 more runs") ||
+	if code != 1 || !strings.Contains(stdout, "UNSAFE: ") || !strings.Contains(stdout, " to 0 faults, unsafe in 5 of 5 more runs:\n  no fault\n") ||
 		!strings.Contains(stdout, "cause: ") || !strings.Contains(stderr, "run 1: ") {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}

@@ -53,6 +53,8 @@ var quotedRules = map[string]quotedRule{
 		instead: "redlock chaos run --scenario failover --subject single --seconds 2 --out reports/docker/failover"},
 	"redlock chaos run --scenario failover --subject redlock-fair": {
 		instead: "redlock chaos run --scenario failover --subject redlock-fair --seconds 2"},
+	"redlock chaos run --search 10m":          {instead: "redlock chaos run --search 10s"},
+	"redlock chaos run --search 10m --seed 2": {instead: "redlock chaos run --search 10s --seed 2"},
 	`redlock chaos run --scenario failover --subject-command "python3 examples/chaos-python/lock.py single"`: {code: 1,
 		instead: `redlock chaos run --scenario failover --subject-command "python3 $ROOT/examples/chaos-python/lock.py single" --seconds 2`},
 	"redlock chaos run --scenario all --fleet docker --out report":                           {notRun: "it takes a quarter of an hour; make chaos runs it"},
