@@ -114,7 +114,7 @@ func TestASearchBesideChance(t *testing.T) {
 	if os.Getenv("REDLOCK_CHAOS") != "search" {
 		t.Skip("it takes half an hour: REDLOCK_CHAOS=search")
 	}
-	for _, reserve := range []float64{0.3, 0.5} {
+	for _, reserve := range []float64{0.5, 0.7} {
 		for seed := uint64(1); seed <= 6; seed++ {
 			for _, random := range []bool{true, false} {
 				r, err := chaos.Search(t.Context(), chaos.SearchOptions{
