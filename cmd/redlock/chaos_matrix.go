@@ -13,6 +13,7 @@ import (
 	chaoscheck "github.com/quorumlock/redlock/chaos/check"
 	"github.com/quorumlock/redlock/chaos/report"
 	"github.com/quorumlock/redlock/chaos/scenario"
+	"github.com/quorumlock/redlock/chaos/scoreboard"
 	"github.com/quorumlock/redlock/chaos/subject"
 	"github.com/quorumlock/redlock/internal/fleet"
 )
@@ -102,37 +103,36 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 			return &exitError{exitUnable, err}
 		}
 	}
+	trials, err := matrixTrials(plays, o.Seed)
+	if err != nil {
+		return &exitError{exitUnable, err}
+	}
 	result := matrixResult{Expected: true, Runs: []report.Run{}}
-	for i, play := range plays {
-		for _, name := range append(oursIn(play), play.Fails...) {
-			fmt.Fprintf(progress, "[%d/%d] %s: %s\n", i+1, len(plays), play.Name, name)
-			o.Scenario = play.Name
-			var err error
-			if o.Subject, err = subject.ByName(name); err != nil {
-				return &exitError{exitUnable, err}
-			}
-			outcome, err := chaos.Run(ctx, o)
-			switch {
-			case ctx.Err() != nil:
-				return &exitError{stoppedCode(ctx), context.Cause(ctx)}
-			case errors.Is(err, chaos.ErrUnable):
-				say(progress, "%v", err)
-				result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})
-				continue
-			case err != nil:
-				return &exitError{exitUnable, err}
-			}
-			if !asExpected(name, outcome) {
-				result.Expected = false
-				complain(progress, outcome)
-			}
-			result.Runs = append(result.Runs, runOf(outcome))
-			if row != nil {
-				if _, err := fmt.Fprint(out, row(outcome)); err != nil {
-					return &exitError{exitUnable, err}
-				}
-			}
+	err = scoreboard.Each(ctx, o, trials, progress, func(t scoreboard.Trial, outcome *chaos.Outcome, err error) error {
+		switch {
+		case errors.Is(err, chaos.ErrUnable):
+			say(progress, "%v", err)
+			result.LeftOut = append(result.LeftOut, leftOut{t.Scenario.Name, err.Error()})
+			return nil
+		case err != nil:
+			return err
 		}
+		if !asExpected(t.Subject.Name(), outcome) {
+			result.Expected = false
+			complain(progress, outcome)
+		}
+		result.Runs = append(result.Runs, runOf(outcome))
+		if row == nil {
+			return nil
+		}
+		_, err = fmt.Fprint(out, row(outcome))
+		return err
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return &exitError{stoppedCode(ctx), context.Cause(ctx)}
+	case err != nil:
+		return &exitError{exitUnable, err}
 	}
 	result.Expected = result.Expected && len(result.Runs) > 0
 	code, why := result.end(o.Fleet)
@@ -149,6 +149,20 @@ func matrix(ctx context.Context, o chaos.Options, plays []scenario.Scenario, row
 		return &exitError{code, why}
 	}
 	return nil
+}
+
+// matrixTrials are the runs of the matrix: in each scenario this library, and the baselines that are unsafe in it.
+func matrixTrials(plays []scenario.Scenario, seed uint64) (trials []scoreboard.Trial, err error) {
+	for _, play := range plays {
+		for _, name := range append(oursIn(play), play.Fails...) {
+			s, err := subject.ByName(name)
+			if err != nil {
+				return nil, err
+			}
+			trials = append(trials, scoreboard.Trial{Scenario: play, Subject: s, Seed: seed})
+		}
+	}
+	return trials, nil
 }
 
 // asExpected reports whether the outcome is the expected one: safe for a lock of this library, unsafe for the others. A
