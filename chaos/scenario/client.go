@@ -16,6 +16,7 @@ func clients() []Scenario {
 	return []Scenario{
 		{
 			Name:   "close",
+			Short:  "a client is closed while it acquires",
 			Proves: "A client that is closed while it acquires leaves no key behind.",
 			Faults: []string{"delay the network of A a little", "close A's client at different moments of an acquire", "open it again"},
 			Costs:  "nothing",
@@ -27,6 +28,7 @@ func clients() []Scenario {
 		},
 		{
 			Name:   "subscriptions-killed",
+			Short:  "servers end every subscription",
 			Proves: "While the servers repeatedly end every subscription, contenders still acquire the lock, one at a time.",
 			Faults: []string{"CLIENT KILL TYPE pubsub every 20ms on every node, while many clients wait for many locks"},
 			Costs:  "the time until waiters without a notification try again",

@@ -14,6 +14,7 @@ func clocks() []Scenario {
 	return []Scenario{
 		{
 			Name:   "clock-ahead",
+			Short:  "a server's clock jumps ahead",
 			Proves: "A server whose clock jumps ahead, so that a lock expires too early, does not vote a second time.",
 			Faults: []string{"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible", "clock +60s on the shared nodes"},
 			Costs:  "no grants that need the node, until its clock is correct",
@@ -26,6 +27,7 @@ func clocks() []Scenario {
 		},
 		{
 			Name:   "clock-behind",
+			Short:  "a server's clock jumps back",
 			Proves: "A server whose clock jumps back, so that the lock of a dead holder lasts longer, blocks nobody who has a quorum without it.",
 			Faults: []string{"clock −120s on the nodes that two quorums share, while A holds", "A is cut off for good"},
 			Costs:  "the vote of that node, until its clock is correct",
@@ -34,6 +36,7 @@ func clocks() []Scenario {
 		},
 		{
 			Name:   "clock-behind-at-boot",
+			Short:  "a node starts with its clock behind",
 			Proves: "A node that boots empty with its clock behind, and whose clock is then corrected, does not vote a second time.",
 			Faults: []string{
 				"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible", "kill the shared nodes while A holds",
@@ -47,6 +50,7 @@ func clocks() []Scenario {
 		},
 		{
 			Name:   "clock-swings",
+			Short:  "a server's clock jumps back and forth",
 			Proves: "While a server's clock jumps forward and back under contention, the lock has one owner at a time.",
 			Faults: []string{"clock +60s and −120s in turn on the nodes that two quorums share"},
 			Costs:  "the vote of that node",
@@ -55,6 +59,7 @@ func clocks() []Scenario {
 		},
 		{
 			Name:   "client-clock",
+			Short:  "a client's clock is ahead",
 			Proves: "A client whose wall clock is ahead does not take a lock that is held.",
 			Faults: []string{"client-clock +60s on B, while A holds"},
 			Costs:  "nothing",

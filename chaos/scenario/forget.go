@@ -15,35 +15,43 @@ var quorumless = []string{"setnx-expire", "getset", "get-del", "single", "watchd
 // another quorum. The nodes in both quorums forget the lock.
 func forgetting() []Scenario {
 	split := "cut some nodes off from A and some from B, so that their quorums share as few nodes as possible"
-	forget := func(name, how, proves string, needs Needs, before []fault.Verb, verbs ...fault.Verb) Scenario {
+	forget := func(name, short, how, proves string, needs Needs, before []fault.Verb, verbs ...fault.Verb) Scenario {
 		return Scenario{
-			Name: name, Proves: proves, Faults: []string{split, how}, Costs: "the vote of the node that forgot, for one quarantine",
+			Name: name, Short: short, Proves: proves, Faults: []string{split, how},
+			Costs: "the vote of the node that forgot, for one quarantine",
 			Fails: quorumless, Actors: 2, Needs: needs,
 			Play: func(ctx context.Context, s *Stage) error { return s.forget(ctx, before, verbs...) },
 		}
 	}
-	restartEmpty := forget("restart-empty", "kill a shared node and restart it without its data",
+	restartEmpty := forget("restart-empty", "a node restarts without its data",
+		"kill a shared node and restart it without its data",
 		"A node that comes back empty does not vote a second time while its first vote may be in use.",
 		Needs{Nodes: 1}, nil, fault.RestartEmpty)
 	restartEmpty.Kinds, restartEmpty.Fails = true, append([]string{"reader-counter", "majority-semaphore"}, quorumless...)
 	return []Scenario{
 		restartEmpty,
-		forget("flush", "FLUSHALL on a shared node",
+		forget("flush", "a node is flushed",
+			"FLUSHALL on a shared node",
 			"A node that was flushed does not vote a second time while its first vote may be in use.",
 			Needs{Nodes: 1}, nil, fault.FlushAll),
-		forget("replace", "another server, which has run for a long time, takes over the address of a shared node",
+		forget("replace", "another server at a node's address",
+			"another server, which has run for a long time, takes over the address of a shared node",
 			"Another server at the address of a node does not give the node's vote a second time.",
 			Needs{Spares: true}, nil, fault.Replace),
-		forget("old-rdb", "kill a shared node and restart it with an RDB file from before the lock",
+		forget("old-rdb", "a node restarts with old data",
+			"kill a shared node and restart it with an RDB file from before the lock",
 			"A node that comes back with old data does not vote a second time.",
 			Needs{Nodes: 1}, []fault.Verb{fault.Save}, fault.RestartOldRDB),
-		forget("stale-replica", "a shared node dies before the lock has reached its replica, and the replica takes over the address",
+		forget("stale-replica", "a stale replica at a node's address",
+			"a shared node dies before the lock has reached its replica, and the replica takes over the address",
 			"A stale replica at the address of a node does not give the node's vote a second time.",
 			Needs{Replica: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
-		forget("failback", "a shared node follows its own stale, detached replica, and becomes a master again: same process, same run id",
+		forget("failback", "a node takes over the data of its stale replica",
+			"a shared node follows its own stale, detached replica, and becomes a master again: same process, same run id",
 			"A node that has taken over the data of its own stale replica does not vote a second time.",
 			Needs{Replica: true}, []fault.Verb{fault.Follow, fault.Detach}, fault.Failback),
-		forget("durable-stale-replica", "the same as stale-replica, but every server persists each write before it answers, and the lock knows it",
+		forget("durable-stale-replica", "stale-replica, with servers that persist every write",
+			"the same as stale-replica, but every server persists each write before it answers, and the lock knows it",
 			"A stale replica at the address of a node does not give the node's vote a second time, even if a restart forgets nothing.",
 			Needs{Replica: true, Durable: true}, []fault.Verb{fault.Follow, fault.Lag}, fault.Promote),
 	}

@@ -14,6 +14,7 @@ func holders() []Scenario {
 	return []Scenario{
 		{
 			Name:   "stopped-holder",
+			Short:  "the holder is stopped for longer than its TTL",
 			Proves: "A holder that is stopped for longer than its TTL and then writes is refused by a resource that compares fencing tokens.",
 			Faults: []string{"SIGSTOP the holder between its check of the lease and its write, until another client has held the lock"},
 			Costs:  "a stale write if the resource does not compare fencing tokens: no lock can prevent that",
@@ -23,6 +24,7 @@ func holders() []Scenario {
 		},
 		{
 			Name:   "dead-holder",
+			Short:  "the holder dies",
 			Proves: "When a client dies at the worst moment of an acquire, the lock is free again after its TTL.",
 			Faults: []string{"SIGKILL the client between two commands of an acquire, if it needs two; otherwise when it has the lock"},
 			Costs:  "the TTL",
@@ -32,6 +34,7 @@ func holders() []Scenario {
 		},
 		{
 			Name:   "late-release",
+			Short:  "a release arrives after the TTL",
 			Proves: "A release that arrives after its lease is over does not end the lease of another client.",
 			Faults: []string{"delay A's release until after its TTL: between its two commands, if there are two; and on the network"},
 			Costs:  "the TTL",

@@ -15,6 +15,7 @@ func networks() []Scenario {
 	return []Scenario{
 		{
 			Name:   "lost-replies",
+			Short:  "replies to an acquire are lost",
 			Proves: "An acquire that the nodes grant but whose replies are lost leaves nothing behind for longer than the TTL.",
 			Faults: []string{"cut-replies from all nodes to A", "the same from a majority of the nodes"},
 			Costs:  "the TTL, if no release gets through",
@@ -23,6 +24,7 @@ func networks() []Scenario {
 		},
 		{
 			Name:   "paused-node",
+			Short:  "a node is paused during an acquire",
 			Proves: "A node that is paused during an acquire and its release does not bring the lock back when it continues.",
 			Faults: []string{"pause one of the nodes that two quorums share, while A acquires and releases the lock", "resume"},
 			Costs:  "the vote of that node while it is paused",
@@ -31,6 +33,7 @@ func networks() []Scenario {
 		},
 		{
 			Name:   "partial-views",
+			Short:  "clients see different nodes",
 			Proves: "Clients that see different parts of the fleet, with as few nodes in common as possible, exclude each other.",
 			Faults: []string{
 				"cut some nodes off from A and some from B, so that their quorums share as few nodes as possible; C sees all",
@@ -59,6 +62,7 @@ func networks() []Scenario {
 		},
 		{
 			Name:   "slow-nodes",
+			Short:  "nodes are slow",
 			Proves: "A slow node slows nobody down who has a quorum without it; a slow quorum costs its delay, but not safety.",
 			Faults: []string{"delay one node by TTL/16", "delay a quorum by TTL/64"},
 			Costs:  "the delay of the quorum",
@@ -66,6 +70,7 @@ func networks() []Scenario {
 		},
 		{
 			Name:   "slow-replies",
+			Short:  "replies to an acquire are late",
 			Proves: "A client whose replies are late while it acquires does not believe for longer than its keys last.",
 			Faults: []string{"hold back the replies of all nodes to A for TTL/2, while it acquires"},
 			Costs:  "the lock, for a client that does not wait so long for its replies",

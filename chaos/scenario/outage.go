@@ -17,12 +17,14 @@ func outages() []Scenario {
 	return []Scenario{
 		{
 			Name:   "control",
+			Short:  "no fault",
 			Proves: "Without any fault one client at a time holds the lock, and no check reports anything.",
 			Costs:  "nothing",
 			Play:   func(ctx context.Context, s *Stage) error { return s.Sleep(ctx, s.Length/2) },
 		},
 		{
 			Name:   "kill-minority",
+			Short:  "a minority dies, then one more",
 			Proves: "While a minority of the nodes is dead, the lock works. If one more dies, nothing is granted. When they are back, it is granted again.",
 			Faults: []string{"kill ⌊(N−1)/2⌋ nodes", "kill one more", "start all of them, empty"},
 			Costs:  "no grants while a majority is down, and for one quarantine after that",
@@ -31,6 +33,7 @@ func outages() []Scenario {
 		},
 		{
 			Name:   "killed-while-acquiring",
+			Short:  "a node dies after its grant",
 			Proves: "A node that dies between its grant and the lease does not affect safety: fencing tokens stay unique and grow.",
 			Faults: []string{"cut-replies, so that the vote is undecided", "kill a node that has granted", "heal", "start it, empty"},
 			Costs:  "a refused acquire",
@@ -39,6 +42,7 @@ func outages() []Scenario {
 		},
 		{
 			Name:   "rolling-restart",
+			Short:  "every node restarts empty, in turn",
 			Proves: "A lease that is renewed survives the restart of every node, one after another and without its data.",
 			Faults: []string{"restart-empty each node in turn, further apart than a quarantine"},
 			Costs:  "nothing; a lease that is not renewed ends by its TTL",
@@ -48,6 +52,7 @@ func outages() []Scenario {
 		},
 		{
 			Name:   "failover",
+			Short:  "a stale replica is promoted",
 			Proves: "When a primary dies before the lock has reached its replica, and the replica is promoted, the lock still has one owner.",
 			Faults: []string{"follow(node-1)", "lag(node-1)", "promote(node-1)"},
 			Costs:  "the vote of one node, for one quarantine",

@@ -11,6 +11,7 @@ import (
 func others() []Scenario {
 	return []Scenario{{
 		Name:   "random",
+		Short:  "faults of nodes in random order",
 		Proves: "Whatever happens to the nodes, in any order, the lock has one owner at a time.",
 		Faults: []string{"kill, pause, cut, cut-replies, delay, restart-empty and flushall of random nodes, from the seed"},
 		Costs:  "no grants while a majority is down or in quarantine",

@@ -15,6 +15,7 @@ import (
 // A Scenario is a sequence of faults, and clients that try to exploit them.
 type Scenario struct {
 	Name   string   `json:"name"`
+	Short  string   `json:"short"`           // what happens in it, for the row of a table
 	Proves string   `json:"proves"`          // the sentence
 	Faults []string `json:"faults"`          // in order
 	Costs  string   `json:"costs"`           // what it may cost a safe lock
