@@ -38,7 +38,7 @@ func newChaos() *cobra.Command {
 		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosMatrix(), newChaosClient())
+	cmd.AddCommand(newChaosList(), newChaosRun(), newChaosCheck(), newChaosReport(), newChaosMatrix(), newChaosScoreboard(), newChaosClient())
 	return cmd
 }
 

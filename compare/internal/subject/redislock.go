@@ -31,12 +31,16 @@ type redislockClient struct {
 }
 
 func (c redislockClient) Acquire(ctx context.Context, name string) (Lease, error) {
-	options := redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockRetry)}
-	lock, err := c.locker.Obtain(ctx, name, redislockTTL, &options)
+	lock, err := c.obtain(ctx, name, redislockTTL)
 	if err != nil {
 		return nil, err
 	}
 	return lock, nil
+}
+
+func (c redislockClient) obtain(ctx context.Context, name string, ttl time.Duration) (*redislock.Lock, error) {
+	options := redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockRetry)}
+	return c.locker.Obtain(ctx, name, ttl, &options)
 }
 
 func (c redislockClient) Close() error { return c.client.Close() }

@@ -23,5 +23,7 @@ func newGoRedis(server string, o Options) (*redis.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redis.NewClient(&redis.Options{Network: network, Addr: address, PoolSize: o.pool()}), nil
+	return redis.NewClient(&redis.Options{
+		Network: network, Addr: address, PoolSize: o.pool(), DialTimeout: o.Patience, ReadTimeout: o.Patience, WriteTimeout: o.Patience,
+	}), nil
 }

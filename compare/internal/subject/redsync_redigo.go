@@ -11,7 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// openRedigo sets no timeouts, which is the default of redigo. This matters when one server is stopped.
+// openRedigo sets no timeouts by default, as redigo does. This matters when one server is stopped.
 func openRedigo(server string, o Options) (rsredis.Pool, func() error, error) {
 	network, address, err := networkAddress(server)
 	if err != nil {
@@ -19,10 +19,21 @@ func openRedigo(server string, o Options) (rsredis.Pool, func() error, error) {
 	}
 	pool := &redis.Pool{
 		MaxIdle: o.pool(), MaxActive: o.pool(), Wait: true,
-		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, network, address) },
+		DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, network, address, redigoTimeouts(o)...)
+		},
 	}
 	gated := &gatedPool{Pool: pool}
 	return rsredigo.NewPool(gated), gated.Close, nil
+}
+
+func redigoTimeouts(o Options) []redis.DialOption {
+	if o.Patience == 0 {
+		return nil
+	}
+	return []redis.DialOption{
+		redis.DialConnectTimeout(o.Patience), redis.DialReadTimeout(o.Patience), redis.DialWriteTimeout(o.Patience),
+	}
 }
 
 // A gatedPool closes only while no caller waits for a connection. A redigo pool of limited size (v1.9.3) gives the place of

@@ -3,7 +3,6 @@ package subject
 import (
 	"context"
 
-	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
 
@@ -12,7 +11,7 @@ import (
 // TryNextAfter, 20 ms, it waits for a message that may never come.
 func rueidislockSubject(name string, majority int32) Subject {
 	return Subject{Name: name, OneServer: true, Renews: true, Sleeps: true, Open: func(_ context.Context, o Options) (Client, error) {
-		option, err := rueidis.ParseURL(o.URLs[0])
+		option, err := rueidisOption(o.URLs[0], o)
 		if err != nil {
 			return nil, err
 		}
