@@ -10,7 +10,6 @@ import (
 
 	"github.com/quorumlock/redlock/chaos"
 	"github.com/quorumlock/redlock/chaos/check"
-	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
 )
 
@@ -76,20 +75,23 @@ var gravity = []check.ViolationKind{
 	check.Register, check.Overtaken, check.ValidWriteRefused, check.Orphan,
 }
 
-// newBoard makes an empty board.
-func newBoard(s Settings, scenarios []scenario.Scenario, subjects []subject.Subject) *Board {
-	b := &Board{Settings: s}
-	for _, sub := range subjects {
-		b.Subjects = append(b.Subjects, Col{sub.Name(), subject.Describe(sub), s.Nodes > 1 && subject.Quorum(sub, s.Nodes) == 1})
+// board makes a board that has the runs that were done before.
+func (o *Options) board() (*Board, error) {
+	b := &Board{Settings: o.Settings}
+	for _, s := range o.Subjects {
+		b.Subjects = append(b.Subjects, Col{s.Name(), subject.Describe(s), o.Nodes > 1 && subject.Quorum(s, o.Nodes) == 1})
 	}
-	for _, play := range scenarios {
+	for _, play := range o.Scenarios {
 		b.Scenarios = append(b.Scenarios, Row{play.Name, play.Short})
-		for _, sub := range subjects {
-			b.Cells = append(b.Cells, Cell{Scenario: play.Name, Subject: sub.Name(), Runs: []Run{}})
+		for _, s := range o.Subjects {
+			b.Cells = append(b.Cells, Cell{Scenario: play.Name, Subject: s.Name(), Runs: []Run{}})
 		}
 	}
 	b.conclude()
-	return b
+	if o.Before == nil {
+		return b, nil
+	}
+	return b, b.take(o.Before)
 }
 
 // cell finds a cell. nil: the board has none.

@@ -119,10 +119,11 @@ func (c *Command) Run(ctx context.Context, stdout, stderr io.Writer) (*Board, er
 	o, err := c.options()
 	if err == nil && c.resume != "" {
 		o.Before, err = Read(c.resume)
-		if err == nil && o.Before != nil {
-			if err = newBoard(o.Settings, o.Scenarios, o.Subjects).take(o.Before); err != nil {
-				err = fmt.Errorf("--resume %s: %w", c.resume, err)
-			}
+	}
+	var b *Board
+	if err == nil {
+		if b, err = o.board(); err != nil {
+			err = fmt.Errorf("--resume %s: %w", c.resume, err)
 		}
 	}
 	if err != nil {
@@ -136,11 +137,11 @@ func (c *Command) Run(ctx context.Context, stdout, stderr io.Writer) (*Board, er
 			return nil, err
 		}
 	}
-	o.Log, o.Done = stderr, c.keep
-	b, err := Do(ctx, o)
-	if b == nil {
+	if err := c.save(b); err != nil { // before the first run, which may take long
 		return nil, err
 	}
+	o.Log, o.Done = stderr, c.keep
+	err = o.fill(ctx, b)
 	if err != nil && ctx.Err() == nil {
 		return b, err
 	}
@@ -155,15 +156,16 @@ func (c *Command) keep(b *Board, t Trial, r Run, history []byte) error {
 			return err
 		}
 	}
+	return c.save(b)
+}
+
+// save writes the board into the files.
+func (c *Command) save(b *Board) error {
 	if c.resume != "" {
 		if err := b.Write(c.resume); err != nil {
 			return err
 		}
 	}
-	return c.markdown(b)
-}
-
-func (c *Command) markdown(b *Board) error {
 	if c.out == "" {
 		return nil
 	}
@@ -176,9 +178,6 @@ func (c *Command) markdown(b *Board) error {
 
 // deliver prints the board. why says what ended it early.
 func (c *Command) deliver(b *Board, stdout io.Writer, why error) error {
-	if err := c.markdown(b); err != nil { // also if there was no run to do
-		return err
-	}
 	if !c.json {
 		return b.Text(stdout)
 	}
@@ -194,15 +193,15 @@ func (c *Command) deliver(b *Board, stdout io.Writer, why error) error {
 }
 
 // Code is the exit code of a board that was not broken off: 0 every run was safe, 1 at least one was unsafe, 2 one was
-// unsure or did not run.
-func (b *Board) Code() int {
+// unsure or did not run. With all scenarios, those that cannot run here are left out.
+func (c *Command) Code(b *Board) int {
 	code := 0
-	for _, c := range b.Cells {
-		for _, r := range c.Runs {
+	for _, cell := range b.Cells {
+		for _, r := range cell.Runs {
 			switch {
 			case r.Verdict == check.Unsafe:
 				return 1
-			case r.Verdict != check.Safe:
+			case r.Verdict != check.Safe && !(r.Unable && c.scenarios == all):
 				code = 2
 			}
 		}

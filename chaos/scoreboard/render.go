@@ -163,24 +163,32 @@ func (b *Board) notes() (lines []string) {
 	return slices.Concat(lines, b.notChecked(), b.notRun())
 }
 
-// notChecked are the reasons for the *, each check once for a subject.
+// notChecked are the reasons for the *: of each check and subject the first. What several have in common is said once.
 func (b *Board) notChecked() (lines []string) {
+	var order []string
+	subjects := map[string][]string{}
 	for _, s := range b.Subjects {
-		seen := map[string]bool{}
+		said := map[string]bool{} // by check: the numbers in a reason differ from run to run
 		for _, c := range b.Cells {
 			if c.Subject != s.Name {
 				continue
 			}
 			for _, r := range c.Runs {
 				for _, l := range r.NotChecked {
-					if r.Verdict != check.Safe || seen[l.Check] {
+					if r.Verdict != check.Safe || said[l.Check] {
 						continue
 					}
-					seen[l.Check] = true
-					lines = append(lines, plain(fmt.Sprintf("* not checked of %s: %s (first in %s, seed %d)", s.Name, l, c.Scenario, r.Seed)))
+					said[l.Check] = true
+					if subjects[l.String()] == nil {
+						order = append(order, l.String())
+					}
+					subjects[l.String()] = append(subjects[l.String()], s.Name)
 				}
 			}
 		}
+	}
+	for _, reason := range order {
+		lines = append(lines, plain(fmt.Sprintf("* not checked of %s: %s", strings.Join(subjects[reason], ", "), reason)))
 	}
 	return lines
 }

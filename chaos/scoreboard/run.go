@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/redlock/chaos"
@@ -48,26 +49,25 @@ func (o *Options) trials() (all []Trial) {
 	return all
 }
 
-// Do does the runs that the board does not have yet. If ctx ends, it returns the board as it is by then, and why.
+// Do does the runs that are not done yet. If ctx ends, it returns the board as it is by then, and why.
 func Do(ctx context.Context, o Options) (*Board, error) {
-	b := newBoard(o.Settings, o.Scenarios, o.Subjects)
-	if o.Before != nil {
-		if err := b.take(o.Before); err != nil {
-			return nil, err
-		}
+	b, err := o.board()
+	if err != nil {
+		return nil, err
 	}
-	var trials []Trial
-	for _, t := range o.trials() {
-		if !b.has(t) {
-			trials = append(trials, t)
-		}
-	}
-	if had := len(o.trials()) - len(trials); had > 0 {
-		fmt.Fprintf(o.Log, "%d of %d runs are there already\n", had, len(o.trials()))
+	return b, o.fill(ctx, b)
+}
+
+// fill does the runs that the board does not have.
+func (o *Options) fill(ctx context.Context, b *Board) error {
+	wanted := o.trials()
+	trials := slices.DeleteFunc(slices.Clone(wanted), b.has)
+	if had := len(wanted) - len(trials); had > 0 {
+		fmt.Fprintf(o.Log, "%d of %d runs are there already\n", had, len(wanted))
 	}
 	options := o.chaos()
 	options.Child = o.Child
-	return b, Each(ctx, options, trials, o.Log, func(t Trial, outcome *chaos.Outcome, err error) error {
+	return Each(ctx, options, trials, o.Log, func(t Trial, outcome *chaos.Outcome, err error) error {
 		r := runOf(t.Seed, outcome, err, o.Replay(o.Settings, t))
 		b.add(t.Scenario.Name, t.Subject.Name(), r)
 		r.log(o.Log, t.Scenario.Name)

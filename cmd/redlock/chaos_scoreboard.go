@@ -28,8 +28,8 @@ table has what ran until then. With --resume FILE the runs are kept in that file
 
 Each run in FILE, and in the object of --json, has the command that repeats it.
 
-Exit code: 0 every run was safe, 1 at least one was unsafe, 2 it could not run, or a run was unsure or could not,
-64 usage, 128+n if signal n ended it (130: INT).`,
+Exit code: 0 every run was safe, 1 at least one was unsafe, 2 it could not run, or a run was unsure or failed, or a
+scenario that you named could not run, 64 usage, 128+n if signal n ended it (130: INT).`,
 		Example: "  redlock chaos scoreboard --resume board.json --out board.md\n" +
 			"  redlock chaos scoreboard --scenario failover,restart-empty --subject redlock,single --seeds 2",
 		Args: takesNone,
@@ -46,8 +46,9 @@ Exit code: 0 every run was safe, 1 at least one was unsafe, 2 it could not run, 
 				return &exitError{stoppedCode(ctx), nil}
 			case err != nil:
 				return &exitError{exitUnable, err}
-			case b.Code() != 0:
-				return &exitError{b.Code(), nil}
+			}
+			if code := board.Code(b); code != 0 {
+				return &exitError{code, nil}
 			}
 			return nil
 		},

@@ -13,11 +13,12 @@ import (
 func TestAnOutputThatCannotBeWrittenIsSaid(t *testing.T) {
 	for line, want := range map[string]int{
 		"chaos list": 1,
-		"chaos matrix --fleet embedded --scenario client-clock":          2,
-		"chaos matrix --fleet embedded --scenario client-clock --json":   2,
-		"bench --nodes embedded --node-timeout 3s --seconds 0.05 --json": 1,
-		"top --nodes embedded --count 1 --json":                          1,
-		"version --json":                                                 1,
+		"chaos matrix --fleet embedded --scenario client-clock":                           2,
+		"chaos matrix --fleet embedded --scenario client-clock --json":                    2,
+		"chaos scoreboard --fleet embedded --scenario control --subject getset --seeds 1": 2,
+		"bench --nodes embedded --node-timeout 3s --seconds 0.05 --json":                  1,
+		"top --nodes embedded --count 1 --json":                                           1,
+		"version --json":                                                                  1,
 	} {
 		args := append([]string{"-c", `exec "$0" "$@" >/dev/full`, binary}, strings.Fields(line)...)
 		code, _, errs := startProgram(t, nil, nil, "sh", args...).wait()

@@ -106,7 +106,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return exitUnable
 	}
-	return b.Code()
+	return command.Code(b)
 }
 
 // interruptible ends the context at a signal, so that everything that was started is cleaned up. stopped is the signal; 0:
@@ -114,7 +114,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func interruptible(ctx context.Context) (_ context.Context, stopped func() syscall.Signal, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		select {
 		case s := <-signals:
@@ -133,4 +133,4 @@ func interruptible(ctx context.Context) (_ context.Context, stopped func() sysca
 
 type stopSignal struct{ syscall.Signal }
 
-func (s stopSignal) Error() string { return "interrupted by " + s.Signal.String() }
+func (s stopSignal) Error() string { return "interrupted by the signal " + s.Signal.String() }

@@ -15,7 +15,8 @@ import (
 // Peers are the other libraries as subjects of the chaos harness. Each is used as its README says, with a lease as long as
 // the TTL of the run. What a library does not say of a lease, the harness judges by the TTL, and its report says so.
 //
-// Their sockets have timeouts: with the defaults, or none, a client would wait for a silent server for many times the TTL.
+// What they wait for a server is a part of the TTL: with the defaults, or none, a client would wait for a silent server for
+// many times the TTL, or rueidislock not long enough for a busy machine.
 func Peers() []chaos.Subject {
 	return []chaos.Subject{
 		redsyncPeer("redsync-redigo", "redsync over redigo", openRedigo),
@@ -52,6 +53,7 @@ func options(o chaos.Options, part time.Duration) Options {
 const (
 	ofMany = 10 // a silent one of several servers leaves the lease most of its TTL
 	ofOne  = 2
+	ofKey  = 10 // after that, rueidislock takes a key for not granted
 )
 
 // redsyncPeer has a majority of all servers. A lease is valid until its Until. It is not renewed: redsync leaves Extend to
@@ -95,7 +97,7 @@ func rueidislockPeer() chaos.Subject {
 		Functions: chaos.Functions[rueidislockClient, rueidislockLease]{
 			Title: name,
 			Connect: func(ctx context.Context, o chaos.Options) (rueidislockClient, error) {
-				c, err := rueidislockSubject(name, 1).Open(ctx, options(o, ofOne))
+				c, err := rueidislockSubject(name, 1).Open(ctx, options(o, ofKey))
 				if err != nil {
 					return rueidislockClient{}, err
 				}

@@ -7,9 +7,10 @@ import (
 	"github.com/redis/rueidis/rueidiscompat"
 )
 
-// openRueidis makes no pool: rueidis pipelines the commands of all callers over a few connections.
-func openRueidis(server string, o Options) (rsredis.Pool, func() error, error) {
-	option, err := rueidisOption(server, o)
+// openRueidis makes no pool: rueidis pipelines the commands of all callers over a few connections. It needs no timeouts of
+// its own, because it ends each command with its context.
+func openRueidis(server string, _ Options) (rsredis.Pool, func() error, error) {
+	option, err := rueidis.ParseURL(server)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -18,12 +19,4 @@ func openRueidis(server string, o Options) (rsredis.Pool, func() error, error) {
 		return nil, nil, err
 	}
 	return rsrueidis.NewPool(rueidiscompat.NewAdapter(client)), func() error { client.Close(); return nil }, nil
-}
-
-func rueidisOption(server string, o Options) (rueidis.ClientOption, error) {
-	option, err := rueidis.ParseURL(server)
-	if o.Patience > 0 {
-		option.Dialer.Timeout, option.ConnWriteTimeout = o.Patience, o.Patience
-	}
-	return option, err
 }

@@ -3,20 +3,21 @@ package subject
 import (
 	"context"
 
+	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
 
 // rueidislockSubject locks 2*majority-1 keys on one server. The README of rueidislock recommends a majority of 1 for
 // one server, and NoLoopTracking if the server supports it. Its default majority is 2. If a reply takes longer than
-// TryNextAfter, 20 ms, it waits for a message that may never come.
+// TryNextAfter, by default 20 ms, it waits for a message that may never come.
 func rueidislockSubject(name string, majority int32) Subject {
 	return Subject{Name: name, OneServer: true, Renews: true, Sleeps: true, Open: func(_ context.Context, o Options) (Client, error) {
-		option, err := rueidisOption(o.URLs[0], o)
+		option, err := rueidis.ParseURL(o.URLs[0])
 		if err != nil {
 			return nil, err
 		}
 		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption: option, KeyValidity: o.TTL, KeyMajority: majority, NoLoopTracking: true,
+			ClientOption: option, KeyValidity: o.TTL, KeyMajority: majority, NoLoopTracking: true, TryNextAfter: o.Patience,
 		})
 		if err != nil {
 			return nil, err

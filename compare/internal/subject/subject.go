@@ -37,7 +37,7 @@ type Options struct {
 	URLs       []string      // of the servers: redis:// or unix://
 	Goroutines int           // that will use the client at once; the size of connection pools, up to maxPool
 	TTL        time.Duration // of the leases, if the subject renews them; 0: its default
-	Patience   time.Duration // for the answer of a server, and to connect to it; 0: what the client library has by default
+	Patience   time.Duration // for the answer of a server; 0: what the library has by default
 }
 
 // maxPool is the maximum number of pooled connections to one server. With 16, 64 and 256 the results of pooling

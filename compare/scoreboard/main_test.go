@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/chaos/check"
+	"github.com/quorumlock/redlock/chaos/scoreboard"
+	"github.com/quorumlock/redlock/chaos/subject"
+	"github.com/quorumlock/redlock/chaos/traffic"
+	peers "github.com/quorumlock/redlock/compare/internal/subject"
+	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+)
+
+// TestMain lets the test program be the client that a scenario kills.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == clientCommand {
+		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// Without a fault every library is a lock, so what a fault shows is not the adapter's. One that is on servers that forget is
+// found unsafe.
+func TestEveryLibraryIsALockUntilItsServersForget(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	var out, log bytes.Buffer
+	require.Equal(t, 0, execute(t.Context(), []string{"--scenario", "control", "--seeds", "1", "--json"}, &out, &log), log.String())
+	var b scoreboard.Board
+	require.NoError(t, json.Unmarshal(out.Bytes(), &b))
+	require.True(t, b.Whole)
+	require.Len(t, b.Cells, 1+len(peers.Peers()))
+	for _, c := range b.Cells {
+		require.Equal(t, check.Safe, c.Runs[0].Verdict, c.Subject)
+		require.Greater(t, c.Runs[0].Acquired, 10, c.Subject)
+		require.Contains(t, c.Runs[0].Replay, "--subject "+c.Subject+" ")
+	}
+	out.Reset()
+	args := []string{"--scenario", "flush", "--subject", "bsm-redislock", "--seeds", "1"}
+	require.Equal(t, 1, execute(t.Context(), args, &out, &log), log.String())
+	require.Contains(t, out.String(), "bsm-redislock (one server)\nflush     a node is flushed  unsafe 1/1: overlap\n")
+}
+
+func TestAClientOfALibraryCanBeKilled(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	if err := traffic.ChildAvailable(); err != nil {
+		t.Skipf("NOT TESTED: %v", err)
+	}
+	var out, log bytes.Buffer
+	args := []string{"--scenario", "dead-holder", "--subject", "redsync-redigo", "--seeds", "1"}
+	require.Equal(t, 0, execute(t.Context(), args, &out, &log), log.String())
+	require.Contains(t, out.String(), "safe*\n")
+}
+
+// The context of a call bounds the wait. rueidislock makes that of the lease from it.
+func TestALeaseOutlivesTheCallThatAcquiredIt(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	for _, s := range peers.Peers() {
+		t.Run(s.Name(), func(t *testing.T) {
+			c, err := s.Open(t.Context(), subject.Options{Client: 1, URLs: f.URLs(), TTL: 2 * time.Second})
+			require.NoError(t, err)
+			defer c.Close()
+			ctx, done := context.WithTimeout(t.Context(), time.Second)
+			lease, err := c.Acquire(ctx, s.Name())
+			require.NoError(t, err)
+			done()
+			require.True(t, lease.Valid())
+
+			ctx, done = context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer done()
+			_, err = c.Acquire(ctx, s.Name())
+			require.Error(t, err)
+			require.True(t, lease.Valid())
+			require.NoError(t, lease.Release(t.Context()))
+			lease, err = c.Acquire(t.Context(), s.Name())
+			require.NoError(t, err, "it was released")
+			require.NoError(t, lease.Release(t.Context()))
+		})
+	}
+}
+
+func TestABadCommandLineIsToldFromAFailure(t *testing.T) {
+	for _, args := range [][]string{{"--seeds", "0"}, {"--nonsense"}, {"surplus"}, {"--subject", "doom"}} {
+		var out, log bytes.Buffer
+		require.Equal(t, exitUsage, execute(t.Context(), args, &out, &log), args)
+		require.NotEmpty(t, log.String())
+		require.False(t, strings.Contains(log.String(), "["), "nothing was started")
+	}
+}
