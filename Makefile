@@ -19,7 +19,7 @@ COMPARE ?= --out ../docs/performance.md --summary ../README.md
 NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
 .PHONY: help demo test fleets lint unit simulate simulate-switches simulate-search nested fuzz stress stress-close bench bench-record chaos \
-	compare compat consumer golangci workflows vulnerabilities api man traces dashboard
+	compare scoreboard compat consumer golangci workflows vulnerabilities api man traces dashboard
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -l 2 -s ':'
@@ -116,6 +116,10 @@ chaos: ## every scenario on real servers and in containers, with reports in repo
 			--out reports/redlock-$$kind || exit; \
 	done
 	go run ./cmd/redlock chaos matrix --fleet process > reports/matrix.md
+
+scoreboard: ## this library and others in every chaos scenario, into reports/scoreboard.md (more than an hour; goes on where it was broken off)
+	mkdir -p reports
+	cd compare && go run ./scoreboard --resume ../reports/scoreboard.json --out ../reports/scoreboard.md
 
 compare: ## this library beside others on the same servers, and beside the limit; writes the tables of docs/performance.md and README.md
 	cd compare && go run . $(COMPARE)

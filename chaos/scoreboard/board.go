@@ -60,6 +60,8 @@ type Run struct {
 	Verdict check.Verdict `json:"verdict,omitempty"` // none: it did not run, and Why says why
 	// Violations are their kinds, the gravest first.
 	Violations []check.ViolationKind `json:"violations,omitempty"`
+	// Longest is how long two clients at most believed at the same time that they had the lock.
+	Longest float64 `json:"overlap_longest_millis,omitempty"`
 	// Why is the first violation of the gravest kind; or why the run is unsure; or why there was none.
 	Why        string          `json:"why,omitempty"`
 	Cause      string          `json:"cause,omitempty"`       // of that violation
@@ -159,6 +161,7 @@ func runOf(seed uint64, outcome *chaos.Outcome, err error, replay string) Run {
 		return r
 	}
 	r.Verdict, r.NotChecked, r.Acquired = outcome.Verdict, outcome.LeftOut, outcome.Acquired
+	r.Longest = outcome.OverlapLongest
 	for _, kind := range gravity {
 		i := slices.IndexFunc(outcome.Violations, func(v check.Violation) bool { return v.Kind == kind })
 		if i < 0 {

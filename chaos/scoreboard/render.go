@@ -12,16 +12,17 @@ import (
 	"github.com/quorumlock/redlock/chaos/check"
 )
 
-// text is what the table says of a cell: how many runs were unsafe, and with which kind of violation; how many were
-// unsure, or did not run.
+// text is what the table says of a cell: how many runs were unsafe, with which kind of violation, and how long the longest
+// overlap was; how many were unsure, or did not run.
 func (c *Cell) text(seeds int) string {
 	var unsafe, unsure, failed int
-	star := ""
+	longest, star := 0.0, ""
 	kind := len(gravity)
 	for _, r := range c.Runs {
 		switch r.Verdict {
 		case check.Unsafe:
 			unsafe++
+			longest = max(longest, r.Longest)
 			for _, k := range r.Violations {
 				if i := slices.Index(gravity, k); i >= 0 {
 					kind = min(kind, i)
@@ -46,11 +47,14 @@ func (c *Cell) text(seeds int) string {
 			parts = append(parts, fmt.Sprintf("%s %d/%d%s", what, n, seeds, more))
 		}
 	}
+	named := ""
 	if kind < len(gravity) {
-		say(unsafe, "unsafe", ": "+words(gravity[kind]))
-	} else {
-		say(unsafe, "unsafe", "")
+		named = ": " + words(gravity[kind])
+		if gravity[kind] == check.Overlap && longest > 0 {
+			named += fmt.Sprintf(" (%s)", millis(longest))
+		}
 	}
+	say(unsafe, "unsafe", named)
 	say(unsure, "unsure", "")
 	say(failed, "not run", "")
 	left := seeds - len(c.Runs)
@@ -68,6 +72,14 @@ func (c *Cell) text(seeds int) string {
 
 // words returns the kind of a violation for people.
 func words(kind check.ViolationKind) string { return strings.ReplaceAll(string(kind), "_", " ") }
+
+// millis has about two digits below 10 ms.
+func millis(ms float64) string {
+	if ms >= 9.95 {
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.2g ms", ms)
+}
 
 // title is the head of a column.
 func (c Col) title() string {

@@ -81,7 +81,7 @@ func TestEverySubjectIsJudgedAlikeAndWhatDidNotRunIsSaid(t *testing.T) {
 
 	text := func(scenario, subject string) string { return b.cell(scenario, subject).Text }
 	require.Equal(t, "safe", text("control", "redlock"), log.String())
-	require.Equal(t, "unsafe 1/1: overlap", text("control", "for|all"))
+	require.Regexp(t, `^unsafe 1/1: overlap \([\d.]+ ms\)$`, text("control", "for|all"))
 	require.Equal(t, "unsure 1/1", text("control", "for-none"))
 	require.Equal(t, "not run", text("control", "broken"))
 	for _, s := range b.Subjects {
@@ -95,7 +95,7 @@ func TestEverySubjectIsJudgedAlikeAndWhatDidNotRunIsSaid(t *testing.T) {
 	var markdown bytes.Buffer
 	require.NoError(t, b.Markdown(&markdown))
 	require.Contains(t, markdown.String(), "| scenario | what happens | `redlock` | `for\\|all` | `for-none` | `broken` |\n")
-	require.Contains(t, markdown.String(), "| `control` | no fault | safe | **unsafe** 1/1: overlap | **unsure** 1/1 | not run |\n")
+	require.Regexp(t, "\\| `control` \\| no fault \\| safe \\| \\*\\*unsafe\\*\\* 1/1: overlap \\([\\d.]+ ms\\) \\| \\*\\*unsure\\*\\* 1/1 \\| not run \\|\n", markdown.String())
 	require.Contains(t, markdown.String(), "\nagain control for|all\nagain control for-none\n```\n")
 	written, err := filepath.Glob(filepath.Join(histories, "*.jsonl"))
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestABoardThatWasBrokenOffGoesOn(t *testing.T) {
 	b, err := command(t, flags+file, subjects...).Run(ctx, &out, log)
 	require.ErrorIs(t, err, broken)
 	require.False(t, b.Whole)
-	require.Contains(t, out.String(), "unsafe 1/2: overlap, 1 to come\n")
+	require.Regexp(t, `unsafe 1/2: overlap \([\d.]+ ms\), 1 to come\n`, out.String())
 	require.Contains(t, out.String(), "NOT WHOLE")
 
 	out.Reset()
@@ -141,7 +141,7 @@ func TestABoardThatWasBrokenOffGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, b.Whole)
 	require.Equal(t, before+theClients, opened.Load(), "only the second seed ran")
-	require.Contains(t, out.String(), "unsafe 2/2: overlap\n")
+	require.Regexp(t, `unsafe 2/2: overlap \([\d.]+ ms\)\n`, out.String())
 	kept, err := Read(file)
 	require.NoError(t, err)
 	require.Equal(t, b, kept)
@@ -162,6 +162,8 @@ func TestACellSaysHowManyRunsWereNotSafe(t *testing.T) {
 	starred := Run{Verdict: check.Safe, NotChecked: []check.LeftOut{{Check: "validity"}}}
 	orphan := Run{Verdict: check.Unsafe, Violations: []check.ViolationKind{check.Orphan}}
 	overlap := Run{Verdict: check.Unsafe, Violations: []check.ViolationKind{check.Overlap, check.Orphan}}
+	short := Run{Verdict: check.Unsafe, Violations: []check.ViolationKind{check.Overlap}, Longest: 0.0547}
+	long := Run{Verdict: check.Unsafe, Violations: []check.ViolationKind{check.Overlap}, Longest: 503.5985}
 	late := Run{Verdict: check.Unsafe, Violations: []check.ViolationKind{check.LateLoss}}
 	for want, runs := range map[string][]Run{
 		"–":                                  nil,
@@ -173,6 +175,8 @@ func TestACellSaysHowManyRunsWereNotSafe(t *testing.T) {
 		"unsafe 1/3: late loss, unsure 1/3":  {late, unsure, starred},
 		"unsafe 1/3: overlap, 2 to come":     {overlap},
 		"unsure 1/3, not run 1/3, 1 to come": {unsure, failed},
+		"unsafe 3/3: overlap (504 ms)":       {short, long, short},
+		"unsafe 1/3: overlap (0.055 ms)":     {short, safe, safe},
 		"unsure 3/3":                         {unsure, unsure, unsure},
 		"not run":                            {failed, failed, failed},
 		"not run 1/3":                        {failed, safe, safe},
