@@ -113,6 +113,7 @@ func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
 		"from", "from-file", "watch", "rm", "restart", "command"} // of a Dockerfile and of kubectl
 	sources, err := filepath.Glob("cmd/redlock/*.go")
 	require.NoError(t, err)
+	sources = append(sources, "chaos/scoreboard/command.go") // the flags of redlock chaos scoreboard
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
 		require.NoError(t, err)
