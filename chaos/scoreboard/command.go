@@ -77,7 +77,7 @@ func (c *Command) options() (o Options, err error) {
 	case s.Seeds < 1 || s.Seeds > maxSeeds:
 		return o, fmt.Errorf("--seeds %d: give 1 to %d", s.Seeds, maxSeeds)
 	case s.Seed == 0 || s.Seed > math.MaxInt64: // in chaos.Options 0 is the default
-		return o, fmt.Errorf("--seed %d: give 1 to %d", s.Seed, math.MaxInt64)
+		return o, fmt.Errorf("--seed %d: give 1 to %d", s.Seed, uint64(math.MaxInt64))
 	}
 	if o.Scenarios, err = named(c.scenarios, "scenario", scenario.All(), func(s scenario.Scenario) string { return s.Name }); err != nil {
 		return o, err
