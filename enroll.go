@@ -1,6 +1,9 @@
 package redlock
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // An EnrollOption makes [Client.Enroll] more or less careful: [OnlyNew] or [ChangeConfig].
 type EnrollOption func(*enrolment)
@@ -21,9 +24,10 @@ func (e *enrolment) say(word string) {
 // whatever keys they have. A node that already grants to this client is no error and stays as it is. The Redis user must
 // be allowed to run DBSIZE and EXISTS.
 //
-// A server that restarted without its data looks new too. So if any node is in use or has been used, or cannot be asked,
-// none is enrolled, and those that look new vote after their quarantine. But if all nodes have forgotten, as after a power cut, nothing
-// tells them from new ones. So use Enroll once, and never at each start of a program.
+// A server that restarted without its data looks new too. So all nodes are asked first. If any of them is in use or has
+// been used, or does not answer, none is enrolled, and those that look new vote after their quarantine. But if all nodes
+// have forgotten, as after a power cut, nothing tells them from new ones; nor does it if another program enrolls and uses
+// them while this call asks, and one forgets just then. So use Enroll once, by one program, and never at each start of it.
 func OnlyNew() EnrollOption { return func(e *enrolment) { e.say(wordNew) } }
 
 // ChangeConfig replaces the configuration that the nodes hold with this client's, and ends every quarantine. First stop
@@ -58,27 +62,24 @@ func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
 		return err
 	}
 	if e.word == wordNew {
-		if mixed, err := c.newAmongUsed(ctx); mixed || err != nil {
-			return err
+		// Only if all nodes look new, none is told that it is new. Otherwise one that forgets between the two questions, or
+		// is away at the first one and back without its data, would be taken for new among nodes that are in use.
+		r, err := c.askReadiness(ctx, wordIsNew)
+		if err != nil || !r.allLookNew() {
+			return c.enrolled(r, err)
 		}
 	}
-	enrolled := func(_ *round, node int, a answer, _ verdict, _ bool) {
-		if a.vote == granted {
-			c.nodes[node].learnReady(a, false)
-		}
-	}
-	r, err := c.askReadiness(ctx, e.word, enrolled)
-	if err != nil || r.result() == won {
-		return err
-	}
-	return c.notEnrolled(r)
+	return c.enrolled(c.askReadiness(ctx, e.word))
 }
 
 // opEnroll is the RoundError.Op of an enrolment.
 const opEnroll = "enroll"
 
-// notEnrolled is the error of an enrolment: which nodes are enrolled, and which are not, and why.
-func (c *Client) notEnrolled(r *round) error {
+// enrolled is the error of an enrolment: which nodes are enrolled, and which are not, and why. nil: all are.
+func (c *Client) enrolled(r *round, err error) error {
+	if err != nil || r.result() == won {
+		return err
+	}
 	e := r.error(ErrNoQuorum, nil, c.nodes, "")
 	granted := r.grantedBy()
 	for i, n := range c.nodes {
@@ -90,30 +91,19 @@ func (c *Client) notEnrolled(r *round) error {
 }
 
 // askReadiness asks all nodes whether they may grant, with a word of the operator's.
-func (c *Client) askReadiness(ctx context.Context, word string, answered func(*round, int, answer, verdict, bool)) (*round, error) {
-	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}), t0: c.cfg.Clock.Now(), answered: answered}
+func (c *Client) askReadiness(ctx context.Context, word string) (*round, error) {
+	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}), t0: c.cfg.Clock.Now(),
+		answered: func(_ *round, node int, a answer, _ verdict, _ bool) {
+			if a.vote == granted {
+				c.nodes[node].learnReady(a, false)
+			}
+		}}
 	r := newRound(ready, len(c.nodes), len(c.nodes), -1)
 	return r, c.hearAll(ctx, r, c.stallTimeout())
 }
 
-// newAmongUsed is whether some nodes look new, and others are in use, or have been used, or cannot be asked. Then each that
-// looks new may have taken the place of one that granted leases, or have restarted without its data.
-func (c *Client) newAmongUsed(ctx context.Context) (mixed bool, err error) {
-	r, err := c.askReadiness(ctx, wordIsNew, nil)
-	if err != nil {
-		return false, err
-	}
+// allLookNew reports whether every node answered that it looks new. One that does not answer may be in use.
+func (r *round) allLookNew() bool {
 	answers, _ := r.snapshot()
-	looksNew, used := false, false
-	for _, a := range answers {
-		if a.err == errLooksNew {
-			looksNew = true
-		} else { // also of one that does not answer, nobody knows whether it is in use
-			used = true
-		}
-	}
-	if !looksNew || !used {
-		return false, nil
-	}
-	return true, c.notEnrolled(r)
+	return !slices.ContainsFunc(answers, func(a answer) bool { return a.err != errLooksNew })
 }

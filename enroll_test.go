@@ -103,3 +103,48 @@ func TestTheErrorOfAnEnrolmentSaysWhichNodesAreEnrolledAndWhichAreNot(t *testing
 		require.Regexp(t, `enrolled: none; not enrolled: node 0, node 1, node 2: [^;\n]+$`, err.Error())
 	})
 }
+
+// Nodes are in use. One of them forgets after it was asked, while another one is slow to answer; or it does not answer at
+// first. No later question may take it for a new one.
+func TestEnrollOnlyNewAdmitsNoNodeThatForgetsWhileItAsks(t *testing.T) {
+	admitsNone := func(away bool) func(*testing.T) {
+		return func(t *testing.T) {
+			w := virtual(t, 3, 3)
+			holder, other, operator := w.connect(t, 0), w.connect(t, 1), w.connect(t, 2)
+			require.NoError(t, holder.Enroll(t.Context()))
+			other.Status(t.Context())
+			operator.Status(t.Context())
+			time.Sleep(10 * time.Second)
+			l := leaseOf(t, w, holder, 0, 1)
+
+			forgets := w.servers[0]
+			if away {
+				forgets.links[2].hold(requests, +1)
+			} else {
+				w.servers[2].links[2].lag[replies].Store(int64(500 * time.Millisecond))
+			}
+			enrolled := make(chan error, 1)
+			go func() { enrolled <- operator.Enroll(t.Context(), redlock.OnlyNew()) }()
+			time.Sleep(100 * time.Millisecond)
+			if away {
+				time.Sleep(time.Second) // it is called silent, and what was sent to it is still on its way
+			}
+			forgets.flush()
+			if away {
+				forgets.links[2].hold(requests, -1)
+				require.ErrorIs(t, <-enrolled, redlock.ErrNoQuorum)
+			} else {
+				require.NoError(t, <-enrolled, "all nodes voted when they were asked")
+			}
+			synctest.Wait()
+			require.False(t, forgets.isJudged(), "it may have forgotten leases")
+			w.servers[1].links[1].hold(requests, +1)
+			_, err := other.Mutex(l.Names()[0]).TryAcquire(t.Context())
+			require.Error(t, err)
+			require.True(t, l.Valid())
+			w.servers[1].links[1].hold(requests, -1)
+		}
+	}
+	t.Run("another one is slow", func(t *testing.T) { synctest.Test(t, admitsNone(false)) })
+	t.Run("it is away at first", func(t *testing.T) { synctest.Test(t, admitsNone(true)) })
+}
