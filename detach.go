@@ -75,7 +75,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	_, votes := r.snapshot()
 	switch {
 	case err != nil || h.counted != 0:
-	case votes.refused():
+	case votes.refused(o.onceHad()):
 		err = r.error(ErrLost, o.lock.res.names, c.nodes, "")
 	case votes.granted >= votes.need:
 		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "a node that may have forgotten locks does not count")

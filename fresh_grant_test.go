@@ -270,3 +270,90 @@ func TestAPlantedNodeCountsAfterItsQuarantine(t *testing.T) {
 		})
 	}
 }
+
+// R2, R3: One node of the bare quorum forgets before the first renewal, and something stays for a while where the lease
+// never had its key. Nobody else can have the lock, and the lease lives on.
+func TestALeaseIsNotLostBecauseOfANodeThatNeverHadItsKey(t *testing.T) {
+	for name, extend := range map[string]bool{"renewed": false, "extended": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 1)
+				time.Sleep(10 * time.Second)
+				l, err := all[0].Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				var never, forgot *server
+				for _, s := range w.servers {
+					if s.timeToLive("x") == 0 {
+						never = s
+					} else {
+						forgot = s
+					}
+				}
+				require.NoError(t, never.redis.Set("x", "another's"))
+				forgot.flush()
+				if extend {
+					require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrNoQuorum)
+				} else {
+					time.Sleep(6 * time.Second)
+				}
+				require.NoError(t, context.Cause(l.Context()))
+				never.redis.Del("x")
+				time.Sleep(20 * time.Second)
+				require.NoError(t, context.Cause(l.Context()))
+				require.NoError(t, l.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// R2: Waiters may pass the third node from one to the next, so that it is never free. The lease takes it from a waiter that it
+// is reserved for.
+func TestALeaseLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 4)
+			var clients []*redlock.Client
+			for i := range 4 {
+				clients = append(clients, w.connect(t, i, func(cfg *redlock.Config) { redlock.Seed(cfg, 100*seed+uint64(i)) }))
+				for _, s := range w.servers {
+					s.slow(i, time.Millisecond)
+				}
+			}
+			require.NoError(t, clients[0].Enroll(t.Context()))
+			for _, c := range clients {
+				c.Status(t.Context())
+			}
+			time.Sleep(10 * time.Second)
+			l, err := clients[0].Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			for i, s := range w.servers { // of the two that have it, the one that is not asked first
+				if i != redlock.ProbeFor(clients[0], "x") && s.timeToLive("x") > 0 {
+					s.stop()
+					s.start(false)
+					break
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // longer than the lease without a renewal
+			defer cancel()
+			for _, c := range clients[1:] {
+				go func() {
+					if l, err := c.Mutex("x").Acquire(ctx); err == nil {
+						_ = l.Release(context.WithoutCancel(ctx))
+					}
+				}()
+			}
+			select {
+			case <-ctx.Done():
+			case <-l.Context().Done():
+				cancel()
+			}
+			require.NoError(t, context.Cause(l.Context()), "seed %d", seed)
+			require.NoError(t, l.Release(t.Context()))
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}

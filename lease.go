@@ -94,7 +94,7 @@ func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.name
 // Extend renews the lease now. It is then valid for its TTL, less what every round gives up: its own time, the drift
 // and the clock band; and not past [Lock.WithMaxHold].
 //
-// Errors are [ErrLost] if so many nodes say that the lease is not ours that no quorum is left, or if the lease has
+// Errors are [ErrLost] if so many nodes that had the lock no longer have it that no quorum is left, or if the lease has
 // expired, because an expired lease is never taken again; [ErrNoQuorum], after which the lease is valid for what was
 // left; [ErrReleased], [ErrClosed] and ctx.Err(). After ctx.Err() the renewal may still happen. What the nodes said
 // comes in a [*RoundError].
@@ -122,10 +122,12 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 	}
 	// R3: the lease may be lost for good. The nodes that have not answered decide that.
 	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
-	if err := r.until(ctx, &o.client.timers, nil, patience, (*tally).refusedOrNever); err != nil {
+	had := o.onceHad() // not under the round's mutex, under which the votes are asked
+	clear := func(t *tally) bool { return t.refusedOrNever(had) }
+	if err := r.until(ctx, &o.client.timers, nil, patience, clear); err != nil {
 		return l.endedOr(err)
 	}
-	if _, votes := r.snapshot(); votes.refused() {
+	if _, votes := r.snapshot(); votes.refused(o.onceHad()) {
 		o.lose(r.error(ErrLost, o.lock.res.names, o.client.nodes, ""))
 		return o.cause()
 	}

@@ -222,12 +222,16 @@ func (t *tally) isOutOfStep(node int, nodes nodeSet) bool {
 // answered reports whether granted and denied votes together reach the quorum.
 func (t *tally) answered() bool { return t.loss() == lossHeld }
 
-// refused reports whether so many nodes denied that no quorum is left, whatever the others answer.
-func (t *tally) refused() bool { return len(t.votes)-t.denied < t.need }
+// refused reports whether so many nodes that had the keys once denied that no quorum is left, whatever the others answer
+// (R3). A node that never had the keys has not lost them: what is in their place may be a waiter's, and gone in a moment.
+func (t *tally) refused(had nodeSet) bool {
+	return len(t.votes)-(t.votedBy(denied)&had).len() < t.need
+}
 
 // refusedOrNever reports whether refused is true, or no further answer can make it so.
-func (t *tally) refusedOrNever() bool {
-	return t.refused() || len(t.votes)-t.denied-t.open() >= t.need
+func (t *tally) refusedOrNever(had nodeSet) bool {
+	may := (t.votedBy(denied) | t.votedBy(pending)) & had
+	return t.refused(had) || len(t.votes)-may.len() >= t.need
 }
 
 // released says what the votes of a release prove (L1). won: a quorum deleted the owner's keys. lost: a quorum no

@@ -121,7 +121,7 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 	need := majority(nodes) + int(more)%(nodes-majority(nodes)+1)
 	tolerance := (time.Duration(tolerated) - 16) * time.Microsecond
 	tally := newTally(nodes, need, tolerance)
-	decided, known := undecided, lossUnclear
+	decided, known, never := undecided, lossUnclear, false
 	had := ^nodeSet(size / 9) // a few of the nodes may never have had the keys
 	all := casts(nodes, script)
 	for i, c := range all {
@@ -141,9 +141,10 @@ func checkTally(t assert.TestingT, size, more, tolerated uint8, script []byte) b
 			ok = assert.Equal(t, known, tally.loss(), "the kind of a loss is final") && ok
 		}
 		known = tally.loss()
-		if tally.refused() {
-			ok = assert.Equal(t, lost, got, "refused is lost") && ok
+		if tally.refused(had) {
+			ok = assert.Equal(t, lost, got, "refused is lost") && assert.False(t, never, "it never is") && ok
 		}
+		never = tally.refusedOrNever(had) && !tally.refused(had)
 		if !ok {
 			return false
 		}

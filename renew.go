@@ -290,10 +290,12 @@ func (o *ownership) prolong(r *round) {
 	}
 }
 
-// renewalFailed tries again with backoff. If so many nodes say that the lease is not ours that no quorum is left, it
-// gives up at once, because these nodes will not change their answer (R3).
+// renewalFailed tries again with backoff. If so many nodes that had the keys once no longer have them that no quorum is
+// left, it gives up at once, because these nodes will not change their answer (R3).
 func (o *ownership) renewalFailed(r *round) {
 	now := o.client.cfg.Clock.Now()
+	_, votes := r.snapshot()
+	had := o.onceHad()
 	o.mu.Lock()
 	scheduled := o.renewal == r
 	if scheduled {
@@ -306,12 +308,14 @@ func (o *ownership) renewalFailed(r *round) {
 	o.failures++
 	o.failed = r
 	backoff := min(10*time.Millisecond<<min(o.failures, 8), o.lock.ttl/6)
+	if votes.votedBy(denied)&^had != 0 { // waiters may pass a node from one to the next: there are only moments to take it (R2)
+		backoff = min(backoff, o.lock.ttl/100)
+	}
 	o.renewAt = now.Add(o.client.jitter(backoff))
 	due := o.nextDue()
 	o.mu.Unlock()
 
-	_, votes := r.snapshot()
-	refused := votes.refused() && !o.client.protocol.omits(takenOnce)
+	refused := votes.refused(had) && !o.client.protocol.omits(takenOnce)
 	kind := ErrNoQuorum
 	if refused {
 		kind = ErrLost

@@ -214,6 +214,35 @@ func TestARefusalHasAllOfAnOwnerToken(t *testing.T) {
 	}
 }
 
+// R2: On a node where the lease may take its key, it takes one that is reserved for a waiter, for its own time. It takes
+// nothing that somebody has, and no text of another program that only begins like a reservation.
+func TestARenewalTakesAKeyThatIsReserved(t *testing.T) {
+	conn := serverConn(t)
+	const reserved = "next:0123456789abcdef0123456789abcdef"
+	for _, token := range []string{"token", "reader token"} {
+		for _, c := range []struct {
+			there, ballot string
+			takes         bool
+		}{{reserved, "0", true}, {reserved, "-", false}, {"next:/home", "0", false}, {reserved + "0", "0", false}, {"another", "0", false}} {
+			require.NoError(t, do(conn, "FLUSHALL"))
+			require.NoError(t, do(conn, "SET", markerKey, "marker"))
+			require.NoError(t, do(conn, "SET", "x", c.there, "PX", 100_000))
+			extend := call{standard.extend, []any{markerKey, fenceKey, "x"}, []any{"marker", 1, token, 5_000, c.ballot}}
+			replies, err := redis.Values(evaluate(conn, extend))
+			require.NoError(t, err)
+			left, err := redis.Int(conn.Do("PTTL", "x"))
+			require.NoError(t, err)
+			if c.takes {
+				require.EqualValues(t, 2, replies[1], "%+v %s", c, token)
+				require.Less(t, left, 50_000)
+			} else {
+				require.IsType(t, []any{}, replies[1], "%+v %s", c, token)
+				require.Greater(t, left, 50_000)
+			}
+		}
+	}
+}
+
 // W2: A waiter of a fair lock that leaves passes on what is free, whatever other programs have made of the queue's keys.
 func TestAFairWaiterPassesOnAlsoWhereItsQueueIsOfAnotherType(t *testing.T) {
 	conn := serverConn(t)

@@ -59,7 +59,7 @@ func (o *ownership) checked(r *round, _ int, a answer, _ verdict, _ bool) {
 	if a.vote != denied {
 		return
 	}
-	if _, votes := r.snapshot(); votes.refused() {
+	if _, votes := r.snapshot(); votes.refused(r.only) {
 		o.lose(r.error(ErrLost, o.lock.res.names, o.client.nodes, "it was taken away"))
 	}
 }

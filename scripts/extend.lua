@@ -21,7 +21,7 @@
 --   an error          a command failed, as for a missing right; the keys may be extended or not
 --
 -- A key is taken only if the marker is right. The client sends a ballot only where the lease never had its keys, so a lock
--- that was deleted is not taken again.
+-- that was deleted is not taken again. A key that is reserved for a waiter (W2) counts as missing there: nobody has it.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -32,17 +32,22 @@ local function mayGrant()
   return fit
 end
 
+local function isReserved(key)
+  local value = redis.pcall('GET', key)
+  return type(value) == 'string' and #value == 37 and string.find(value, '^next:%x+$')
+end
+
 -- renew renews the lease with the keys from first to last, and the slots from that argument on.
 local function renew(first, last, token, ttl, ballot, slots)
   local missing, shares = false, kindOf(token)
   if shares then
     local state, left, owner = stateFor(KEYS[first], token, now)
-    if state == 'held' then return {left, shown(owner)} end
-    missing = state == 'free'
+    missing = state == 'free' or state == 'held' and ballot ~= '-' and isReserved(KEYS[first])
+    if state == 'held' and not missing then return {left, shown(owner)} end
   end
   for i = first, shares and 0 or last do
     local owner = redis.pcall('GET', KEYS[i])
-    if not owner then
+    if not owner or owner ~= token and ballot ~= '-' and isReserved(KEYS[i]) then
       missing = true
     elseif owner ~= token then
       if type(owner) ~= 'string' then
@@ -61,7 +66,7 @@ local function renew(first, last, token, ttl, ballot, slots)
     -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,
     -- while the lease still relies on the key.
     local left = redis.call('PTTL', KEYS[i])
-    if left == -2 then
+    if left == -2 or missing and redis.call('GET', KEYS[i]) ~= token then
       redis.call('SET', KEYS[i], token, 'PX', ttl)
     elseif left < tonumber(ttl) then
       redis.call('PEXPIRE', KEYS[i], ttl)
