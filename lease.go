@@ -113,8 +113,11 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 	switch r.await(ctx, &o.client.timers, o.client.cfg.nodeTimeout(o.lock.ttl)) {
 	case undecided: // ctx may be the lease's own, and the lease lost
 		return l.endedOr(ctx.Err())
-	case won: // and prolonged
+	case won:
 		o.checkExpiry()
+		if r.tooLate.Load() {
+			return l.endedOr(o.renewalError(r, ErrNoQuorum))
+		}
 		return l.endedOr(nil)
 	}
 	if r.isByTime() {
@@ -128,11 +131,11 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 		return l.endedOr(err)
 	}
 	if _, votes := r.snapshot(); votes.refused(o.onceHad()) {
-		o.lose(r.error(ErrLost, o.lock.res.names, o.client.nodes, ""))
+		o.lose(o.renewalError(r, ErrLost))
 		return o.cause()
 	}
 	o.checkExpiry() // that may have taken longer than the lease lasted
-	return l.endedOr(r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, ""))
+	return l.endedOr(o.renewalError(r, ErrNoQuorum))
 }
 
 // endedOr is why the lease has ended, or else err. If ctx is the lease's own, it ends with the lease.

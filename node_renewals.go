@@ -56,6 +56,8 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		case a.vote != granted:
 		case a.unready && (!proven || n.cfg.Durable && n.unfitNow() != nil):
 			a.vote, a.err = unknown, n.noTaker()
+		case !proven && r.renewed != nil && !r.renewed.steady(n.index, &a.clock):
+			a.vote, a.err = unknown, errClockSet
 		case !proven && !n.protocol.omits(dataSetVouched):
 			n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
 			continue

@@ -18,10 +18,12 @@ func (t tenure) whileHeld(_ *round, send func()) bool {
 	return bool(t)
 }
 
+func (t tenure) steady(int, *span) bool { return true }
+
 // R1: Of a command that was refused as a whole, each lease is sent once more, and not together again. R2: No renewal
 // follows the release of its lease.
 func TestLeasesOfARefusedCommandAreRenewedOneByOneAndOnce(t *testing.T) {
-	renewal := func(renewed interface{ whileHeld(*round, func()) bool }) *round {
+	renewal := func(renewed renewed) *round {
 		return newRound(plan{call: call{script: standard.extend, keys: []any{"x"}}, renewed: renewed}, 1, 1, -1)
 	}
 	held, ended, trial := renewal(tenure(true)), renewal(tenure(false)), renewal(nil)

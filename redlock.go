@@ -114,7 +114,8 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 // returns the validity that is left, from a moment that is read last (A4).
 func (c *Client) settle(ctx context.Context, l *spec, r *round, v verdict) (now Instant, validity time.Duration) {
 	band := c.cfg.band(l.ttl)
-	_, apart := r.counted()
+	counted, apart := r.counted()
+	r.relied = counted
 	if wait := bandWait(band, apart); v == won && wait > 0 {
 		c.pause(ctx, wait)
 	}

@@ -117,7 +117,7 @@ func (o *ownership) beginRenewal() (*round, error) {
 func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	c := o.client
 	if o.acquire != nil { // what was granted after the verdict
-		o.grantedAt(o.acquire.grantedBy())
+		o.grantedIn(o.acquire)
 		o.acquire = nil
 	}
 	r := c.renew(o)
@@ -142,19 +142,31 @@ func (o *ownership) whileHeld(r *round, send func()) bool {
 // acquiredBy notes the nodes that granted the keys, and the round if others may still grant them.
 func (o *ownership) acquiredBy(r *round) {
 	waiting := r.votedBy(pending)
-	o.grantedAt(r.grantedBy())
+	o.proven.Store(uint64(r.relied))
+	o.grantedIn(r)
 	if waiting != 0 {
 		o.acquire = r
 	}
 }
 
-// provenAt is the nodes that were vouched for since they have the keys (R1).
+// provenAt is the nodes that were vouched for since they have the keys (R1), and have counted since (C2).
 func (o *ownership) provenAt() nodeSet { return nodeSet(o.proven.Load()) }
 
-// grantedAt notes the nodes that granted the acquire: they were vouched for with the grant (Q1).
-func (o *ownership) grantedAt(nodes nodeSet) {
+// grantedIn notes the nodes that granted the acquire: they were vouched for with the grant (Q1). o.mu is held, or no other
+// goroutine has the ownership.
+func (o *ownership) grantedIn(r *round) {
+	nodes := r.grantedBy()
 	o.had.Or(uint64(nodes))
-	o.proven.Or(uint64(nodes))
+	if nodes &^= o.provenAt(); nodes == 0 {
+		return
+	}
+	_, votes := r.snapshot()
+	for node := range votes.clocks {
+		if nodes.has(node) {
+			o.sightings.add(node, sighting{votes.clocks[node], o.client.cfg.Clock.Now()})
+		}
+	}
+	o.provedIn(r)
 }
 
 // hadKeys is the nodes that said once that they have the keys. A renewal takes the keys on the other nodes. A node that
@@ -180,27 +192,18 @@ func (o *ownership) hasKeys(node int) {
 	}
 }
 
-// prove notes that the node was vouched for since it has the keys, as this renewal says. Of keys that were planted there
-// after it was sent, it says nothing.
-func (o *ownership) prove(r *round, node int) {
-	if o.provenAt().has(node) {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if r.plants == o.plants || !o.planted.has(node) {
-		o.proven.Or(1 << node)
-	}
-}
-
 // extended is called with each node's answer to a round of extend.lua. decides says that this answer made the verdict.
 func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bool) {
 	if a.vote == granted {
 		o.hasKeys(node)
-		o.prove(r, node)
 	}
-	if decides && v == won {
+	if v == won && (decides || r.tooLate.Load()) {
 		o.prolong(r)
+	}
+	if v == won && r.grantedBy()&^o.provenAt() != 0 {
+		o.mu.Lock()
+		o.provedIn(r)
+		o.mu.Unlock()
 	}
 	if decides && v == lost {
 		o.renewalFailed(r)
@@ -238,6 +241,7 @@ func (o *ownership) plant(lacking nodeSet) {
 	o.plants++
 	o.planted |= lacking
 	o.proven.And(^uint64(lacking))
+	o.sightings.drop(lacking)
 	o.reached |= o.client.plant(o, lacking)
 }
 
@@ -249,14 +253,23 @@ func (o *ownership) plantAnswered(_ *round, node int, a answer, _ verdict, _ boo
 }
 
 // prolong sets the validity that a won round gives, counted from the round's t0 (R1). It does not bring back a lease
-// whose validity has ended (R2).
+// whose validity has ended (R2). If the lease cannot rely on the round before that (C2), the renewal has failed, unless
+// another node still answers.
 func (o *ownership) prolong(r *round) {
 	ttl := o.lock.ttl
 	cfg := &o.client.cfg
-	_, apart := r.counted()
 	o.mu.Lock()
+	counted, apart := r.reliesOn(o.provenAt())
 	now := cfg.Clock.Now() // not before: this goroutine may have waited for the mutex until the lease expired
 	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), apart)))
+	if o.ended == nil && now < o.deadline() && o.mustWait(counted, apart, now) {
+		o.mu.Unlock()
+		if !r.tooLate.Swap(true) {
+			o.renewalFailed(r)
+		}
+		return
+	}
+	r.tooLate.Store(false)
 	if o.renewal == r {
 		o.renewal = nil
 		o.traceRenewal(now.Sub(r.t0), nil)
@@ -320,7 +333,7 @@ func (o *ownership) renewalFailed(r *round) {
 	if refused {
 		kind = ErrLost
 	}
-	err := r.error(kind, o.lock.res.names, o.client.nodes, "")
+	err := o.renewalError(r, kind)
 	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
 		hook(o.info(), err)
 	}
@@ -332,4 +345,13 @@ func (o *ownership) renewalFailed(r *round) {
 		return
 	}
 	o.client.scheduler.set(o, due)
+}
+
+// renewalError is the error of a renewal that failed.
+func (o *ownership) renewalError(r *round, kind error) *RoundError {
+	note := ""
+	if r.tooLate.Load() {
+		note = "so far as the nodes' clocks may be apart, the lease would end before it may rely on those that have just taken the lock"
+	}
+	return r.error(kind, o.lock.res.names, o.client.nodes, note)
 }

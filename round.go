@@ -17,6 +17,8 @@ type round struct {
 	// ones were asked.
 	later     bool
 	lastAsked Instant
+	relied    nodeSet       // of an acquire: the nodes that its winner relies on, for whose clocks it has waited (C2)
+	tooLate   atomic.Bool   // of a renewal: it was won, and the lease cannot rely on it before its validity ends (C2)
 	signal    chan struct{} // capacity 1: the verdict is published, or the nodes that were asked so far do not suffice
 	closed    atomic.Bool   // the attempt is over: what it left behind has its release, or is about to
 	decided   atomic.Bool   // the verdict is published: it is set, and the callback has seen it
@@ -53,11 +55,8 @@ type plan struct {
 	proven     nodeSet // of a renewal: the nodes that count also while they may not grant (R1)
 	plants     int32   // of a renewal: how many plants came before it
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
-	// renewed, if not nil, is what a renewal renews. It knows whether the renewal may still be sent.
-	renewed interface {
-		whileHeld(r *round, send func()) bool
-	}
-	only nodeSet // the nodes that are concerned; the others have no vote. 0: all are
+	renewed    renewed // what a renewal renews; nil: nothing, for a trial
+	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
 	// granting, if not nil, is called when a node has granted and the vote still waits for an INFO (vouchLate).
@@ -66,6 +65,12 @@ type plan struct {
 	// this answer made the verdict. It is called without mu, by a goroutine of the node or, if the node is not
 	// connected, by the sender. It must not block.
 	answered func(r *round, node int, a answer, v verdict, decides bool)
+}
+
+// A renewed knows whether a renewal of it may still be sent, and whether the clock of a node was set since it has the keys.
+type renewed interface {
+	whileHeld(r *round, send func()) bool
+	steady(node int, clock *span) bool
 }
 
 const usualNodes = 5
@@ -132,6 +137,7 @@ var (
 	errSilent     = errors.New("no answer in time")
 	errNotAwaited = errors.New("no answer before the others decided the round")
 	errUnready    = errors.New("it may have forgotten what it granted, and is not ready to grant")
+	errClockSet   = errors.New("its clock was set since it has the lock, so its vote is not counted before every other lease of then is over")
 	errClock      = errors.New("its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotNeeded  = errors.New("not asked, since the others' answers were enough")
 	errNeverHad   = errors.New("not asked, since it never had the lock")
@@ -416,6 +422,16 @@ func (r *round) voteOf(node int) vote {
 func (r *round) counted() (nodeSet, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.tally.counted()
+}
+
+// reliesOn is counted, but these nodes alone if they suffice.
+func (r *round) reliesOn(nodes nodeSet) (set nodeSet, apart time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if set, apart = r.tally.agreeing(r.tally.votedBy(granted) & nodes); set.len() >= r.tally.need {
+		return set, apart
+	}
 	return r.tally.counted()
 }
 

@@ -1,6 +1,9 @@
 package redlock
 
-import "context"
+import (
+	"context"
+	"maps"
+)
 
 // An RWMutex is a lock that any number of readers can hold, or one writer. It is a value that never changes and holds
 // nothing. Get one from [Client.RWMutex].
@@ -103,7 +106,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	}
 	now := c.cfg.Clock.Now()
 	if o.acquire != nil {
-		o.grantedAt(o.acquire.grantedBy())
+		o.grantedIn(o.acquire)
 	}
 	entry := lock.res.share.entry(o.token(), nil)
 	reader := &ownership{client: c, lock: lock, tokenArg: entry, ballot: o.ballot, limit: o.limit, ticket: o.ticket,
@@ -111,6 +114,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	reader.proven.Store(o.proven.Load())
+	reader.sightings = maps.Clone(o.sightings)
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0
 	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})

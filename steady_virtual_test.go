@@ -1,0 +1,199 @@
+package redlock_test
+
+import (
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// stopsIn is the clock of a process that is stopped once, at the next reading in that function after it was armed.
+type stopsIn struct {
+	function string
+	armed    atomic.Bool
+	stop     func()
+}
+
+func (c *stopsIn) Now() redlock.Instant {
+	if c.armed.Load() {
+		var callers [16]uintptr
+		frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+		for more := true; more; {
+			var frame runtime.Frame
+			frame, more = frames.Next()
+			if strings.HasSuffix(frame.Function, c.function) && c.armed.CompareAndSwap(true, false) {
+				c.stop()
+			}
+		}
+	}
+	return redlock.SystemClock().Now()
+}
+
+// A takeover is two clients, of which the first has a lease without the node n, and the second has asked n for the same lock and
+// got it there. Then its process is stopped. The first one reaches n from now on, and one of its own nodes no longer, m.
+type takeover struct {
+	*world
+	first *redlock.Client
+	lease *redlock.Lease
+	n, m  *server
+	other *server
+	began time.Time
+	got   chan *redlock.Lease // of the second client, when it goes on
+}
+
+// takeoverAfter has the second client ask at that time, and go on ten seconds and a half later, when the first one's key on m has
+// expired.
+func takeoverAfter(t *testing.T, asks time.Duration, ttl time.Duration, change ...func(*redlock.Config)) *takeover {
+	w := &takeover{world: virtual(t, 3, 2), got: make(chan *redlock.Lease, 1)}
+	stops := &stopsIn{function: "redlock.(*Client).ask"}
+	w.first = w.connect(t, 0, change...)
+	second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
+	require.NoError(t, w.first.Enroll(t.Context()))
+	second.Status(t.Context())
+	time.Sleep(10 * time.Second)
+	probe := redlock.ProbeFor(second, "x")
+	w.n, w.other, w.m = w.servers[probe], w.servers[(probe+1)%3], w.servers[(probe+2)%3]
+
+	w.began = time.Now()
+	w.n.links[0].hold(requests, +1)
+	var err error
+	w.lease, err = w.first.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, w.m.timeToLive("x"))
+	require.Zero(t, w.n.timeToLive("x"))
+	w.at(asks - 100*time.Millisecond)
+	_, err = second.Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+	w.at(asks)
+	stops.stop = func() { time.Sleep(10050*time.Millisecond - time.Since(w.began)) }
+	stops.armed.Store(true)
+	go func() {
+		l, err := second.Mutex("x").WithTTL(ttl).WithoutRenewal().TryAcquire(t.Context())
+		if err != nil {
+			t.Log(err)
+		}
+		w.got <- l
+	}()
+	w.at(asks + 100*time.Millisecond)
+	require.False(t, stops.armed.Load())
+	require.Positive(t, w.n.timeToLive("x"))
+	w.n.links[0].hold(requests, -1)
+	w.m.links[0].hold(requests, +1)
+	return w
+}
+
+func (w *takeover) at(after time.Duration) {
+	time.Sleep(after - time.Since(w.began))
+	synctest.Wait()
+}
+
+// C2, R2: A renewal takes the key on a node whose clock has stepped ahead, and the step is hidden by how slowly the other node
+// of its quorum is read. It needs that node before it may rely on it, so it has failed.
+func TestARenewalDoesNotRelyTooEarlyOnANodeWhoseClockSteppedUnnoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := takeoverAfter(t, 1200*time.Millisecond, 10*time.Second, func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second })
+		w.at(3 * time.Second) // before the first renewal is due
+		lag := func(d time.Duration) {
+			w.n.links[0].lag[requests].Store(int64(d))
+			w.other.links[0].lag[requests].Store(int64(d))
+		}
+		w.at(7400 * time.Millisecond)
+		lag(1900 * time.Millisecond)
+		w.at(7600 * time.Millisecond)
+		extended := make(chan error, 1)
+		go func() { extended <- w.lease.Extend(t.Context()) }()
+		synctest.Wait()
+		lag(0)
+		w.at(9 * time.Second)
+		w.n.step(1800 * time.Millisecond)
+		require.ErrorIs(t, <-extended, redlock.ErrNoQuorum)
+		other := <-w.got
+		require.NotNil(t, other)
+		require.True(t, other.Valid())
+		require.False(t, w.lease.Valid(), "two have the lock")
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// C1, R1: A renewal takes the key on a node whose clock is visibly out of step, and does not count it. Then its clock is set right.
+// The key that it ended too early was another client's, whose round counts that node.
+func TestANodeThatTookTheKeyUnderAWrongClockDoesNotCountWhenTheClockIsRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 40 * time.Second
+		w := takeoverAfter(t, 500*time.Millisecond, 30*time.Second)
+		w.at(2 * time.Second)
+		w.n.step(step)
+		w.at(5 * time.Second)
+		require.Positive(t, w.n.timeToLive("x"), "the renewal after a third of the TTL has taken it")
+		w.n.step(-step)
+		other := <-w.got
+		require.NotNil(t, other)
+		require.True(t, other.Valid())
+		require.False(t, w.lease.Valid(), "two have the lock")
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// C1, R1: The same for a node that granted the acquire. It counts when every other lease of then is over.
+func TestANodeThatGrantedUnderAWrongClockCountsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(10 * time.Second)
+		w.servers[0].step(10 * time.Second)
+		c := w.connect(t, 0, redlock.AskAll)
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.Equal(t, 3, redlock.KnownToHave(l))
+		require.Equal(t, 2, redlock.Proven(l))
+		w.servers[0].step(-10 * time.Second)
+		time.Sleep(25 * time.Second)
+		require.Equal(t, 2, redlock.Proven(l))
+		w.servers[1].links[0].hold(requests, +1)
+		err = l.Extend(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "its clock was set")
+		w.servers[1].links[0].hold(requests, -1)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 3, redlock.Proven(l))
+		w.servers[1].stop()
+		require.NoError(t, l.Extend(t.Context()))
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, all[0].Close())
+	})
+}
+
+// R1: A renewal that fails for another reason costs no node its vote: it took the key, and its clock is as it was.
+func TestANodeThatTookTheKeyInARenewalThatFailedCountsInTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(10 * time.Second)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var had []*server
+		for _, s := range w.servers {
+			if s.timeToLive("x") > 0 {
+				had = append(had, s)
+				s.links[0].hold(requests, +1)
+			}
+		}
+		require.Len(t, had, 2)
+		require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrNoQuorum)
+		require.Equal(t, 3, redlock.KnownToHave(l))
+		require.Equal(t, 2, redlock.Proven(l))
+		had[0].links[0].hold(requests, -1)
+		had[1].stop()
+		require.NoError(t, l.Extend(t.Context()))
+		require.Equal(t, 3, redlock.Proven(l))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
