@@ -30,10 +30,10 @@ func TestARenewalThatNeedsANodeThatTookTheKeyWaitsForItsClock(t *testing.T) {
 		answers []int
 		renewed bool
 	}{
-		"the lease lasts longer":         {wait + time.Second, 0b011, []int{0, 2}, true},
-		"the lease ends before":          {wait - time.Second, 0b011, []int{0, 2}, false},
-		"it was proven before":           {wait - time.Second, 0b111, []int{0, 2}, true},
-		"it is not needed":               {wait - time.Second, 0b011, []int{0, 1, 2}, true},
+		"the lease lasts longer":           {wait + time.Second, 0b011, []int{0, 2}, true},
+		"the lease ends before":            {wait - time.Second, 0b011, []int{0, 2}, false},
+		"it was proven before":             {wait - time.Second, 0b111, []int{0, 2}, true},
+		"it is not needed":                 {wait - time.Second, 0b011, []int{0, 1, 2}, true},
 		"a later answer makes it needless": {wait - time.Second, 0b011, []int{0, 2, 1}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
