@@ -95,7 +95,7 @@ var shownAt = map[string][]uint64{
 	"agreed configuration":                  {4},
 	"all names or none":                     {5, 3},
 	"an entry for each":                     {4},
-	"an expired lease stays expired":        {3},
+	"an expired lease stays expired":        {4},
 	"ballots of the servers":                {1},
 	"clean-up after cancel":                 {6},
 	"clock band":                            {447, 305},
