@@ -26,6 +26,9 @@ func (a accessor) Keys(name string) (lock, leader string, err error) {
 	if s.err != nil {
 		return "", "", s.err
 	}
+	if err := a.c.cfg.checkGroup(s.res.names); err != nil {
+		return "", "", err
+	}
 	lock = s.res.keys[0].(string)
 	return lock, leaderPrefix + lock, nil
 }

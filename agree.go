@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ const (
 	agreedDurable  = "Durable"
 	agreedNoFence  = "NoFence"
 	agreedPrefix   = "Prefix"
+	agreedGroups   = "Groups" // only for a client of a Sharded
 )
 
 // agreement is the text: one line for each setting, with its name and its value.
@@ -42,6 +44,9 @@ func (c *Config) agreement() string {
 	line(agreedDurable, c.Durable)
 	line(agreedNoFence, c.NoFence)
 	line(agreedPrefix, strconv.Quote(c.Prefix))
+	if c.groups != nil {
+		line(agreedGroups, strconv.Quote(strings.Join(c.groups, groupEnd)))
+	}
 	return b.String()
 }
 
@@ -83,7 +88,9 @@ type ConfigError struct {
 
 // A ConfigDifference is one field of [Config] in which this client differs from what a node holds.
 type ConfigDifference struct {
-	Field string // its name in Config, or "Protocol": the version of the protocol between clients and nodes
+	// Field is its name in Config, or "Protocol": the version of the protocol between clients and nodes; or "Groups": the
+	// groups of a [Sharded]. Here and There are then the groups that differ, and "none" in a client of [New].
+	Field string
 	Here  string // its value in this client
 	There string // its value on the node; "" if it is not known
 }
@@ -112,8 +119,17 @@ func (e *ConfigError) Error() string {
 			b.WriteString("; is there a node too many in your list?")
 		}
 	}
+	if e.has(agreedGroups) {
+		b.WriteString("; give NewSharded the same groups in all clients, and each node a Name that is the same in all, or, while " +
+			"none holds a lock, change the nodes with Sharded.Enroll and ChangeConfig")
+		return b.String()
+	}
 	b.WriteString("; set the same in all clients, or, while none holds a lock, change the nodes with `redlock enroll --change-config`")
 	return b.String()
+}
+
+func (e *ConfigError) has(field string) bool {
+	return slices.ContainsFunc(e.Differences, func(d ConfigDifference) bool { return d.Field == field })
 }
 
 // Unwrap returns [ErrInvalid].
@@ -124,8 +140,12 @@ func (c *Config) differences(theirs string) *ConfigError {
 	ours, there := readAgreement(c.agreement()), readAgreement(theirs)
 	e := &ConfigError{there: theirs}
 	for _, name := range []string{agreedProtocol, agreedMaxTTL, agreedSkew, agreedBand, agreedNodes, agreedQuorum,
-		agreedDurable, agreedNoFence, agreedPrefix} {
-		if ours[name] != there[name] {
+		agreedDurable, agreedNoFence, agreedPrefix, agreedGroups} {
+		switch {
+		case ours[name] == there[name]:
+		case name == agreedGroups:
+			e.Differences = append(e.Differences, groupsDiffer(ours[name], there[name]))
+		default:
 			e.Differences = append(e.Differences, ConfigDifference{Field: name, Here: plainly(ours[name]), There: plainly(there[name])})
 		}
 	}
@@ -141,4 +161,47 @@ func plainly(value string) string {
 		return d.String()
 	}
 	return value
+}
+
+// groupEnd ends the id of a group, which has the name of one node a line.
+const groupEnd = "\n\n"
+
+// readGroups returns the ids of the groups, the nodes' own first.
+func readGroups(value string) ([]string, error) {
+	if value == "" { // the nodes are no group of a Sharded
+		return nil, nil
+	}
+	text, err := strconv.Unquote(value)
+	return strings.Split(text, groupEnd), err
+}
+
+func groupText(id string) string { return "(" + strings.ReplaceAll(id, "\n", ", ") + ")" }
+
+// groupsDiffer names the groups that only one side has. With all groups nobody would find them.
+func groupsDiffer(here, there string) ConfigDifference {
+	ours, _ := readGroups(here)
+	theirs, _ := readGroups(there)
+	only := func(these, others []string) string {
+		var text []string
+		for _, id := range these {
+			if !slices.Contains(others, id) {
+				text = append(text, groupText(id))
+			}
+		}
+		return strings.Join(text, " and ")
+	}
+	d := ConfigDifference{Field: agreedGroups, Here: only(ours, theirs), There: only(theirs, ours)}
+	switch {
+	case ours == nil:
+		d.Here = "none"
+	case theirs == nil:
+		d.There = "none"
+	case d.Here == "" && d.There == "": // this node is in another group there
+		d.Here, d.There = groupText(ours[0]), groupText(theirs[0])
+	case d.Here == "":
+		d.Here = "without " + d.There
+	case d.There == "":
+		d.There = "without " + d.Here
+	}
+	return d
 }

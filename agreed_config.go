@@ -15,7 +15,8 @@ import (
 
 // AgreedConfig returns cfg with these fields filled in from the nodes, where they are zero in cfg: MaxTTL,
 // MaxClockSkew, ClockBand, Quorum, Prefix, Durable and NoFence. It is for tools that work on nodes that other programs
-// use. It connects, asks and disconnects.
+// use. It connects, asks and disconnects. If the nodes are one group of a [Sharded], a client of the result acquires only
+// names that belong to this group.
 //
 // It uses the configuration that the largest number of the answering nodes hold, however many hold none: new nodes, and
 // nodes that have forgotten it. Nodes that cannot change that are not waited for. If none holds any, it returns cfg
@@ -160,6 +161,11 @@ func (c Config) adopt(there map[string]string) (Config, error) {
 	} else if c.Prefix == "" {
 		c.Prefix = prefix
 	}
+	if groups, err := readGroups(there[agreedGroups]); err != nil {
+		errs = append(errs, agreedGroups)
+	} else if c.groups == nil {
+		c.groups = groups
+	}
 	if len(errs) > 0 {
 		return c, fmt.Errorf("%w: the key %q on the nodes does not tell %s", ErrInvalid, configKey, strings.Join(errs, ", "))
 	}
@@ -180,4 +186,11 @@ func (n *node) agreed() (held heldConfig, known bool) {
 	default: // new, in quarantine, or it has forgotten its marker and not its configuration
 		return heldConfig{}, false
 	}
+}
+
+// differs is why the node refuses this client's configuration; nil: it does not, or is not known to.
+func (n *node) differs() *ConfigError {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.readiness.differs
 }

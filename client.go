@@ -18,6 +18,7 @@ type Client struct {
 	ttlMillis   any // Config.TTL, as a script argument
 	nodes       []*node
 	need        int
+	siblings    []*Client // the clients of all groups of a Sharded, this one too; nil: there are no groups
 	scheduler   *scheduler
 	notifier    *notifier // nil: there are no hooks and no logger
 	localQueues localQueues

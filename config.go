@@ -15,7 +15,7 @@ import (
 // has its default.
 //
 // All clients of the same nodes must agree on Nodes (how many), Quorum, MaxTTL, MaxClockSkew, ClockBand, Prefix,
-// Durable and NoFence. The nodes hold what the first client had. They refuse a client that differs, with a
+// Durable and NoFence, and on all groups of a [Sharded]. The nodes hold what the first client had. They refuse a client that differs, with a
 // [*ConfigError]. [AgreedConfig] asks the nodes, and [Client.Enroll] with [ChangeConfig] changes what they hold.
 type Config struct {
 	// Nodes are independent Redis masters: three, five or seven, none a replica of another. At most 64.
@@ -69,6 +69,7 @@ type Config struct {
 
 	protocol *protocol // nil: standard. Only tests set it
 	onlyLook bool      // the client never begins or ends a quarantine
+	groups   []string  // the ids of the groups of a Sharded, this client's first; nil: these nodes are all there are
 
 	_ struct{}
 }

@@ -29,6 +29,15 @@ type endpoint struct {
 	readTimeout        *atomic.Bool  // a connection of dial ended by a read timeout
 }
 
+// id is the name of the node, as all processes that mean the same node have it: in the address of a host, case means
+// nothing.
+func (e *endpoint) id() string {
+	if e.network == "tcp" && e.name == e.address {
+		return strings.ToLower(e.name)
+	}
+	return e.name
+}
+
 // resolve checks the nodes. It refuses two nodes with the same address or the same name. credentials is for nodes that
 // have no login of their own; it may be nil.
 func resolve(nodes []Node, credentials credentials) ([]endpoint, error) {

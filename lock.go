@@ -178,6 +178,9 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 	case l.spec.client.isClosed():
 		return nil, ErrClosed
 	}
+	if err := l.spec.client.checkGroup(ctx, l.spec.res.names); err != nil {
+		return nil, err
+	}
 	for c := carriedBy(ctx); c != nil; c = c.outer {
 		held := c.lease.ownership
 		name, both := l.spec.shares(held.lock)

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -14,9 +15,11 @@ import (
 // So a new group takes over only the names that belong to it from then on. A Sharded is safe for concurrent use. Get
 // one from [NewSharded].
 //
-// All processes must have the same groups, with the same names of nodes. While some have a group that others do not
-// have, two clients may hold one name, in two groups. So before a group comes or goes, stop all processes that use the
-// locks, and wait MaxTTL until what they may still hold has expired.
+// All processes must have the same groups, with the same names of nodes, or two clients could hold one name, in two groups.
+// The name of a node without a [Node.Name] is its address, as it is written, but for the case of its letters: so give each
+// node a Name. The nodes hold the names of all groups with the configuration, and refuse a client whose groups differ, with
+// a [*ConfigError]. They cannot tell if two lists have no node in common. Before a group comes or goes, stop all processes
+// that use the locks, wait MaxTTL until what they may still hold has expired, and call [Sharded.Enroll] with [ChangeConfig].
 type Sharded struct {
 	groups []*Client
 	ids    []string // of the groups: the sorted names of their nodes
@@ -31,17 +34,14 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 	s := &Sharded{}
 	owners := map[string]int{}
 	for i, cfg := range groups {
-		c, err := New(cfg)
+		_, endpoints, err := cfg.validate()
 		if err != nil {
-			_ = s.Close()
-			return nil, err
+			return nil, fmt.Errorf("groups[%d]: %w", i, err)
 		}
-		s.groups = append(s.groups, c)
 		var names []string
-		for _, n := range c.nodes {
-			name := n.endpoint.name
+		for _, e := range endpoints {
+			name := e.id()
 			if other, taken := owners[name]; taken {
-				_ = s.Close()
 				return nil, invalid("groups", "%s is in groups %d and %d; a node belongs to one group", name, other, i)
 			}
 			owners[name] = i
@@ -50,21 +50,75 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 		slices.Sort(names)
 		s.ids = append(s.ids, strings.Join(names, "\n"))
 	}
+	for i, cfg := range groups {
+		others := slices.Delete(slices.Clone(s.ids), i, i+1)
+		slices.Sort(others)
+		cfg.groups = append([]string{s.ids[i]}, others...)
+		c, err := New(cfg)
+		if err != nil {
+			_ = s.Close()
+			return nil, fmt.Errorf("groups[%d]: %w", i, err)
+		}
+		s.groups = append(s.groups, c)
+	}
+	for _, c := range s.groups {
+		c.siblings = s.groups
+	}
 	return s, nil
 }
 
+// checkGroup is why this client may not acquire the names; nil: it may. If the nodes of any group know clients with other
+// groups (Q3), no group may be used: to those clients, names belong to other groups, and the nodes of a group that only this
+// process has cannot know that. So the first call waits for what all nodes say.
+func (c *Client) checkGroup(ctx context.Context, names []string) error {
+	for _, group := range c.siblings {
+		select {
+		case <-group.tried:
+		default:
+			if err := group.awaitAll(ctx); err != nil {
+				return err
+			}
+		}
+		refusing, why := 0, error(nil)
+		for _, n := range group.nodes {
+			if differs := n.differs(); differs != nil && differs.has(agreedGroups) {
+				refusing, why = refusing+1, &NodeError{Node: n.endpoint.name, Err: differs}
+			}
+		}
+		if len(group.nodes)-refusing < group.need {
+			return why
+		}
+	}
+	return c.cfg.checkGroup(names)
+}
+
+// checkGroup checks that the names belong to this group.
+func (c *Config) checkGroup(names []string) error {
+	if len(c.groups) < 2 {
+		return nil
+	}
+	for _, name := range names {
+		if group := groupOf(c.groups, name); group != 0 {
+			return invalid("name", "%q belongs to another group of nodes than this one: acquire it on %s. The names of one lock "+
+				"must belong to one group", name, groupText(c.groups[group]))
+		}
+	}
+	return nil
+}
+
 // Group returns the client of the group that the name belongs to. Use it for [Client.Inspect] and [Client.ForceRelease]
-// of the name, and for readers and semaphores. Do not close it.
-func (s *Sharded) Group(name string) *Client { return s.groups[s.group(name)] }
+// of the name, and for readers and semaphores. To acquire a name of another group there is [ErrInvalid]. Do not close it.
+func (s *Sharded) Group(name string) *Client { return s.groups[groupOf(s.ids, name)] }
 
 // Groups are the clients of the groups, in the order in which [NewSharded] got them: to watch each, or to ask each for its
 // [Client.Stats]. Do not close them.
 // The slice is the caller's.
 func (s *Sharded) Groups() []*Client { return slices.Clone(s.groups) }
 
-func (s *Sharded) group(name string) int {
+// groupOf returns the group to which the name belongs.
+func groupOf(ids []string, name string) int {
 	best, highest := 0, uint64(0)
-	for i, id := range s.ids {
+	for i, id := range ids {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(id))
 		_, _ = h.Write([]byte{0})
@@ -78,18 +132,10 @@ func (s *Sharded) group(name string) int {
 
 // Mutex is [Client.Mutex] in the group of the name. If there are several names, all must belong to one group; otherwise
 // acquiring the lock is [ErrInvalid].
-func (s *Sharded) Mutex(name string, more ...string) Lock {
-	group := s.group(name)
-	lock := s.groups[group].Mutex(name, more...)
-	for _, other := range more {
-		if s.group(other) != group && lock.spec.err == nil {
-			lock.spec.err = invalid("name", "%q and %q belong to different groups, which cannot be locked in one round", name, other)
-		}
-	}
-	return lock
-}
+func (s *Sharded) Mutex(name string, more ...string) Lock { return s.Group(name).Mutex(name, more...) }
 
-// Enroll is [Client.Enroll] of every group at once. The error joins those of the groups.
+// Enroll is [Client.Enroll] of every group at once. The error joins those of the groups. Enroll new servers so: the command
+// redlock enroll knows no groups, and what it enrolled refuses clients that do, until [ChangeConfig].
 func (s *Sharded) Enroll(ctx context.Context, options ...EnrollOption) error {
 	return s.each(func(c *Client) error { return c.Enroll(ctx, options...) })
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -71,10 +73,183 @@ func TestShardedNamesOfDifferentGroupsCannotBeLockedAtOnce(t *testing.T) {
 	}
 	_, err := s.Mutex("first", other).TryAcquire(context.Background())
 	require.ErrorIs(t, err, redlock.ErrInvalid)
-	require.ErrorContains(t, err, "different groups")
+	require.ErrorContains(t, err, "another group")
 
 	_, err = redlock.NewSharded(configs[0], configs[0])
 	require.ErrorIs(t, err, redlock.ErrInvalid)
 	_, err = redlock.NewSharded()
 	require.ErrorIs(t, err, redlock.ErrInvalid)
+}
+
+func TestNewShardedSaysWhichGroupIsWrong(t *testing.T) {
+	good := redlock.Config{Nodes: redlock.Nodes("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")}
+	bad := redlock.Config{Nodes: []redlock.Node{{URL: "127.0.0.1:4"}, {}, {URL: "127.0.0.1:6"}}}
+	_, err := redlock.NewSharded(good, bad)
+	require.ErrorIs(t, err, redlock.ErrInvalid)
+	require.ErrorContains(t, err, "groups[1]: ")
+}
+
+// withNodes returns the configs with the nodes changed.
+func withNodes(configs []redlock.Config, change func(*redlock.Node)) []redlock.Config {
+	configs = slices.Clone(configs)
+	for i := range configs {
+		configs[i].Nodes = slices.Clone(configs[i].Nodes)
+		for j := range configs[i].Nodes {
+			change(&configs[i].Nodes[j])
+		}
+	}
+	return configs
+}
+
+func shardedOf(t *testing.T, configs ...redlock.Config) *redlock.Sharded {
+	s, err := redlock.NewSharded(configs...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestTheCaseOfAHostMovesNoNameToAnotherGroup(t *testing.T) {
+	_, configs := openSharded(t, 3)
+	spelled := func(host string) *redlock.Sharded {
+		return shardedOf(t, withNodes(configs, func(n *redlock.Node) { n.URL = strings.Replace(n.URL, "127.0.0.1", host, 1) })...)
+	}
+	one, ctx := spelled("localhost"), soon(t)
+	require.NoError(t, one.Enroll(ctx, redlock.ChangeConfig()))
+	two := spelled("LOCALHOST")
+	for i := range 30 {
+		name := fmt.Sprint("order/", i)
+		_, err := one.Mutex(name).Acquire(ctx)
+		require.NoError(t, err)
+		_, err = two.Mutex(name).TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+	}
+}
+
+// requireGroupsDiffer tries to acquire names of every group.
+func requireGroupsDiffer(t *testing.T, s *redlock.Sharded, here, there string) {
+	t.Helper()
+	for i := range 30 {
+		_, err := s.Mutex(fmt.Sprint("order/", i)).TryAcquire(soon(t))
+		requireDiffers(t, err, "Groups")
+		var differs *redlock.ConfigError
+		require.ErrorAs(t, err, &differs)
+		require.Regexp(t, here, differs.Differences[0].Here)
+		require.Regexp(t, there, differs.Differences[0].There)
+		require.ErrorContains(t, err, "Sharded.Enroll")
+	}
+}
+
+// Q3: To such clients a name belongs to another group, so both could hold it.
+func TestAClientWithOtherGroupsIsRefusedByAllOfThem(t *testing.T) {
+	names := func(prefix string) func(*redlock.Node) {
+		return func(n *redlock.Node) { n.Name = prefix + n.URL[strings.LastIndex(n.URL, ":"):] }
+	}
+	for what, c := range map[string]struct {
+		change      func(all []redlock.Config) []redlock.Config // the first two of them are in use
+		here, there string
+	}{
+		"the nodes have got names":  {func(all []redlock.Config) []redlock.Config { return withNodes(all[:2], names("n")) }, `^\(n:`, `^\(127`},
+		"the hosts are other names": {func(all []redlock.Config) []redlock.Config { return withNodes(all[:2], names("localhost.")) }, `^\(l`, `^\(127`},
+		"a group is missing":        {func(all []redlock.Config) []redlock.Config { return all[:1] }, `^without \(127`, `^\(127`},
+		"a group is new":            {func(all []redlock.Config) []redlock.Config { return all }, `^\(127`, `^without \(127`},
+		"groups are mixed up": {func(all []redlock.Config) []redlock.Config {
+			all = withNodes(all[:2], names("n"))
+			for i := range all[0].Nodes {
+				all[0].Nodes[i].Name, all[1].Nodes[i].Name = all[1].Nodes[i].Name, all[0].Nodes[i].Name
+			}
+			return all
+		}, `^\(n:`, `^\(127`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			_, configs := openSharded(t, 3)
+			ctx := soon(t)
+			usual := shardedOf(t, configs[:2]...)
+			require.NoError(t, usual.Enroll(ctx, redlock.ChangeConfig()))
+			for _, n := range configs[2].Nodes {
+				forget(t, n)
+			}
+			other := shardedOf(t, c.change(configs)...)
+			require.Error(t, other.Enroll(ctx), "a group that nobody else has may vote now")
+			requireGroupsDiffer(t, other, c.here, c.there)
+			require.NoError(t, usual.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+
+			require.NoError(t, other.Enroll(ctx, redlock.ChangeConfig()))
+			for i := range 30 {
+				require.NoError(t, other.Mutex(fmt.Sprint("order/", i)).Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+			}
+		})
+	}
+}
+
+// forget deletes all that the node has.
+func forget(t *testing.T, n redlock.Node) {
+	t.Helper()
+	conn, err := redis.DialURL(n.URL)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Do("FLUSHALL")
+	require.NoError(t, err)
+}
+
+// Names belong to groups, and a client that does not know the groups could acquire one that another group has.
+func TestAClientOfOneGroupAloneAcquiresOnlyNamesOfThatGroup(t *testing.T) {
+	s, configs := openSharded(t, 2)
+	ctx := soon(t)
+	alone, err := redlock.New(configs[0])
+	require.NoError(t, err)
+	defer alone.Close()
+	_, err = alone.Mutex("x").TryAcquire(ctx)
+	requireDiffers(t, err, "Groups")
+	require.ErrorContains(t, err, "Groups is none here and (127.0.0.1:")
+
+	agreed, err := redlock.AgreedConfig(ctx, configs[0])
+	require.NoError(t, err)
+	tool, err := redlock.New(agreed)
+	require.NoError(t, err)
+	defer tool.Close()
+	of := map[*redlock.Client]string{}
+	for i := 0; len(of) < 2; i++ {
+		name := fmt.Sprint("order/", i)
+		of[s.Group(name)] = name
+	}
+	ours, others := of[s.Groups()[0]], of[s.Groups()[1]]
+	l, err := tool.Mutex(ours).Acquire(ctx)
+	require.NoError(t, err)
+	_, err = s.Mutex(ours).TryAcquire(ctx)
+	require.ErrorIs(t, err, redlock.ErrHeld)
+	require.NoError(t, l.Release(ctx))
+	for _, lock := range []redlock.Lock{tool.Mutex(others), tool.RWMutex(others).Reader(), s.Group(ours).Semaphore(others, 2)} {
+		_, err = lock.TryAcquire(ctx)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, configs[1].Nodes[0].URL[len("redis://"):])
+	}
+	_, err = tool.Inspect(ctx, others)
+	require.NoError(t, err, "to look, and to release, there is no wrong group")
+	for range 10 { // it takes locks with random names
+		failures, err := tool.Trial(ctx)
+		require.NoError(t, err)
+		require.Equal(t, make([]error, 3), failures)
+	}
+	require.NoError(t, tool.Enroll(ctx, redlock.ChangeConfig()), "it keeps the groups")
+	require.NoError(t, s.Mutex(ours).Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+}
+
+// A node that is away keeps nobody from the other groups.
+func TestShardedLocksWorkThoughAGroupIsAway(t *testing.T) {
+	_, configs := openSharded(t, 2)
+	away := withNodes(configs[1:], func(n *redlock.Node) { n.Name, n.URL = n.URL[len("redis://"):], "127.0.0.1:1" })[0]
+	for i := range away.Nodes {
+		away.Nodes[i].URL = fmt.Sprint("127.0.0.1:", i+1) // nothing listens there
+	}
+	s, ctx := shardedOf(t, configs[0], away), soon(t)
+	granted := 0
+	for i := range 20 {
+		if l, err := s.Mutex(fmt.Sprint("order/", i)).TryAcquire(ctx); err == nil {
+			granted++
+			require.NoError(t, l.Release(ctx))
+		} else {
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		}
+	}
+	require.Positive(t, granted)
 }

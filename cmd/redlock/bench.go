@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/access"
 )
 
 const benchHelp = `Measures on the given nodes
@@ -137,8 +138,15 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 	return r.print(out)
 }
 
-// lock is a lock of one of the two clients.
-func (b *bench) lock(client int, name string) redlock.Lock {
+// lock is a lock of one of the two clients. If the nodes are one group of several, its name is one of this group.
+func (b *bench) lock(client int, prefix string) redlock.Lock {
+	name := prefix
+	for i := range 1000 { // that more are needed does not happen, unless the name is wrong for another reason
+		if _, _, err := access.Of(b.clients[client]).Keys(name); err == nil {
+			break
+		}
+		name = fmt.Sprint(prefix, "/", i)
+	}
 	return b.clients[client].Mutex(name).WithOwner(b.owner)
 }
 

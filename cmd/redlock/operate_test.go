@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
@@ -254,4 +256,43 @@ func keysOf(t *testing.T, f *fleet.Fleet, pattern string) (all []string) {
 		all = append(all, keys...)
 	}
 	return all
+}
+
+// The commands are given one group of NewSharded. They know of the others only what the nodes hold.
+func TestCommandsWorkOnOneGroupOfSeveral(t *testing.T) {
+	a, b := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3}), fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+	sharded := func() *redlock.Sharded {
+		s, err := redlock.NewSharded(redlock.Config{Nodes: redlock.Nodes(a.URLs()...)}, redlock.Config{Nodes: redlock.Nodes(b.URLs()...)})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+	s := sharded()
+	require.NoError(t, s.Enroll(t.Context()))
+	code, _, errs := run(t, "doctor", nodes(a), "--node-timeout=3s")
+	require.Equal(t, 0, code, errs)
+	for range 5 { // the names of its locks are random
+		code, _, errs = run(t, "bench", nodes(a), "--node-timeout=3s", "--seconds=0.01", "--goroutines=2")
+		require.Equal(t, 0, code, errs)
+	}
+	of := map[*redlock.Client]string{}
+	for i := 0; len(of) < 2; i++ {
+		name := fmt.Sprint("order/", i)
+		of[s.Group(name)] = name
+	}
+	code, _, errs = run(t, "run", nodes(a), "--node-timeout=3s", of[s.Groups()[0]], "--", "true")
+	require.Equal(t, 0, code, errs)
+	code, _, errs = run(t, "run", nodes(a), "--node-timeout=3s", of[s.Groups()[1]], "--", "true")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, strings.TrimPrefix(b.Nodes()[0].URL(), "redis://"))
+	code, _, errs = run(t, "inspect", nodes(a), "--node-timeout=3s", of[s.Groups()[1]])
+	require.Equal(t, 0, code, errs)
+	code, _, errs = run(t, "enroll", nodes(a), "--node-timeout=3s", "--change-config", "--max-ttl=20s", "--yes")
+	require.Equal(t, 0, code, errs)
+	held, err := redlock.AgreedConfig(t.Context(), redlock.Config{Nodes: redlock.Nodes(a.URLs()...)})
+	require.NoError(t, err)
+	require.Equal(t, 20*time.Second, held.MaxTTL)
+	_, err = sharded().Mutex(of[s.Groups()[0]]).TryAcquire(t.Context())
+	require.ErrorContains(t, err, "MaxTTL is 30s here and 20s there")
+	require.NotContains(t, err.Error(), "Groups", "enroll keeps them")
 }
