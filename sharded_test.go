@@ -20,7 +20,9 @@ func openSharded(t *testing.T, groups int) (*redlock.Sharded, []redlock.Config) 
 	var configs []redlock.Config
 	for range groups {
 		f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
-		configs = append(configs, redlock.Config{Nodes: redlock.Nodes(f.URLs()...)})
+		cfg := redlock.Config{Nodes: redlock.Nodes(f.URLs()...)}
+		patient(&cfg)
+		configs = append(configs, cfg)
 	}
 	s, err := redlock.NewSharded(configs...)
 	require.NoError(t, err)

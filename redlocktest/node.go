@@ -63,7 +63,7 @@ func admit(cmd string, args []string) {
 		return
 	}
 	switch args[readyWord] {
-	case "look", "", "durable":
+	case "", "durable": // and not "look": AgreedConfig must decide nothing
 		args[readyWord] = "enroll"
 	}
 }

@@ -487,3 +487,41 @@ func TestTheImporterNeedsNoDocker(t *testing.T) {
 		require.NotContains(t, path, "docker")
 	}
 }
+
+// AgreedConfig is for tools. On new nodes it must leave the decision to the first client.
+func TestAgreedConfigDecidesNothingOnNewNodes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		cfg, err := redlock.AgreedConfig(t.Context(), redlock.Config{Nodes: nodes.Nodes()})
+		require.NoError(t, err)
+		require.Zero(t, cfg.MaxTTL)
+		client := connect(t, nodes, func(cfg *redlock.Config) { cfg.MaxTTL = 2 * time.Minute })
+		_, err = client.Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		cfg, err = redlock.AgreedConfig(t.Context(), redlock.Config{Nodes: nodes.Nodes()})
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Minute, cfg.MaxTTL)
+	})
+}
+
+// New nodes vote for clients that do not reach all of them, as in production once they are enrolled.
+func TestNewNodesGrantAtOnceThoughAMinorityIsAway(t *testing.T) {
+	for what, away := range map[string]func(nodes *redlocktest.Nodes, i int){
+		"killed":      (*redlocktest.Nodes).Kill,
+		"paused":      (*redlocktest.Nodes).Pause,
+		"partitioned": (*redlocktest.Nodes).Partition,
+		"slow":        func(nodes *redlocktest.Nodes, i int) { nodes.Delay(i, 100*time.Millisecond) },
+		"stepped":     func(nodes *redlocktest.Nodes, i int) { nodes.StepClock(i, time.Hour) },
+	} {
+		for _, n := range []int{1, 3, 5} {
+			t.Run(fmt.Sprint(n, " nodes, ", what), func(t *testing.T) {
+				bubble(t, n, func(t *testing.T, nodes *redlocktest.Nodes) {
+					for i := range n / 2 {
+						away(nodes, i)
+					}
+					_, err := connect(t, nodes).Mutex("x").TryAcquire(t.Context())
+					require.NoError(t, err)
+				})
+			})
+		}
+	}
+}
