@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -30,7 +31,8 @@ type Config struct {
 	MaxTTL time.Duration
 	// NodeTimeout is how long one round waits for a node, or a quarter of the lock's TTL ([Lock.WithTTL]) if that is less.
 	// Then it looks once more for answers, a sixteenth of that time later; or, if this process stood still and so learned
-	// late that the time is over, as much later as it was late. Below TTL/2. Default 250ms, or TTL/4 if that is less.
+	// late that the time is over, as much later as it was late. At least 1ms, and below TTL/2. Default 250ms, or TTL/4 if
+	// that is less.
 	NodeTimeout time.Duration
 	// MinValidity is the least useful lease: a round that leaves no more validity than this does not acquire the lock.
 	// Default 0: any time above 0 is enough.
@@ -120,6 +122,7 @@ const (
 	defaultClockBand    = 100 * time.Millisecond
 	defaultMaxClockSkew = 500 * time.Millisecond
 	minTTL              = 10 * time.Millisecond
+	minNodeTimeout      = time.Millisecond
 	// maxTime bounds MaxTTL, MaxClockSkew and ClockBand. A quarantine is the sum of them. If that overflowed, it would be
 	// over at once, and a node that forgot its leases would grant.
 	maxTime      = 365 * 24 * time.Hour
@@ -184,6 +187,10 @@ func (c Config) validate() (Config, []endpoint, error) {
 	case c.NodeTimeout < 0:
 		return c, nil, invalid("NodeTimeout", "%v is negative", c.NodeTimeout)
 	}
+	if err := cmp.Or(checkUnit("NodeTimeout", c.NodeTimeout), checkUnit("MinValidity", c.MinValidity),
+		checkUnit("ClockBand", c.ClockBand), checkUnit("MaxClockSkew", c.MaxClockSkew)); err != nil {
+		return c, nil, err
+	}
 	if err := c.checkTTL("TTL", c.TTL); err != nil {
 		return c, nil, err
 	}
@@ -193,8 +200,19 @@ func (c Config) validate() (Config, []endpoint, error) {
 	if c.NodeTimeout >= c.TTL/2 {
 		return c, nil, invalid("NodeTimeout", "%v is not below half the TTL (%v); a round must leave time to use the lock", c.NodeTimeout, c.TTL)
 	}
+	if c.NodeTimeout < minNodeTimeout {
+		return c, nil, invalid("NodeTimeout", "%v is below %v, in which hardly any node answers", c.NodeTimeout, minNodeTimeout)
+	}
 	endpoints, err := resolve(c.Nodes, c.Credentials)
 	return c, endpoints, err
+}
+
+// checkUnit refuses a time whose unit was forgotten: 250 is 250ns.
+func checkUnit(field string, d time.Duration) error {
+	if d > 0 && d < time.Microsecond {
+		return invalid(field, "%v is too short to be meant; give it a unit: %d*time.Millisecond, for example", d, d.Nanoseconds())
+	}
+	return nil
 }
 
 // raiseMaxTTL is how a longer lease becomes possible. Every client that differs from the nodes is refused (Q3).

@@ -58,6 +58,11 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a MaxTTL that overflows":     {"MaxTTL", redlock.Config{Nodes: three, MaxTTL: math.MaxInt64}},
 		"a skew that overflows":       {"MaxClockSkew", redlock.Config{Nodes: three, MaxClockSkew: math.MaxInt64}},
 		"NodeTimeout of half the TTL": {"NodeTimeout", redlock.Config{Nodes: three, TTL: time.Second, NodeTimeout: 500 * time.Millisecond}},
+		"a NodeTimeout without unit":  {"NodeTimeout", redlock.Config{Nodes: three, NodeTimeout: 250}},
+		"a NodeTimeout of 999µs":      {"NodeTimeout", redlock.Config{Nodes: three, NodeTimeout: 999 * time.Microsecond}},
+		"a MinValidity without unit":  {"MinValidity", redlock.Config{Nodes: three, MinValidity: 500}},
+		"a ClockBand without unit":    {"ClockBand", redlock.Config{Nodes: three, ClockBand: 100}},
+		"a MaxClockSkew without unit": {"MaxClockSkew", redlock.Config{Nodes: three, MaxClockSkew: 500}},
 		"a negative NodeTimeout":      {"NodeTimeout", redlock.Config{Nodes: three, NodeTimeout: -1}},
 		"a quorum below a majority":   {"Quorum", redlock.Config{Nodes: three, Quorum: 1}},
 		"a negative quorum":           {"Quorum", redlock.Config{Nodes: three, Quorum: -1}},
@@ -77,6 +82,11 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 			require.ErrorContains(t, err, "invalid: "+c.field+":")
 		})
 	}
+}
+
+func TestATimeWhoseUnitWasForgottenIsToldToHaveOne(t *testing.T) {
+	_, err := redlock.New(redlock.Config{Nodes: redlock.Nodes("a"), NodeTimeout: 250})
+	require.ErrorContains(t, err, "250*time.Millisecond")
 }
 
 // Other clients read redis://host?db=3 as database 3, so it must not mean another one here.
@@ -172,22 +182,24 @@ func TestInvalidLocksAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	c := open(t, f)
 	prefixed := open(t, f, func(cfg *redlock.Config) { cfg.Prefix = "redlock:" })
 	for name, lock := range map[string]redlock.Lock{
-		"no name":             c.Mutex(""),
-		"no second name":      c.Mutex("a", ""),
-		"a long name":         c.Mutex(strings.Repeat("x", 1025)),
-		"the same name twice": c.Mutex("a", "b", "a"),
-		"the fences":          c.Mutex("redlock:fence"),
-		"the marker":          c.Mutex("redlock:node"),
-		"the quarantine":      c.Mutex("redlock:quarantine"),
-		"a fair queue":        c.Mutex("redlock:fair:x"),
-		"a read-write state":  c.Mutex("redlock:rw:x"),
-		"a leader":            c.Mutex("redlock:leader:x"),
-		"by way of Prefix":    prefixed.Mutex("fence"),
-		"a short TTL":         c.Mutex("a").WithTTL(time.Millisecond),
-		"a long TTL":          c.Mutex("a").WithTTL(time.Minute),
-		"no longest hold":     c.Mutex("a").WithMaxHold(0),
-		"the zero Lock":       {},
-		"the zero Lock, with": redlock.Lock{}.WithTTL(time.Second).WithoutRenewal(),
+		"no name":                     c.Mutex(""),
+		"no second name":              c.Mutex("a", ""),
+		"a long name":                 c.Mutex(strings.Repeat("x", 1025)),
+		"the same name twice":         c.Mutex("a", "b", "a"),
+		"the fences":                  c.Mutex("redlock:fence"),
+		"the marker":                  c.Mutex("redlock:node"),
+		"the quarantine":              c.Mutex("redlock:quarantine"),
+		"a fair queue":                c.Mutex("redlock:fair:x"),
+		"a read-write state":          c.Mutex("redlock:rw:x"),
+		"a leader":                    c.Mutex("redlock:leader:x"),
+		"by way of Prefix":            prefixed.Mutex("fence"),
+		"a short TTL":                 c.Mutex("a").WithTTL(time.Millisecond),
+		"a long TTL":                  c.Mutex("a").WithTTL(time.Minute),
+		"no longest hold":             c.Mutex("a").WithMaxHold(0),
+		"a hold without unit":         c.Mutex("a").WithMaxHold(20),
+		"a minimum hold without unit": c.Mutex("a").WithMinHold(20),
+		"the zero Lock":               {},
+		"the zero Lock, with":         redlock.Lock{}.WithTTL(time.Second).WithoutRenewal(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := lock.TryAcquire(soon(t))

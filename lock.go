@@ -59,6 +59,8 @@ func (l Lock) WithMaxHold(d time.Duration) Lock {
 		s.maxHold = d
 		if d <= 0 && s.err == nil {
 			s.err = invalid("WithMaxHold", "%v is not positive", d)
+		} else if s.err == nil {
+			s.err = checkUnit("WithMaxHold", d)
 		}
 	})
 }

@@ -27,6 +27,8 @@ func (l Lock) WithMinHold(d time.Duration) Lock {
 			s.err = invalid("WithMinHold", "it is for a mutex, and not for a lock that several share")
 		case d <= 0:
 			s.err = invalid("WithMinHold", "%v is not positive", d)
+		case d < time.Microsecond:
+			s.err = checkUnit("WithMinHold", d)
 		case d > maxTime:
 			s.err = invalid("WithMinHold", "%v is above %v, the longest that MaxTTL may be", d, maxTime)
 		case d > maxTTL || s.keptFor() > maxTTL:
