@@ -12,9 +12,21 @@
 //			return report(ctx, lease.Fence()) // ctx ends if the lock is lost, and when the scheduler shuts down
 //		})
 //
+// # The same ticks on all replicas
+//
+// With a [Locker], replicas must tick at the same times of the day. Those of gocron.CronJob do, and those of DailyJob,
+// WeeklyJob and MonthlyJob with an interval of 1, if all use one time zone (gocron.WithLocation). Those of gocron.DurationJob
+// do not: its ticks are counted from the start of each replica. An hourly job of three replicas, started some minutes apart, would run three times an
+// hour. So give it a common start, and never gocron.WithStartImmediately:
+//
+//	gocron.WithStartAt(gocron.WithStartDateTime(time.Now().Truncate(d).Add(d)))
+//
+// gocron.DurationRandomJob has no common ticks, nor has a job with gocron.WithIntervalFromCompletion. Use an [Elector] for
+// them. gocron does not tell a Locker how a job starts, so there is no error.
+//
 // # One tick, one run
 //
-// Replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
+// Even so, replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
 // last replica ticks would run once more there. So a lock stays taken for a minimum hold, also when the job is done (see
 // redlock.Lock.WithMinHold). It must be longer than the replicas differ in starting one tick, and shorter than the
 // interval of the job. [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by

@@ -46,12 +46,14 @@ func ExampleLocker_NewJob() {
 		fmt.Println("locked:", lease.Names()[0])
 		return ctx.Err() // ctx ends if the lock is lost, and when the scheduler shuts down
 	}
-	_, err = locker.NewJob(scheduler, gocron.DurationJob(time.Hour), "report", report,
-		gocron.WithStartAt(gocron.WithStartImmediately()))
+	job, err := locker.NewJob(scheduler, gocron.CronJob("0 * * * *", false), "report", report) // each hour, on one replica
 	if err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()
+	if err := job.RunNow(); err != nil { // so that this example need not wait for the hour
+		log.Fatal(err)
+	}
 	<-done
 	if err := scheduler.Shutdown(); err != nil {
 		log.Fatal(err)
@@ -72,13 +74,18 @@ func ExampleLocker() {
 		log.Fatal(err)
 	}
 	done := make(chan struct{})
-	_, err = scheduler.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func() { fmt.Println("working"); close(done) }),
+	const interval = time.Hour
+	job, err := scheduler.NewJob(gocron.DurationJob(interval), gocron.NewTask(func() { fmt.Println("working"); close(done) }),
 		gocron.WithName("report"), // the lock's name is gocron/report
-		gocron.WithStartAt(gocron.WithStartImmediately()))
+		// All replicas tick at the same times, whenever they were started.
+		gocron.WithStartAt(gocron.WithStartDateTime(time.Now().Truncate(interval).Add(interval))))
 	if err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()
+	if err := job.RunNow(); err != nil { // so that this example need not wait for the hour
+		log.Fatal(err)
+	}
 	<-done
 	if err := scheduler.Shutdown(); err != nil {
 		log.Fatal(err)

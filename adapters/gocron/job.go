@@ -23,6 +23,9 @@ var ErrNoLock = errors.New("redlockgocron: the job was started without its lock"
 // [redlock.ErrLost], joined with that of run. run may release the lock early ([redlock.Lease.Release]) or hand it over
 // ([redlock.Lease.Detach]): the job's error is then that of run alone.
 //
+// All replicas must tick at the same times of the day, as by gocron.CronJob. A gocron.DurationJob needs a common start;
+// otherwise it runs once an interval on each replica. See the package documentation.
+//
 // The lock is kept for half of the job's shortest interval at least, as far as the client's MaxTTL leaves room for that,
 // unless the Locker has a [MinHold]. If gocron knows of no next run, it is [DefaultSpread].
 //

@@ -293,3 +293,45 @@ func TestALeaseThatEndedUnnoticedIsNoLease(t *testing.T) {
 		require.ErrorIs(t, elector.IsLeader(t.Context()), redlockgocron.ErrNotLeader)
 	})
 }
+
+// The replicas are started some minutes apart, as by a rolling update. The package documentation says what makes them tick
+// at the same times.
+func TestReplicasThatTickAtTheSameTimesRunEachTickOnce(t *testing.T) {
+	const interval = 10 * time.Minute
+	for name, when := range map[string]func() (gocron.JobDefinition, []gocron.JobOption){
+		"cron": func() (gocron.JobDefinition, []gocron.JobOption) { return gocron.CronJob("*/10 * * * *", false), nil },
+		"a duration with a common start": func() (gocron.JobDefinition, []gocron.JobOption) {
+			start := time.Now().Truncate(interval).Add(interval)
+			return gocron.DurationJob(interval), []gocron.JobOption{gocron.WithStartAt(gocron.WithStartDateTime(start))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, nodes *redlocktest.Nodes) {
+				var runs atomic.Int32
+				for range 3 {
+					time.Sleep(time.Minute)
+					s := schedule(t)
+					job, options := when()
+					_, err := newLocker(t, connectTo(t, nodes)).NewJob(s, job, "report",
+						func(context.Context, *redlock.Lease) error { runs.Add(1); return nil }, options...)
+					require.NoError(t, err)
+					s.Start()
+				}
+				time.Sleep(3 * interval)
+				require.EqualValues(t, 3, runs.Load())
+			})
+		})
+	}
+}
+
+func TestAHoldWithoutAUnitIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, nodes *redlocktest.Nodes) {
+		client := connectTo(t, nodes)
+		_, err := redlockgocron.NewLocker(client, redlockgocron.MinHold(20))
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "20*time.Second")
+		_, err = redlockgocron.NewElector(client.Mutex("leader"), redlockgocron.Settle(5))
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "5*time.Second")
+	})
+}

@@ -17,6 +17,8 @@ import (
 // A Locker locks the runs of jobs. Use it by [Locker.NewJob], or give it to gocron.WithDistributedLocker or
 // gocron.WithDistributedJobLocker. It is safe for concurrent use, by any number of schedulers.
 //
+// All replicas must tick at the same times of the day: see "The same ticks on all replicas" in the package documentation.
+//
 // The name of a job's lock is "gocron/" and the name of the job, so give each job a name (gocron.WithName). Otherwise
 // gocron names it after its function, and jobs that are made in one place have one name.
 type Locker struct {
@@ -42,7 +44,7 @@ func MinHold(d time.Duration) LockerOption {
 }
 
 // NewLocker makes a Locker on the nodes of the client, which must stay open for as long as the Locker is used. It needs
-// no closing. Errors are [redlock.ErrInvalid]: a MinHold that is negative, or for which the client's MaxTTL leaves no
+// no closing. Errors are [redlock.ErrInvalid]: a MinHold that is negative or without a unit, or for which the client's MaxTTL leaves no
 // room.
 func NewLocker(client *redlock.Client, options ...LockerOption) (*Locker, error) {
 	if client == nil {
@@ -55,6 +57,9 @@ func NewLocker(client *redlock.Client, options ...LockerOption) (*Locker, error)
 	switch {
 	case l.isSet && l.minHold < 0:
 		return nil, fmt.Errorf("%w: MinHold: %v is negative", redlock.ErrInvalid, l.minHold)
+	case l.isSet && l.minHold > 0 && l.minHold < time.Microsecond:
+		return nil, fmt.Errorf("%w: MinHold: %v is too short to be meant; give it a unit: %d*time.Second, for example",
+			redlock.ErrInvalid, l.minHold, l.minHold.Nanoseconds())
 	case l.isSet && l.minHold > l.limit:
 		return nil, fmt.Errorf("%w: MinHold: %v is above %v, for which MaxTTL leaves room; raise MaxTTL on every client of these nodes, and on the nodes (redlock enroll --change-config)",
 			redlock.ErrInvalid, l.minHold, l.limit)
