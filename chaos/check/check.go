@@ -113,6 +113,7 @@ func (j *judge) finish() error {
 	for _, r := range j.regs.all {
 		errs = append(errs, j.checkRegister(r, deadline))
 	}
+	j.endGrants()
 	j.endCalls()
 	j.endOwners()
 	j.endFences()

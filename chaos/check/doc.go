@@ -13,7 +13,8 @@
 //
 // A subject is unsafe if there is a violation, whatever its kind. Without one it is safe, or unsure if a check was not made
 // at all that applies to it: the keys of a lock with owner tokens were not observed, a lock in order of arrival does not
-// say when calls had their places, or a part of the history of a guarded resource was not judged. [Result.LeftOut] names
+// say when calls had their places, or a part of the history of a guarded resource was not judged. It is also unsure if
+// nobody ever held the lock, as where a password is wrong: that shows nothing. [Result.LeftOut] names
 // all that was left out, with the reason: also what a check could not judge beside the rest, what does not apply because
 // the subject shows no tokens, and second opinions. These leave the verdict safe. These are violations:
 //

@@ -60,14 +60,30 @@ func TestTheReportHasItsFields(t *testing.T) {
 	}
 	require.Equal(t, []any{}, fields["faults"], "an empty list, not null")
 	require.Equal(t, []any{}, fields["violations"])
-	require.Equal(t, []any{}, fields["checks_left_out"])
+	require.Len(t, fields["checks_left_out"], 1, "nobody held the lock")
 	require.Nil(t, fields["first_acquire_after_fault_millis"])
-	require.Equal(t, "safe", fields["verdict"])
+	require.Equal(t, "unsure", fields["verdict"])
 	for _, phase := range []string{"before", "during", "after"} {
 		latency := fields["latency"].(map[string]any)[phase]
 		for _, name := range []string{"p50_micros", "p99_micros", "p999_micros", "max_micros"} {
 			require.Contains(t, latency, name)
 		}
+	}
+}
+
+// What grants nothing shows nothing.
+func TestALockThatNobodyEverHeldIsUnsure(t *testing.T) {
+	acquire := history.Event{Kind: history.Acquire, At: 1, Client: 1, Op: 1, Resource: "r"}
+	for why, events := range map[string][]history.Event{
+		"no acquire was granted":                  {start(), acquire, {Kind: history.Failed, At: 2, Op: 1}, {Kind: history.End, At: 3}},
+		"nobody believed in a lease for any time": {start(), acquire, {Kind: history.Granted, At: 2, Op: 1}, {Kind: history.Lost, At: 2, Op: 1, Until: 2}, {Kind: history.End, At: 3}},
+	} {
+		res, err := Judge(events)
+		require.NoError(t, err)
+		require.Equal(t, Unsure, res.Verdict)
+		require.Len(t, res.LeftOut, 1)
+		require.Equal(t, "everything", res.LeftOut[0].Check)
+		require.Contains(t, res.LeftOut[0].Reason, why)
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	Safe   Verdict = "safe"
 	Unsafe Verdict = "unsafe"
 	// Unsure means that there is no violation, but that a check was not made at all, that a part of the history was not
-	// judged, or that calls never returned: see Result.LeftOut.
+	// judged, that nobody ever held the lock, or that calls never returned: see Result.LeftOut.
 	Unsure Verdict = "unsure"
 )
 

@@ -7,6 +7,20 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
+// endGrants makes the verdict unsure if nobody ever held the lock: what grants nothing shows nothing, also where only a
+// password or a port is wrong.
+func (j *judge) endGrants() {
+	if slices.ContainsFunc(j.ops, func(o op) bool { return o.outcome == granted && o.believes > o.granted }) {
+		return
+	}
+	reason := "no acquire was granted"
+	if n := len(j.answers[granted]); n > 0 {
+		reason = fmt.Sprintf("acquires were granted %s, and nobody believed in a lease for any time", times(n))
+	}
+	j.leaveOut("everything", "", reason)
+	j.unsure = true
+}
+
 // endUntold names what the subject does not say, which the judge could not check, or only by the TTL.
 func (j *judge) endUntold() {
 	if n := j.untold[history.Validity]; n > 0 {

@@ -55,12 +55,15 @@ func rate(acquired, refused, errors int) string {
 
 // plain makes text one line without control characters. It may come from a server or from another library.
 func plain(text string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, text))
+	return strings.TrimSpace(strings.Map(printable, text))
+}
+
+// printable is the letter, or a space in place of one that controls what shows it.
+func printable(r rune) rune {
+	if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) {
+		return ' '
+	}
+	return r
 }
 
 // panicLines returns what a panic said, and the lines of its stack.

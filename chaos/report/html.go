@@ -74,7 +74,13 @@ func HTML(w io.Writer, runs ...Run) error {
 	if err := page.Execute(&out, views); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	_, err := w.Write(out.Bytes())
+	// Names come from the history, and a terminal would obey what they may have.
+	_, err := w.Write(bytes.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		return printable(r)
+	}, out.Bytes()))
 	return err
 }
 

@@ -228,6 +228,27 @@ func TestThePageHasALaneForEachAndAMarkForEachViolation(t *testing.T) {
 	}
 }
 
+// Whoever prints the page on a terminal must not obey the name of a lock.
+func TestThePageHasNoControlCharacters(t *testing.T) {
+	run := unsafeRun(t, 2*time.Second)
+	for i := range run.Events {
+		e := &run.Events[i]
+		for _, text := range []*string{&e.Resource, &e.Token, &e.Error, &e.Fault} {
+			if *text != "" {
+				*text += "\x1b[2J\u009b2J\u202e"
+			}
+		}
+	}
+	result, err := check.Judge(run.Events)
+	require.NoError(t, err)
+	run.Result = result
+	text := page(t, run)
+	require.Contains(t, text, "lock [2J")
+	for _, r := range []string{"\x1b", "\u009b", "\u202e"} {
+		require.NotContains(t, text, r)
+	}
+}
+
 func TestThePageOfNothingCanBeRead(t *testing.T) {
 	assert.Contains(t, page(t), "no runs")
 	assert.Contains(t, page(t, report.Run{}), "There was no history")

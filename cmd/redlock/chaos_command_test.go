@@ -133,3 +133,15 @@ func runs(pid int) bool {
 	}
 	return syscall.Kill(pid, 0) == nil
 }
+
+// A wrong password in CI must not look like a safe lock. This lock works while the command tries it, and then never.
+func TestALockThatGrantsNothingIsNotCalledSafe(t *testing.T) {
+	lock := `while read -r line; do id=${line#*:}; id=${id%%,*}; case $line in ` +
+		`*chaos/lock*|*chaos/traffic*) echo "{\"id\":$id,\"error\":\"NOAUTH\"}";; ` +
+		`*acquire*) echo "{\"id\":$id,\"ok\":true,\"lease\":\"$id\"}";; *) echo "{\"id\":$id,\"ok\":true}";; esac; done`
+	code, stdout, stderr := run(t, "chaos", "run", "--fleet=embedded", "--scenario=control", "--seconds=1", "--clients=2",
+		"--beside=none", "--subject-command", lock)
+	require.Equal(t, 2, code, "%s%s", stdout, stderr)
+	require.Contains(t, stdout, "unsure")
+	require.Contains(t, stdout, "no acquire was granted")
+}
