@@ -15,7 +15,7 @@ func (j *judge) endGrants() {
 	}
 	reason := "no acquire was granted"
 	if n := len(j.answers[granted]); n > 0 {
-		reason = fmt.Sprintf("acquires were granted %s, and nobody believed in a lease for any time", times(n))
+		reason = fmt.Sprintf("nobody believed in any of %d leases for any time", n)
 	}
 	j.leaveOut("everything", "", reason)
 	j.unsure = true
