@@ -113,12 +113,12 @@ func (j *judge) finish() error {
 	for _, r := range j.regs.all {
 		errs = append(errs, j.checkRegister(r, deadline))
 	}
-	j.endGrants()
 	j.endCalls()
 	j.endOwners()
 	j.endFences()
 	j.endUntold()
 	j.endArrival()
+	j.endGrants()
 	j.phases()
 	slices.SortStableFunc(j.res.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	switch {
