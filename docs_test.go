@@ -110,7 +110,7 @@ func TestTheDocumentsNameTestsThatThereAre(t *testing.T) {
 // Every --flag in the documents is a flag of the command, or of a program that is named there.
 func TestTheDocumentsNameFlagsThatThereAre(t *testing.T) {
 	known := []string{"help", "appendonly", "appendfsync", "bind", "port", "save", "daemonize",
-		"from", "from-file", "watch", "rm", "restart", "command"} // of a Dockerfile and of kubectl
+		"from", "from-file", "watch", "rm", "restart", "command", "init"} // of a Dockerfile, of docker and of kubectl
 	sources, err := filepath.Glob("cmd/redlock/*.go")
 	require.NoError(t, err)
 	sources = append(sources, "chaos/scoreboard/command.go") // the flags of redlock chaos scoreboard
