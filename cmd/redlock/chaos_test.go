@@ -187,7 +187,11 @@ func TestCheckOfAnAbortedRunIsNotSafe(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "history.jsonl")
 		text := `{"at":0,"kind":"start","run":{"version":1,"scenario":"flush","subject":"made by hand","nodes":["n1"],"ttl":1000000000}}` +
-			"\n{\"at\":1," + note + "}\n" + `{"at":2,"kind":"end"}` + "\n"
+			"\n" + `{"at":1,"kind":"acquire","client":1,"op":1,"resource":"x"}` +
+			"\n" + `{"at":2,"kind":"granted","client":1,"op":1,"resource":"x"}` +
+			"\n" + `{"at":3,"kind":"release","client":1,"op":1,"resource":"x","until":3}` +
+			"\n" + `{"at":4,"kind":"freed","client":1,"op":1,"resource":"x"}` +
+			"\n{\"at\":5," + note + "}\n" + `{"at":6,"kind":"end"}` + "\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
