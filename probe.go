@@ -227,3 +227,9 @@ func (r *round) hasYielded() bool {
 	defer r.mu.Unlock()
 	return r.yielded
 }
+
+// isReserved reports whether a node refused because the key there is reserved for a waiter (T3).
+func (r *round) isReserved() bool {
+	answers, _ := r.snapshot()
+	return slices.ContainsFunc(answers, func(a answer) bool { return a.isReserved() })
+}

@@ -123,7 +123,7 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 		return nil, c.awaitAll(ctx)
 	}
 	c.waiters.contend(s.res)
-	if r.hasYielded() || c.isBehind(r) || c.triedEnough(t.rounds, t.begun) || c.protocol.omits(triesDecided) {
+	if r.hasYielded() || r.isReserved() || c.isBehind(r) || c.triedEnough(t.rounds, t.begun) || c.protocol.omits(triesDecided) {
 		return refusal, nil
 	}
 	if goesOn, err := t.goesOn(ctx, r); goesOn || err != nil {
@@ -246,7 +246,7 @@ func (t *try) goesOn(ctx context.Context, r *round) (bool, error) {
 		return false, err
 	}
 	for i, a := range t.seen {
-		if a.isOwned() && (first[i].isFree() || a.denial.isForWaiter()) {
+		if came := a.isOwned() && first[i].isFree(); came || a.isReserved() || first[i].isReserved() {
 			return false, nil
 		}
 	}
@@ -284,6 +284,9 @@ func (a *answer) isOwned() bool {
 	return a.denial != nil && (a.denial.reason == held || a.denial.reason == slotTaken)
 }
 
+// isReserved reports whether the node refused because the key is reserved for a waiter.
+func (a *answer) isReserved() bool { return a.denial != nil && a.denial.isForWaiter() }
+
 // isFree reports whether the node would have granted, if it had been asked for more than a look.
 func (a *answer) isFree() bool { return a.denial != nil && a.denial.reason == stale }
 
@@ -319,6 +322,11 @@ func holderOf(answers []answer, votes *tally) string {
 			if b.denial != nil && b.denial.reason == held && b.denial.owner == a.denial.owner {
 				nodes.add(i)
 			}
+		}
+		// Readers, and holders of permits, have one name together. On a quorum they may be several, none of which has one.
+		several := a.denial.owner == ownedByReaders || a.denial.owner == ownedByPermits
+		if several && votes.denied < len(answers) {
+			continue
 		}
 		if nodes, _ = votes.agreeing(nodes); nodes.len() >= votes.need {
 			return a.denial.owner

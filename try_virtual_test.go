@@ -1,8 +1,10 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,4 +155,158 @@ func TestATryBesideAHolderOfASilentNodeIsShort(t *testing.T) {
 			require.Less(t, time.Since(begun), 3*nodeTimeout, "the try leads: %v", leads)
 		})
 	}
+}
+
+// A timedTry is one of several tries that begin at different times.
+type timedTry struct {
+	who    string
+	lock   redlock.Lock
+	after  time.Duration
+	delays [3]time.Duration // one way, to the roles 0, 1, 2
+}
+
+// T2: of several tries of a free lock, somebody gets in. Two readers on two nodes are no owner that has a quorum.
+func TestOfTriesOfReadersAndWritersSomebodyWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		w := virtual(t, 3, 7)
+		var c []*redlock.Client
+		for i := range 7 {
+			c = append(c, w.connect(t, i))
+		}
+		require.NoError(t, c[0].Enroll(t.Context()))
+		for _, c := range c[1:] {
+			c.Status(t.Context())
+		}
+		decides := redlock.FirstRanked(c[0])
+		roles := [3]int{(decides + 1) % 3, (decides + 2) % 3, decides}
+		slow := func(client int, d [3]time.Duration) {
+			for role, server := range roles {
+				w.servers[server].slow(client, 2*d[role])
+			}
+		}
+		x := func(i int) redlock.RWMutex { return c[i].RWMutex("x") }
+		tries := []timedTry{
+			1: {"writer V", x(1).Writer(), 0, [3]time.Duration{3 * ms, 1 * ms, 2 * ms}},
+			2: {"writer V2", x(2).Writer(), 0, [3]time.Duration{1 * ms, 3 * ms, 2 * ms}},
+			3: {"reader R1", x(3).Reader(), 3 * ms, [3]time.Duration{5 * ms, 1 * ms, 1 * ms}},
+			4: {"reader R2", x(4).Reader(), 3 * ms, [3]time.Duration{1 * ms, 5 * ms, 1 * ms}},
+			5: {"writer W", x(5).Writer(), 8 * ms, [3]time.Duration{1 * ms, 1 * ms, 9 * ms}},
+		}
+		for i, q := range tries {
+			if i > 0 {
+				slow(i, q.delays)
+			}
+		}
+		slow(0, [3]time.Duration{1 * ms, 1 * ms, 8 * ms})
+		l, err := x(0).Writer().Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Minute) // a renewal takes the third node; the round trips are known
+		for _, s := range w.servers {
+			require.Positive(t, s.timeToLive("x"))
+		}
+		require.NoError(t, l.Release(t.Context())) // 2 ms
+		begun := time.Now().Add(ms)
+		require.Positive(t, w.servers[decides].timeToLive("x")) // for 6 ms more
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		won := 0
+		for i, q := range tries {
+			if i == 0 {
+				continue
+			}
+			all.Go(func() {
+				time.Sleep(time.Until(begun.Add(q.after)))
+				_, err := q.lock.TryAcquire(context.Background())
+				mu.Lock()
+				defer mu.Unlock()
+				t.Logf("%6v %s: %v", time.Since(begun), q.who, err)
+				if err == nil {
+					won++
+				} else {
+					require.ErrorIs(t, err, redlock.ErrHeld)
+				}
+			})
+		}
+		all.Wait()
+		for i, s := range w.servers {
+			t.Logf("node %d has x for %v", i, s.timeToLive("x"))
+		}
+		require.Positive(t, won, "nobody got in, and all were told that another has the lock or is about to get it")
+	})
+}
+
+// T3: a try that lost a round in which it saw that the lock is reserved must not take it from the waiter.
+func TestATryThatLostYieldsToAReservationThatItSaw(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		t.Run(fmt.Sprint("leads=", leads), func(t *testing.T) { tryBesideAReservation(t, leads) })
+	}
+}
+
+func tryBesideAReservation(t *testing.T, leads bool) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		w := virtual(t, 3, 4)
+		quiet := redlock.LostPoll(time.Hour)
+		var c []*redlock.Client
+		for i := range 4 {
+			c = append(c, w.connect(t, i, quiet))
+		}
+		require.NoError(t, c[0].Enroll(t.Context()))
+		for _, c := range c[1:] {
+			c.Status(t.Context())
+		}
+		decides := redlock.FirstRanked(c[0])
+		name, first := "x", redlock.ProbeFor(c[0], "x")
+		for i := 0; (first != decides) != leads; i++ {
+			name = fmt.Sprint("x", i)
+			first = redlock.ProbeFor(c[0], name)
+		}
+		if !leads { // the node with the reservation decides first, so neither of the tries leads
+			decides = (first + 1) % 3
+		}
+		other := 3 - decides - first
+		slow := func(client int, toFirst, toDecides, toOther time.Duration) {
+			w.servers[first].slow(client, 2*toFirst)
+			w.servers[decides].slow(client, 2*toDecides)
+			w.servers[other].slow(client, 2*toOther)
+		}
+		slow(1, 20*ms, 60*ms, 60*ms) // the waiter
+		slow(2, 4*ms, 1*ms, 4*ms)
+		slow(3, 4*ms, 4*ms, 1*ms)
+		l, err := c[0].Mutex(name).Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		var all sync.WaitGroup
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		all.Go(func() {
+			l, err := c[1].Mutex(name).Acquire(ctx)
+			t.Logf("the waiter: %v", err)
+			if err == nil {
+				_ = l.Release(t.Context())
+			}
+		})
+		time.Sleep(3 * time.Second)
+		begun := time.Now()
+		require.NoError(t, l.Release(t.Context()))
+		var leases []*redlock.Lease
+		for i := 2; i <= 3; i++ {
+			all.Go(func() {
+				time.Sleep(time.Until(begun.Add(32 * ms)))
+				l, err := c[i].Mutex(name).TryAcquire(t.Context())
+				t.Logf("%v try %d: %v", time.Since(begun), i, err)
+				if err == nil {
+					leases = append(leases, l)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		got := len(leases)
+		for _, l := range leases {
+			require.NoError(t, l.Release(t.Context()))
+		}
+		all.Wait()
+		require.Zero(t, got, "a try saw the reservation in its first round, and took the lock in its next one")
+	})
 }
