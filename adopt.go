@@ -40,6 +40,9 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		return nil, ErrClosed
 	}
 	defer c.finish()
+	if err := c.checkGroup(ctx, s.res.names); err != nil {
+		return nil, err
+	}
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
 	begun, settled, looked, loaded := c.cfg.Clock.Now(), false, false, false

@@ -357,3 +357,48 @@ func TestALeaseLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
 		}
 	}
 }
+
+// As TestALeaseLivesOnWhenANodeRestartsWhileOthersWait, for a semaphore.
+func TestAPermitLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 4)
+		var clients []*redlock.Client
+		for i := range 4 {
+			clients = append(clients, w.connect(t, i))
+			for _, s := range w.servers {
+				s.slow(i, time.Millisecond)
+			}
+		}
+		require.NoError(t, clients[0].Enroll(t.Context()))
+		for _, c := range clients {
+			c.Status(t.Context())
+		}
+		time.Sleep(10 * time.Second)
+		l, err := clients[0].Semaphore("x", 1).Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		for i, s := range w.servers { // of the two that have it, the one that is not asked first
+			if i != redlock.ProbeFor(clients[0], "x") && s.timeToLive("x") > 0 {
+				s.stop()
+				s.start(false)
+				break
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // longer than the lease without a renewal
+		defer cancel()
+		for _, c := range clients[1:] {
+			go func() {
+				if l, err := c.Semaphore("x", 1).Acquire(ctx); err == nil {
+					_ = l.Release(context.WithoutCancel(ctx))
+				}
+			}()
+		}
+		select {
+		case <-ctx.Done():
+		case <-l.Context().Done():
+			cancel()
+		}
+		require.NoError(t, context.Cause(l.Context()))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

@@ -36,6 +36,9 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	if err := c.awaitOpen(ctx); err != nil {
 		return nil, nil, err
 	}
+	if err := c.checkGroup(ctx, l.res.names); err != nil { // known since the call began
+		return nil, nil, err
+	}
 
 	// A1: a token that was never used before, so that nothing that was sent for an older attempt and arrives late can
 	// touch this one (etcd#22082); and a ballot.

@@ -118,7 +118,9 @@ func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	c := o.client
 	if o.acquire != nil { // what was granted after the verdict
 		o.grantedIn(o.acquire)
-		o.acquire = nil
+		if o.acquire.awaited() == 0 {
+			o.acquire = nil
+		}
 	}
 	r := c.renew(o)
 	reached, unsent := c.enqueue(r, c.allNodes(), 0)
@@ -141,7 +143,7 @@ func (o *ownership) whileHeld(r *round, send func()) bool {
 
 // acquiredBy notes the nodes that granted the keys, and the round if others may still grant them.
 func (o *ownership) acquiredBy(r *round) {
-	waiting := r.votedBy(pending)
+	waiting := r.awaited()
 	o.proven.Store(uint64(r.relied))
 	o.grantedIn(r)
 	if waiting != 0 {

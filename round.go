@@ -303,6 +303,13 @@ func (r *round) askedNodes() nodeSet {
 	return r.asked
 }
 
+// awaited is the nodes that were asked, and have not answered.
+func (r *round) awaited() nodeSet {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally.votedBy(pending) & r.asked
+}
+
 func (r *round) wakeUp() {
 	select {
 	case r.signal <- struct{}{}:

@@ -115,6 +115,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.had.Store(o.had.Load())
 	reader.proven.Store(o.proven.Load())
 	reader.sightings = maps.Clone(o.sightings)
+	reader.acquire = o.acquire
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0
 	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})

@@ -69,7 +69,9 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 
 // checkGroup is why this client may not acquire the names; nil: it may. If the nodes of any group know clients with other
 // groups (Q3), no group may be used: to those clients, names belong to other groups, and the nodes of a group that only this
-// process has cannot know that. So the first call waits for what all nodes say.
+// process has cannot know that. So the first call waits for what all nodes say. One node that refuses is enough, unless a
+// quorum of its group votes for this client. That is kept until such a quorum does: nodes are away, or forget, and then
+// refuse nobody.
 func (c *Client) checkGroup(ctx context.Context, names []string) error {
 	for _, group := range c.siblings {
 		select {
@@ -79,14 +81,23 @@ func (c *Client) checkGroup(ctx context.Context, names []string) error {
 				return err
 			}
 		}
-		refusing, why := 0, error(nil)
+		voting, why := 0, error(nil)
 		for _, n := range group.nodes {
+			if _, ready, _ := n.opinion(); ready {
+				voting++
+			}
 			if differs := n.differs(); differs != nil && differs.has(agreedGroups) {
-				refusing, why = refusing+1, &NodeError{Node: n.endpoint.name, Err: differs}
+				why = &NodeError{Node: n.endpoint.name, Err: differs}
 			}
 		}
-		if len(group.nodes)-refusing < group.need {
-			return why
+		switch {
+		case voting >= group.need:
+			group.refusal.Store(nil)
+		case why != nil:
+			group.refusal.Store(&why)
+		}
+		if refusal := group.refusal.Load(); refusal != nil {
+			return *refusal
 		}
 	}
 	return c.cfg.checkGroup(names)

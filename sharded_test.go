@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
@@ -254,4 +256,152 @@ func TestShardedLocksWorkThoughAGroupIsAway(t *testing.T) {
 		}
 	}
 	require.Positive(t, granted)
+}
+
+// groupsOf has the configs of groups of three servers each, for a client of the world.
+func (w *world) groupsOf(client int, groups ...int) (configs []redlock.Config) {
+	for _, g := range groups {
+		var cfg redlock.Config
+		for i, s := range w.servers[3*g : 3*g+3] {
+			cfg.Nodes = append(cfg.Nodes, redlock.Node{Name: fmt.Sprintf("group-%d-node-%d", g, i+1), Dial: s.dialer(client)})
+		}
+		redlock.Seed(&cfg, uint64(client))
+		configs = append(configs, cfg)
+	}
+	return configs
+}
+
+// A twoViews is two clients: usual has the groups 0 and 1, and holds the name in group 1. other has the groups 0 and 2, to it the name
+// belongs to group 2, and group 0 has refused it.
+type twoViews struct {
+	*world
+	lease *redlock.Lease
+	other *redlock.Sharded
+	name  string
+}
+
+func refusedSharded(t *testing.T) *twoViews {
+	w := &twoViews{world: virtual(t, 9, 2)}
+	usual, err := redlock.NewSharded(w.groupsOf(0, 0, 1)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, usual.Close()) })
+	require.NoError(t, usual.Enroll(t.Context()))
+	w.other, err = redlock.NewSharded(w.groupsOf(1, 0, 2)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.other.Close()) })
+	require.Error(t, w.other.Enroll(t.Context()))
+	for i := 0; w.name == "" || usual.Group(w.name) != usual.Groups()[1] || w.other.Group(w.name) != w.other.Groups()[1]; i++ {
+		w.name = fmt.Sprint("order/", i)
+	}
+	time.Sleep(10 * time.Second)
+	w.lease, err = usual.Mutex(w.name).Acquire(t.Context())
+	require.NoError(t, err)
+	_, err = w.other.Mutex(w.name).TryAcquire(t.Context())
+	requireDiffers(t, err, "Groups")
+	return w
+}
+
+func (w *twoViews) requireRefused(t *testing.T, times int, every time.Duration) {
+	for range times {
+		l, err := w.other.Mutex(w.name).TryAcquire(t.Context())
+		if err == nil {
+			require.False(t, w.lease.Valid() && l.Valid(), "two have the lock")
+		}
+		require.Error(t, err)
+		time.Sleep(every)
+	}
+	require.True(t, w.lease.Valid())
+}
+
+// Two of three nodes of the group that both have restart without their data. In their quarantine the configuration does not bind.
+// The third still refuses.
+func TestARefusedShardedClientStaysRefusedWhileNodesAreInQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := refusedSharded(t)
+		for _, s := range w.servers[:2] {
+			s.stop()
+			s.start(false)
+			time.Sleep(5 * time.Second)
+		}
+		w.requireRefused(t, 20, time.Second)
+	})
+}
+
+// Its connections break, and it connects again. For a round trip it does not know that it is refused.
+func TestARefusedShardedClientStaysRefusedWhenItConnectsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := refusedSharded(t)
+		for _, s := range w.servers[:3] {
+			s.slow(1, 100*time.Millisecond)
+			s.links[1].reset()
+		}
+		w.requireRefused(t, 300, 5*time.Millisecond)
+	})
+}
+
+// One node of the group that both have is up when it starts, and refuses it.
+func TestAShardedClientIsRefusedByTheOneNodeThatIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := refusedSharded(t)
+		require.NoError(t, w.other.Close())
+		w.servers[0].stop()
+		w.servers[1].stop()
+		var err error
+		w.other, err = redlock.NewSharded(w.groupsOf(1, 0, 2)...)
+		require.NoError(t, err)
+		defer w.other.Close()
+		w.requireRefused(t, 5, time.Second)
+	})
+}
+
+// It began to wait before it could know that it is refused, and gets the lock when that is known.
+func TestAWaiterOfARefusedShardedClientGetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := refusedSharded(t)
+		require.NoError(t, w.other.Close())
+		for _, s := range w.servers[:3] {
+			s.links[1].hold(requests, +1)
+		}
+		other, err := redlock.NewSharded(w.groupsOf(1, 0, 2)...)
+		require.NoError(t, err)
+		defer other.Close()
+		l, err := other.Mutex(w.name).TryAcquire(t.Context())
+		require.NoError(t, err, "a limit that docs/safety.md tells")
+		got := make(chan error)
+		go func() {
+			_, err := other.Mutex(w.name).Acquire(t.Context())
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		for _, s := range w.servers[:3] {
+			s.links[1].hold(requests, -1)
+		}
+		time.Sleep(time.Minute)
+		_, err = other.Mutex(w.name).TryAcquire(t.Context())
+		requireDiffers(t, err, "Groups")
+		require.NoError(t, l.Release(t.Context()))
+		require.Error(t, <-got, "it is known to be refused")
+	})
+}
+
+// Adopt on the client of another group says that the ticket has expired, which is not so.
+func TestATicketOfAnotherGroupHasNotExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 6, 1)
+		s, err := redlock.NewSharded(w.groupsOf(0, 0, 1)...)
+		require.NoError(t, err)
+		defer s.Close()
+		require.NoError(t, s.Enroll(t.Context()))
+		name := "order/0"
+		for i := 1; s.Group(name) != s.Groups()[1]; i++ {
+			name = fmt.Sprint("order/", i)
+		}
+		l, err := s.Mutex(name).Acquire(t.Context())
+		require.NoError(t, err)
+		ticket, err := l.Detach(t.Context())
+		require.NoError(t, err)
+		_, err = s.Groups()[0].Adopt(t.Context(), ticket)
+		require.NotErrorIs(t, err, redlock.ErrTicketExpired)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+	})
 }

@@ -61,6 +61,9 @@ func (o *ownership) steady(node int, clock *span) bool {
 	band := cfg.band(o.lock.ttl)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.acquire != nil { // a late grant of this node came before this answer
+		o.grantedIn(o.acquire)
+	}
 	now := cfg.Clock.Now()
 	first, seen := o.sightings[node]
 	switch {

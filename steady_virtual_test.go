@@ -197,3 +197,59 @@ func TestANodeThatTookTheKeyInARenewalThatFailedCountsInTheNext(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// The late grant of an acquire shows a wrong clock, but its answer comes after the first renewal was sent.
+func TestALateGrantUnderAWrongClockIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 40 * time.Second
+		w := virtual(t, 3, 2)
+		stops := &stopsIn{function: "redlock.(*Client).ask"}
+		noFence := func(cfg *redlock.Config) { cfg.NoFence = true } // otherwise the second's older ballot is refused
+		first := w.connect(t, 0, noFence)
+		second := w.connect(t, 1, noFence, func(cfg *redlock.Config) { cfg.Clock = stops })
+		require.NoError(t, first.Enroll(t.Context()))
+		second.Status(t.Context())
+		time.Sleep(10 * time.Second)
+		probe := redlock.ProbeFor(second, "x")
+		n, m := w.servers[probe], w.servers[(probe+2)%3]
+		l, err := first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		_, err = second.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+
+		began := time.Now() // the second gets n, and its process is stopped
+		stops.stop = func() { time.Sleep(10600*time.Millisecond - time.Since(began)) }
+		stops.armed.Store(true)
+		got := make(chan *redlock.Lease, 1)
+		go func() {
+			l, _ := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
+			got <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		require.False(t, stops.armed.Load())
+		require.Greater(t, n.timeToLive("x"), 20*time.Second)
+		n.step(step) // its key is gone
+		require.Zero(t, n.timeToLive("x"))
+		n.links[0].hold(replies, +1)
+		l, err = first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Positive(t, n.timeToLive("x"), "it has granted, and its answer is on its way")
+		n.step(-step)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		n.links[0].hold(replies, -1) // both answers
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		m.links[0].hold(requests, +1)
+		other := <-got
+		require.NotNil(t, other)
+		require.True(t, other.Valid())
+		require.False(t, l.Valid(), "two have the lock")
+		m.links[0].hold(requests, -1)
+	})
+}

@@ -37,12 +37,29 @@ local function isReserved(key)
   return type(value) == 'string' and #value == 37 and string.find(value, '^next:%x+$')
 end
 
+-- yields is the entries that only reserve slots of this one for waiters, if nobody else has a slot of it.
+local function yields(key, entry)
+  local reserved, wants = {}, {}
+  if kindOf(entry) ~= 'permit' or look(key, now) ~= 'permit' then return reserved end
+  for slot in slotsOf(entry) do wants[slot] = true end
+  for _, other in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    for slot in slotsOf(other) do
+      if wants[slot] then
+        if not string.find(ownerOf(other), '^next:%x+$') then return {} end
+        reserved[#reserved + 1] = other
+      end
+    end
+  end
+  return reserved
+end
+
 -- renew renews the lease with the keys from first to last, and the slots from that argument on.
 local function renew(first, last, token, ttl, ballot, slots)
-  local missing, shares = false, kindOf(token)
+  local missing, shares, reserved = false, kindOf(token), {}
   if shares then
     local state, left, owner = stateFor(KEYS[first], token, now)
-    missing = state == 'free' or state == 'held' and ballot ~= '-' and isReserved(KEYS[first])
+    if state == 'held' and ballot ~= '-' then reserved = yields(KEYS[first], token) end
+    missing = state == 'free' or #reserved > 0 or state == 'held' and ballot ~= '-' and isReserved(KEYS[first])
     if state == 'held' and not missing then return {left, shown(owner)} end
   end
   for i = first, shares and 0 or last do
@@ -60,6 +77,7 @@ local function renew(first, last, token, ttl, ballot, slots)
   end
   if missing and (ballot == '-' or not mayGrant()) then return 0 end
 
+  for _, entry in ipairs(reserved) do redis.call('ZREM', KEYS[first], entry) end
   if shares and write(KEYS[first], token, now, ttl) then begin(KEYS[first], 1 / 0) end
   for i = first, shares and 0 or last do
     -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
