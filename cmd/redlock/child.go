@@ -94,11 +94,7 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 	ended := c.ended // nil once the command has ended: then the rest of its group is awaited
 	var poll, tell <-chan time.Time
 	end := func(lost <-chan struct{}, left time.Duration) string {
-		how := c.end(lost, o.in, left-margin(o.length), o.killAfter, warn)
-		if ended == nil {
-			how = fmt.Sprintf("had ended (%s), and the rest of its process group was told to end", describe(c.cmd.ProcessState))
-		}
-		return how
+		return c.end(lost, o.in, left-margin(o.length), o.killAfter, warn)
 	}
 	for {
 		if left := lease.Remaining(); left > 0 {
@@ -200,12 +196,13 @@ func takenAway(lost error) string {
 // cannotEnd is said of a command that runs as another user, as one under sudo: the system does not let redlock signal it.
 const cannotEnd = "the command goes on, and may run beside the next holder of the lock: it cannot be ended"
 
-// end ends the command: TERM, then KILL after grace, or when no time is left, or when the lease ends. A renewal that
-// succeeds meanwhile changes nothing. end returns how the command ended. One that cannot be killed it awaits, until a
-// signal comes.
+// end ends the command and its process group: TERM, then KILL after grace, or when no time is left, or when the lease ends.
+// A renewal that succeeds meanwhile changes nothing. end returns how the command ended. What cannot be killed it awaits,
+// until a signal comes.
 func (c *child) end(lost <-chan struct{}, in *inbox, left, grace time.Duration, warn func(error, string)) string {
 	began := time.Now()
 	var refused error
+	rest := c.hasEnded()
 	kill := func() {
 		refused = c.kill()
 		warn(refused, cannotEnd)
@@ -227,7 +224,7 @@ wait:
 			if !c.groupAlive() {
 				break wait
 			}
-			ticker := time.NewTicker(10 * time.Millisecond)
+			ticker := time.NewTicker(groupPoll)
 			defer ticker.Stop()
 			poll = ticker.C
 		case <-poll:
@@ -255,5 +252,50 @@ wait:
 			}
 		}
 	}
-	return fmt.Sprintf("was told to end, and ended %v later (%s, %s)", time.Since(began).Round(time.Millisecond), how, describe(c.cmd.ProcessState))
+	lives := ""
+	if !c.awaitKilled(in, func() {
+		if refused == nil {
+			warn(errors.New("a process of its group lives on"), cannotEnd)
+		}
+	}) {
+		lives = ", and still runs: it could not be killed"
+	}
+	if rest {
+		return fmt.Sprintf("had ended (%s), and the rest of its process group was told to end%s", describe(c.cmd.ProcessState), lives)
+	}
+	if lives != "" {
+		lives = ", but the rest of its process group was told to end" + lives
+	}
+	return fmt.Sprintf("was told to end, and ended %v later (%s, %s)%s", time.Since(began).Round(time.Millisecond), how, describe(c.cmd.ProcessState), lives)
+}
+
+// hasEnded reports whether the command itself has ended, and was waited for.
+func (c *child) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitKilled waits until the process group has ended. It was killed, but a process of another user, as under sudo, gets no
+// signal. It calls tell after a while, and reports false if a signal ends the wait.
+func (c *child) awaitKilled(in *inbox, tell func()) bool {
+	ticker := time.NewTicker(groupPoll)
+	defer ticker.Stop()
+	late := time.NewTimer(noticeAfter)
+	defer late.Stop()
+	for c.groupAlive() {
+		select {
+		case <-ticker.C:
+		case <-late.C:
+			tell()
+		case s := <-in.signals:
+			if stops(in.got(s)) {
+				return false
+			}
+		}
+	}
+	return true
 }

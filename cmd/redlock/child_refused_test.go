@@ -57,3 +57,43 @@ func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
 	require.Error(t, refusal(syscall.EPERM))
 	require.NoError(t, errors.Join(refusal(syscall.ESRCH), refusal(os.ErrProcessDone), refusal(nil)))
 }
+
+// The command has ended, and another process of its group cannot be killed, because it runs as another user (sudo). "One that
+// cannot be killed it awaits, until a signal comes."
+func TestTheRestOfAGroupThatCannotBeKilledIsAwaited(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	require.NoError(t, err)
+	c, err := startChild(bash, []string{"bash", "-c", "sleep 60 & exit 0"}, nil, nil, newPauser())
+	require.NoError(t, err)
+	c.group = true
+	<-c.ended
+	group := -c.cmd.Process.Pid
+	defer syscall.Kill(group, syscall.SIGKILL)
+	allowed := killProcess
+	killProcess = func(pid int, sig syscall.Signal) error {
+		if pid > 0 {
+			return allowed(pid, sig)
+		}
+		return syscall.EPERM
+	}
+	defer func() { killProcess = allowed }()
+	require.True(t, c.groupAlive())
+	in := &inbox{signals: make(chan os.Signal, 1)}
+	how, warned := make(chan string, 1), make(chan string, 2)
+	go func() {
+		how <- c.end(nil, in, time.Minute, time.Millisecond, func(err error, what string) {
+			if err != nil {
+				warned <- what
+			}
+		})
+	}()
+	require.Equal(t, cannotEnd, <-warned)
+	select {
+	case text := <-how:
+		t.Fatal("it waits for the rest of the group: ", text)
+	default:
+	}
+	in.signals <- syscall.SIGTERM
+	require.Equal(t, "had ended (exit code 0), and the rest of its process group was told to end, and still runs: it could not be killed", <-how)
+	c.guard.stop()
+}

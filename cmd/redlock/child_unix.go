@@ -99,13 +99,22 @@ func (c *child) kill() error      { return c.signalAll(syscall.SIGKILL) }
 var killProcess = syscall.Kill
 
 // signalAll signals the command's group, or only the command if it has no group. Process.Signal never signals a process
-// that has already been waited for, whose id may be reused. The id of a group is not reused while the group has
-// members. The error is why no process got the signal, though there is one: it runs as another user, as under sudo.
+// that has already been waited for, whose id may be reused. The error is why no process got the signal, though there is
+// one: it runs as another user, as under sudo.
 func (c *child) signalAll(sig syscall.Signal) error {
 	if !c.group {
 		return refusal(c.cmd.Process.Signal(sig))
 	}
+	if c.groupOver() {
+		return nil
+	}
 	return refusal(killProcess(-c.cmd.Process.Pid, sig))
+}
+
+// groupOver reports whether the id of the group belongs to others. No process gets it while the group has members. So if there
+// is a process with that id after the command has been waited for, the group has ended.
+func (c *child) groupOver() bool {
+	return c.hasEnded() && !errors.Is(killProcess(c.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
 // refusal is the error if there was a process to signal.
@@ -119,7 +128,10 @@ func refusal(err error) error {
 // groupAlive reports whether a process of the group has not ended. kill(2) finds those too that have, for as long as their
 // parent does not wait for them. In a container that may be for ever: few programs that are process 1 wait for orphans.
 func (c *child) groupAlive() bool {
-	if !c.group || errors.Is(killProcess(-c.cmd.Process.Pid, 0), syscall.ESRCH) {
+	if c.hasEnded() {
+		reapOrphans() // of a group without its first process, all that are dead may be ours as process 1
+	}
+	if !c.group || c.groupOver() || errors.Is(killProcess(-c.cmd.Process.Pid, 0), syscall.ESRCH) {
 		return false
 	}
 	for range 2 { // one that is just started may be missing in the first look

@@ -2,10 +2,12 @@ package main_test
 
 import (
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -177,4 +179,87 @@ func TestAtATerminalIntIsNotPassedOnAndTermIs(t *testing.T) {
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGTERM))
 	p.printed("9")
 	require.Contains(t, p.said(), "got TERM")
+}
+
+// redlock waits for the rest of a group and is stopped. Meanwhile the group ends, and the system gives its id to another one.
+func TestAGroupThatGotTheSameIDLives(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	p, log, _ := startFinisher(t, f, "--ttl=3s", "--kill-after=100ms")
+	out, err := exec.Command("ps", "-o", "pgid=", "-p", strconv.Itoa(pidIn(t, string(log)+".pid"))).Output()
+	require.NoError(t, err)
+	group, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	log.await(t, "told", 1)
+	eventually(t, "the end of the command", func() bool { return strings.Contains(p.said(), waitsForGroup) })
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	letEnd(t, log)
+	eventually(t, "the end of the group", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
+	var innocent *exec.Cmd
+	for range 200 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(group-1)), 0); err != nil {
+			t.Skipf("NOT TESTED: it takes root: %v", err)
+		}
+		cmd := exec.Command("sleep", "60")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		require.NoError(t, cmd.Start())
+		if cmd.Process.Pid == group {
+			innocent = cmd
+			break
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if innocent == nil {
+		t.Skip("NOT TESTED: the id was not given again")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- innocent.Wait() }()
+	time.Sleep(4 * time.Second) // the lease is over then
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+	_, _, errs := p.wait()
+	select {
+	case err := <-ended:
+		t.Errorf("another process was ended: %v; redlock says: %s", err, errs)
+	case <-time.After(time.Second):
+		_ = innocent.Process.Kill()
+	}
+}
+
+// redlock is process 1 of a PID namespace that has no /proc of its own. What it waits for is dead, and its own child.
+func TestAsProcess1ItNeedsNoProcOfItsOwn(t *testing.T) {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("NOT TESTED: it takes unshare and root")
+	}
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	start := func(args ...string) *process {
+		args = append([]string{"--pid", "--fork", "--kill-child", binary, "run", nodes(f), "--node-timeout=1s"}, args...)
+		return startProgram(t, nil, nil, unshare, args...)
+	}
+	t.Run("every", func(t *testing.T) {
+		log := newRunLog(t)
+		p := start("--every=100ms", "job", "--", "bash", "-c", `(sleep 0.01 &); echo run >>"$0"`, string(log))
+		defer func() { _ = p.cmd.Process.Kill(); p.wait() }()
+		eventually(t, "a second run", func() bool { return log.count("run") >= 2 })
+	})
+	t.Run("TERM", func(t *testing.T) {
+		log := newRunLog(t)
+		p := start("job2", "--", "bash", "-c", `(sleep 100 &); echo ready >>"$0"; sleep 100`, string(log))
+		log.await(t, "ready", 1)
+		out, err := exec.Command("ps", "-o", "pid=", "--ppid", strconv.Itoa(p.cmd.Process.Pid)).Output()
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
+		ended := make(chan struct{})
+		go func() { p.wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			t.Error("everything that it started is dead, and it still holds the lock: ", p.said())
+			_ = p.cmd.Process.Kill()
+			<-ended
+		}
+	})
 }
