@@ -58,7 +58,7 @@ simulate-search: ## the same without known worlds: how many seeds until somethin
 
 nested: fleets ## the modules beside this one
 	@set -e; for dir in $(NESTED); do echo "== $$dir"; \
-		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./... && go test -race -count=1 -timeout 4m ./...); done
+		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./... && go test -race -count=1 -timeout 15m ./...); done
 
 consumer: ## a module outside this repository, with everything in it that can be imported (part of nested)
 	cd internal/consumer && go test -race -count=1 -timeout 5m -v ./...
