@@ -77,19 +77,27 @@ func (a *Actor) call(ctx context.Context, doing string, call func() error) error
 	}
 }
 
+// warmTry is how long one try of Warm may take.
+const warmTry = 2 * time.Second
+
 // Warm acquires and releases a lock that no other client uses, without a record, so that all connections are open. It
-// tries until ctx ends, because on a busy machine the first tries may time out. The error of the release does not
-// matter.
+// tries until ctx ends, because on a busy machine the first tries may time out. Each try has its own end: a subject whose
+// first answer was late may wait for something that never comes. The error of the release does not matter.
 func (a *Actor) Warm(ctx context.Context, name string) error {
 	client := a.current()
+	try := func() error {
+		ctx, done := context.WithTimeout(ctx, warmTry)
+		defer done()
+		lease, err := client.Acquire(ctx, name)
+		if err == nil {
+			_ = lease.Release(ctx)
+		}
+		return err
+	}
 	return a.call(ctx, "the first acquire", func() error {
 		for {
-			lease, err := client.Acquire(ctx, name)
-			if err == nil {
-				_ = lease.Release(ctx)
-				return nil
-			}
-			if sleep.For(ctx, 10*time.Millisecond) != nil {
+			err := try()
+			if err == nil || sleep.For(ctx, 10*time.Millisecond) != nil {
 				return err
 			}
 		}

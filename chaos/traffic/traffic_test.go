@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -103,6 +104,31 @@ func kinds(events []history.Event) (all []history.Kind) {
 		all = append(all, e.Kind)
 	}
 	return all
+}
+
+// A hanging lock waits in its first call for something that never comes.
+type hanging struct {
+	*fake
+	calls int
+}
+
+func (h *hanging) Acquire(ctx context.Context, name string) (subject.Lease, error) {
+	if h.calls++; h.calls == 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.fake.Acquire(ctx, name)
+}
+
+func TestAFirstTryThatHangsDoesNotUseUpTheTimeOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &hanging{fake: newFake()}
+		actor := traffic.NewActor(1, client, traffic.NewLog(new(bytes.Buffer), history.Run{}))
+		ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
+		defer done()
+		require.NoError(t, actor.Warm(ctx, "warm"))
+		require.Equal(t, 2, client.calls)
+	})
 }
 
 func TestALeaseIsRecordedFromTheAskingToItsEnd(t *testing.T) {

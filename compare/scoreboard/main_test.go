@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock/chaos"
 	"github.com/quorumlock/redlock/chaos/check"
 	"github.com/quorumlock/redlock/chaos/scoreboard"
 	"github.com/quorumlock/redlock/chaos/subject"
@@ -68,23 +71,69 @@ func TestALeaseOutlivesTheCallThatAcquiredIt(t *testing.T) {
 			c, err := s.Open(t.Context(), subject.Options{Client: 1, URLs: f.URLs(), TTL: 2 * time.Second})
 			require.NoError(t, err)
 			defer c.Close()
-			ctx, done := context.WithTimeout(t.Context(), time.Second)
-			lease, err := c.Acquire(ctx, s.Name())
-			require.NoError(t, err)
-			done()
+			lease := acquire(t, c, s.Name())
 			require.True(t, lease.Valid())
 
-			ctx, done = context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, done := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer done()
 			_, err = c.Acquire(ctx, s.Name())
 			require.Error(t, err)
 			require.True(t, lease.Valid())
 			require.NoError(t, lease.Release(t.Context()))
-			lease, err = c.Acquire(t.Context(), s.Name())
-			require.NoError(t, err, "it was released")
+			lease = acquire(t, c, s.Name()) // it was released
 			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
+}
+
+// acquire acquires a free lock. It tries more than once: after a late answer, rueidislock waits for a message that may never
+// come, until the end of its context.
+func acquire(t *testing.T, c subject.Client, name string) (lease subject.Lease) {
+	var err error
+	for range 5 {
+		ctx, done := context.WithTimeout(t.Context(), 2*time.Second)
+		lease, err = c.Acquire(ctx, name)
+		done()
+		if err == nil {
+			return lease
+		}
+	}
+	require.NoError(t, err)
+	return nil
+}
+
+// A stalled subject is another one whose first server stands still for a quarter of a second when the last client is open, as
+// on a busy machine.
+type stalled struct {
+	subject.Subject
+	last int
+}
+
+func (s stalled) Open(ctx context.Context, o subject.Options) (subject.Client, error) {
+	c, err := s.Subject.Open(ctx, o)
+	if err != nil || o.Client != s.last {
+		return c, err
+	}
+	conn, err := redis.DialURL(o.URLs[0])
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	defer conn.Close()
+	if _, err = conn.Do("CLIENT", "PAUSE", 250); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func TestAServerThatIsSlowBeforeTheRunDoesNotPreventIt(t *testing.T) {
+	fleettest.Require(t, fleet.Process)
+	s, err := find("rueidislock")
+	require.NoError(t, err)
+	o, err := chaos.Run(t.Context(), chaos.Options{
+		Scenario: "control", Subject: stalled{s, 3}, Clients: 3, Length: time.Second, Log: t.Output(),
+	})
+	require.NoError(t, err)
+	require.Equal(t, check.Safe, o.Verdict)
 }
 
 func TestABadCommandLineIsToldFromAFailure(t *testing.T) {
