@@ -154,10 +154,10 @@ func (s Settings) String() string {
 		s.Fleet, s.Seconds, s.Seed, s.Seeds, s.Nodes, s.Clients, s.TTL)
 }
 
-// runOf is what a board has of an outcome.
+// runOf is what a board has of an outcome. A violation counts also beside an error.
 func runOf(seed uint64, outcome *chaos.Outcome, err error, replay string) Run {
 	r := Run{Seed: seed, Replay: replay}
-	if err != nil {
+	if err != nil && (outcome == nil || outcome.Verdict != check.Unsafe) {
 		r.Why, r.Unable = err.Error(), errors.Is(err, chaos.ErrUnable)
 		return r
 	}

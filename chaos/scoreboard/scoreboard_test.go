@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/quorumlock/redlock/chaos"
 	"github.com/quorumlock/redlock/chaos/check"
 	"github.com/quorumlock/redlock/chaos/scenario"
 	"github.com/quorumlock/redlock/chaos/subject"
@@ -185,6 +186,17 @@ func TestACellSaysHowManyRunsWereNotSafe(t *testing.T) {
 		c := Cell{Runs: runs}
 		assert.Equal(t, want, c.text(3))
 	}
+}
+
+func TestAViolationBesideAnErrorCounts(t *testing.T) {
+	failed := errors.New("control: the fleet did not close")
+	o := &chaos.Outcome{}
+	o.Verdict, o.Violations = check.Unsafe, []check.Violation{{Kind: check.Overlap, Text: "two"}}
+	r := runOf(1, o, failed, "again")
+	require.Equal(t, "unsafe 1/1: overlap", (&Cell{Runs: []Run{r}}).text(1))
+	require.Equal(t, "two", r.Why)
+	o.Verdict, o.Violations = check.Safe, nil
+	require.Equal(t, Run{Seed: 1, Why: failed.Error(), Replay: "again"}, runOf(1, o, failed, "again"))
 }
 
 func TestTheCodeIsThatOfTheWorstRun(t *testing.T) {
