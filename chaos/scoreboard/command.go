@@ -114,7 +114,7 @@ func named[T any](list, what string, known []T, name func(T) string) (found []T,
 }
 
 // Run does what the flags say, and prints the board. It returns a UsageError if the flags are wrong, and the cause of ctx
-// if that ended it. Then what there is by then is printed.
+// if that ended it. If there is a board beside an error, what there was by then is printed, with --json also the error.
 func (c *Command) Run(ctx context.Context, stdout, stderr io.Writer) (*Board, error) {
 	o, err := c.options()
 	if err == nil && c.resume != "" {
@@ -142,10 +142,11 @@ func (c *Command) Run(ctx context.Context, stdout, stderr io.Writer) (*Board, er
 	}
 	o.Log, o.Done = stderr, c.keep
 	err = o.fill(ctx, b)
-	if err != nil && ctx.Err() == nil {
-		return b, err
+	kind := "failed"
+	if ctx.Err() != nil {
+		kind = "interrupted"
 	}
-	return b, errors.Join(err, c.deliver(b, stdout, err))
+	return b, errors.Join(err, c.deliver(b, stdout, err, kind))
 }
 
 // keep writes what there is after a run into the files.
@@ -176,8 +177,8 @@ func (c *Command) save(b *Board) error {
 	return replace(c.out, text.Bytes())
 }
 
-// deliver prints the board. why says what ended it early.
-func (c *Command) deliver(b *Board, stdout io.Writer, why error) error {
+// deliver prints the board. why says what ended it early, and kind what that is for redlock.
+func (c *Command) deliver(b *Board, stdout io.Writer, why error, kind string) error {
 	if !c.json {
 		return b.Text(stdout)
 	}
@@ -187,7 +188,7 @@ func (c *Command) deliver(b *Board, stdout io.Writer, why error) error {
 		Kind  string `json:"kind,omitempty"`
 	}{Board: b}
 	if why != nil {
-		object.Error, object.Kind = plain(why.Error()), "interrupted"
+		object.Error, object.Kind = plain(why.Error()), kind
 	}
 	return json.NewEncoder(stdout).Encode(object)
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -151,6 +153,28 @@ func TestABoardThatWasBrokenOffGoesOn(t *testing.T) {
 	for _, other := range []string{"--scenario flush --seeds 2", "--scenario control --seeds 3", "--scenario control --seeds 2 --seconds 2"} {
 		_, err = command(t, other+" --resume "+file, subjects...).Run(t.Context(), io.Discard, io.Discard)
 		require.ErrorAs(t, err, new(UsageError), other)
+	}
+}
+
+// The folder of the histories is gone when the second run ends.
+func TestWhatRanIsPrintedAlsoIfItCannotBeKept(t *testing.T) {
+	for _, asJSON := range []string{"", "--json "} {
+		histories := filepath.Join(t.TempDir(), "histories")
+		log := writerFunc(func(p []byte) (int, error) {
+			if bytes.HasPrefix(p, []byte("[2/2]")) {
+				_ = os.RemoveAll(histories)
+			}
+			return len(p), nil
+		})
+		var out bytes.Buffer
+		c := command(t, asJSON+"--scenario control --seeds 2 --histories "+histories, planted{name: "everybodys"})
+		b, err := c.Run(t.Context(), &out, log)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NotNil(t, b)
+		require.Contains(t, out.String(), "unsafe 2/2: overlap")
+		if asJSON != "" {
+			require.Contains(t, out.String(), `,"kind":"failed"}`)
+		}
 	}
 }
 

@@ -44,6 +44,9 @@ scenario that you named could not run, 64 usage, 128+n if signal n ended it (130
 			case err != nil && ctx.Err() != nil:
 				say(progress, "%v", context.Cause(ctx))
 				return &exitError{stoppedCode(ctx), nil}
+			case err != nil && b != nil: // the board is printed, with --json together with the error
+				say(cmd.ErrOrStderr(), "%v", err)
+				return &exitError{exitUnable, nil}
 			case err != nil:
 				return &exitError{exitUnable, err}
 			}

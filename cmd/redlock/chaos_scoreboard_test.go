@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -56,4 +57,17 @@ func TestAnInterruptedScoreboardHasWhatRanAndGoesOn(t *testing.T) {
 	for _, c := range b.Cells {
 		require.Equal(t, check.Safe, c.Runs[0].Verdict)
 	}
+}
+
+func TestAScoreboardThatCannotBeKeptIsOneObjectWithTheError(t *testing.T) {
+	histories := filepath.Join(t.TempDir(), "histories")
+	p := start(t, nil, nil, "chaos", "scoreboard", "--fleet", "embedded", "--scenario", "client-clock", "--subject", "getset", "--seeds", "1",
+		"--json", "--histories", histories)
+	eventually(t, "the run", func() bool { return strings.Contains(p.said(), "[1/1] ") })
+	require.NoError(t, os.RemoveAll(histories))
+	code, out, errs := p.wait()
+	require.Equal(t, 2, code, errs)
+	require.Equal(t, check.Unsafe, boardOf(t, out).Cells[0].Runs[0].Verdict)
+	require.Contains(t, out, `,"kind":"failed"}`)
+	require.Contains(t, errs, "no such file")
 }
