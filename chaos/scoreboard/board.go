@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/quorumlock/redlock/chaos"
@@ -213,33 +212,4 @@ func (b *Board) Write(path string) error {
 		return err
 	}
 	return replace(path, append(data, '\n'))
-}
-
-// replace writes into a temporary file and renames it. It keeps links, and what is no regular file: a device, or a pipe.
-func replace(path string, data []byte) error {
-	switch target, err := filepath.EvalSymlinks(path); {
-	case err == nil:
-		path = target
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	switch info, err := os.Lstat(path); {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	case err == nil && !info.Mode().IsRegular():
-		return os.WriteFile(path, data, 0o644)
-	}
-	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.new") // another process may write the same file
-	if err != nil {
-		return err
-	}
-	_, err = next.Write(data)
-	err = errors.Join(err, next.Chmod(0o644), next.Close())
-	if err == nil {
-		err = os.Rename(next.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(next.Name()))
-	}
-	return nil
 }

@@ -117,8 +117,15 @@ func named[T any](list, what string, known []T, name func(T) string) (found []T,
 // if that ended it. If there is a board beside an error, what there was by then is printed, with --json also the error.
 func (c *Command) Run(ctx context.Context, stdout, stderr io.Writer) (*Board, error) {
 	o, err := c.options()
+	if err == nil {
+		err = c.checkFiles()
+	}
 	if err == nil && c.resume != "" {
-		o.Before, err = Read(c.resume)
+		var unlock func()
+		if unlock, err = lockAt(c.resume); err == nil {
+			defer unlock()
+			o.Before, err = Read(c.resume)
+		}
 	}
 	var b *Board
 	if err == nil {

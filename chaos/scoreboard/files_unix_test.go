@@ -3,6 +3,8 @@
 package scoreboard
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -25,4 +27,29 @@ func TestWhatIsNoRegularFileStays(t *testing.T) {
 	n, err := reader.Read(text)
 	require.NoError(t, err)
 	require.Equal(t, "text", string(text[:n]))
+}
+
+func TestTwoScoreboardsDoNotKeepTheirRunsInOneFile(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "board.json"), filepath.Join(dir, "link.json")
+	require.NoError(t, os.Symlink(file, link))
+	var inner error
+	log := writerFunc(func(p []byte) (int, error) {
+		if bytes.HasPrefix(p, []byte("[1/1]")) { // while the first runs
+			_, inner = command(t, "--scenario control --seeds 1 --resume "+file, planted{name: "one"}).Run(t.Context(), io.Discard, io.Discard)
+		}
+		return len(p), nil
+	})
+	flags := "--scenario control --seeds 1 --resume " + file
+	_, err := command(t, flags, planted{name: "one"}).Run(t.Context(), io.Discard, log)
+	require.NoError(t, err)
+	require.ErrorAs(t, inner, new(UsageError))
+	require.ErrorIs(t, inner, errInUse)
+	require.NoFileExists(t, file+".lock")
+
+	unlock, err := lockAt(link)
+	require.NoError(t, err)
+	_, err = lockAt(file)
+	require.ErrorIs(t, err, errInUse, "a link leads to the same file")
+	unlock()
 }

@@ -236,6 +236,8 @@ func TestTheCodeIsThatOfTheWorstRun(t *testing.T) {
 }
 
 func TestWrongFlagsAreToldBeforeAnythingStarts(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other.json")
+	require.NoError(t, os.WriteFile(other, []byte("{}"), 0o600))
 	for args, want := range map[string]string{
 		"--scenario doom":   `there is no scenario "doom"`,
 		"--subject doom":    `there is no subject "doom"; there are redlock`,
@@ -244,13 +246,20 @@ func TestWrongFlagsAreToldBeforeAnythingStarts(t *testing.T) {
 		"--seconds 0":       "--seconds 0: give 1 to",
 		"--seconds NaN":     "--seconds NaN: give 1 to",
 		"--fleet armada":    "armada",
-		"--resume run.go":   "no scoreboard",
+		"--resume " + other: "no scoreboard",
+		"--resume .":        "it is no file",
 		"--resume doc.go/x": "not a directory",
 	} {
 		_, err := command(t, args, subject.Redlock{}).Run(t.Context(), io.Discard, io.Discard)
 		require.ErrorAs(t, err, new(UsageError), args)
 		require.ErrorContains(t, err, want)
 	}
+	for _, out := range []string{other, filepath.Dir(other) + "/./other.json"} {
+		_, err := command(t, "--resume "+other+" --out "+out, subject.Redlock{}).Run(t.Context(), io.Discard, io.Discard)
+		require.ErrorAs(t, err, new(UsageError))
+		require.ErrorContains(t, err, "name two files")
+	}
+	require.NoFileExists(t, other+".lock")
 }
 
 func TestEveryScenarioHasAFewWordsForItsRow(t *testing.T) {
