@@ -98,9 +98,9 @@ func Parse(text string) (Fault, error) {
 	if !open || !closed || after != "" {
 		return Fault{}, fmt.Errorf("fault %q: write it as kill(node-1)", text)
 	}
-	f := Fault{Verb: Verb(verb)}
-	if _, known := shapes[f.Verb]; !known {
-		return Fault{}, fmt.Errorf("fault %q: there is no %q; there are %s", text, verb, strings.Join(verbs(), ", "))
+	f := Fault{Verb: Verb(strings.TrimSpace(verb))}
+	if err := f.Verb.check(); err != nil {
+		return Fault{}, fmt.Errorf("fault %q: %w", text, err)
 	}
 	for _, of := range strings.Split(inside, ",") {
 		if err := f.take(strings.TrimSpace(of)); err != nil {
@@ -137,7 +137,17 @@ func (f *Fault) take(of string) error {
 	return nil
 }
 
+func (v Verb) check() error {
+	if _, known := shapes[v]; !known {
+		return fmt.Errorf("there is no %q; there are %s", v, strings.Join(verbs(), ", "))
+	}
+	return nil
+}
+
 func (f Fault) check() error {
+	if err := f.Verb.check(); err != nil {
+		return err
+	}
 	s := shapes[f.Verb]
 	switch {
 	case s.node != (f.Node != ""):
@@ -154,6 +164,22 @@ func (f Fault) check() error {
 		return errors.New("a delay must be above 0")
 	}
 	return nil
+}
+
+// ends reports whether the end of f would end g too, where both last: they are of one place and of one kind.
+func (f Fault) ends(g Fault) bool {
+	return f.Node == g.Node && f.Client == g.Client && f.Verb.kind() == g.Verb.kind()
+}
+
+// kind is a verb that stands for those that are healed by the same act, or of which one ends the other.
+func (v Verb) kind() Verb {
+	switch v {
+	case CutReplies:
+		return Cut
+	case Pause:
+		return Kill
+	}
+	return v
 }
 
 func verbs() []string {

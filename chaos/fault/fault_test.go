@@ -135,8 +135,49 @@ func TestAScheduleNamesNodesAndClientsOfItsRun(t *testing.T) {
 	require.ErrorContains(t, s.Check([]string{"node-1", "node-2"}, 2), "only 2 clients")
 }
 
+func TestFaultsThatWouldEndEachOtherAreRefused(t *testing.T) {
+	nodes := []string{"node-1", "node-2"}
+	for text, refused := range map[string]bool{
+		"0s cut(node-1) for 2s\n100ms cut-replies(node-1) for 200ms":                   true,
+		"100ms cut-replies(node-1) for 200ms\n0s cut(node-1) for 2s":                   true,
+		"0s cut(node-1) for 2s\n100ms cut(node-1) for 2s":                              true,
+		"0s kill(node-1) for 2s\n1s pause(node-1) for 2s":                              true,
+		"0s delay(node-1,client-1,1ms) for 2s\n1s delay(node-1,client-1,2ms) for 2s":   true,
+		"0s client-clock(client-1,1m) for 2s\n1s client-clock(client-1,-1m) for 500ms": true,
+		"0s cut(node-1) for 2s\n1s cut(node-2) for 2s":                                 false,
+		"0s cut(node-1) for 2s\n1s cut(node-1,client-1) for 2s":                        false,
+		"0s cut(node-1) for 2s\n1s delay(node-1,1ms) for 2s":                           false,
+		"0s unsubscribe(node-1) for 2s\n1s pause(node-1) for 500ms":                    false,
+		"1s cut(node-1) for 1s\n0s cut(node-1) for 1s":                                 false,
+		"0s kill(node-1) for 2s\n1s flushall(node-1)":                                  false,
+	} {
+		s, err := fault.ParseSchedule(text)
+		require.NoError(t, err)
+		if err = s.Check(nodes, 1); refused {
+			assert.ErrorContains(t, err, "it overlaps", text)
+		} else {
+			assert.NoError(t, err, text)
+		}
+	}
+}
+
+func TestAFaultThatIsWrongInItselfIsRefusedInASchedule(t *testing.T) {
+	nodes := []string{"node-1"}
+	require.ErrorContains(t, fault.Schedule{{}}.Check(nodes, 1), `fault 1, 0s (): there is no ""; there are`)
+	require.ErrorContains(t, fault.Schedule{{Fault: fault.On(fault.Kill, "node-1")}}.Check(nodes, 1), "say for how long")
+	require.ErrorContains(t, fault.Schedule{{Fault: fault.On(fault.Kill, ""), Lasts: 1}}.Check(nodes, 1), "names a node")
+}
+
+func TestATimedFaultMayHaveSpacesAsAFault(t *testing.T) {
+	for _, text := range []string{"1s cut(node-1, client-2) for 2s", "1s  cut ( node-1 , client-2 )  for 2s"} {
+		one, err := fault.ParseTimed(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, "1s cut(node-1,client-2) for 2s", one.String())
+	}
+}
+
 func TestATimedFaultSaysHowLongExactlyIfItLasts(t *testing.T) {
-	for _, text := range []string{"1s kill(node-1)", "1s flushall(node-1) for 2s", "kill(node-1)", "1s kill(node-1) until 2s", "x kill(node-1) for 1s", "-1s kill(node-1) for 1s"} {
+	for _, text := range []string{"1s kill(node-1)", "1s flushall(node-1) for 2s", "1s flushall(node-1) for 0s", "1s kill(node-1)for 2s", "1s flushall(node-1) 2s", "kill(node-1)", "1s kill(node-1) until 2s", "x kill(node-1) for 1s", "-1s kill(node-1) for 1s"} {
 		_, err := fault.ParseTimed(text)
 		require.Error(t, err, text)
 	}

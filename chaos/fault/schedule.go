@@ -33,31 +33,46 @@ func (t Timed) String() string {
 func ParseTimed(text string) (Timed, error) {
 	wrong := func(err error) (Timed, error) { return Timed{}, fmt.Errorf("%q: %w", text, err) }
 	words := strings.Fields(text)
-	if len(words) != 2 && (len(words) != 4 || words[2] != "for") {
-		return wrong(fmt.Errorf("write it as 1.5s kill(node-1) for 2s"))
+	closes := slices.IndexFunc(words, func(word string) bool { return strings.HasSuffix(word, ")") }) // Parse takes spaces
+	after := len(words) - 1 - closes
+	if closes < 1 || after != 0 && (after != 2 || words[closes+1] != "for") {
+		return wrong(errors.New("write it as 1.5s kill(node-1) for 2s"))
 	}
 	var t Timed
 	var err error
 	if t.At, err = time.ParseDuration(words[0]); err != nil {
 		return wrong(err)
 	}
-	if t.Fault, err = Parse(words[1]); err != nil {
+	if t.Fault, err = Parse(strings.Join(words[1:closes+1], " ")); err != nil {
 		return wrong(err)
 	}
-	if len(words) == 4 {
-		if t.Lasts, err = time.ParseDuration(words[3]); err != nil {
+	if after == 2 {
+		if t.Lasts, err = time.ParseDuration(words[closes+2]); err != nil {
 			return wrong(err)
 		}
+		if t.Lasts == 0 {
+			return wrong(errors.New("for 0: say for how long, as in: for 2s"))
+		}
+	}
+	if err := t.check(); err != nil {
+		return wrong(err)
+	}
+	return t, nil
+}
+
+func (t Timed) check() error {
+	if err := t.Fault.check(); err != nil {
+		return err
 	}
 	switch {
 	case t.At < 0 || t.Lasts < 0:
-		return wrong(errors.New("times must not be negative"))
+		return errors.New("times must not be negative")
 	case t.Fault.Lasts() && t.Lasts == 0:
-		return wrong(fmt.Errorf("%s lasts until it is healed: say for how long, as in: for 2s", t.Fault.Verb))
-	case !t.Fault.Lasts() && len(words) == 4:
-		return wrong(fmt.Errorf("%s is instant: leave out for how long", t.Fault.Verb))
+		return fmt.Errorf("%s lasts until it is healed: say for how long, as in: for 2s", t.Fault.Verb)
+	case !t.Fault.Lasts() && t.Lasts != 0:
+		return fmt.Errorf("%s is instant: leave out for how long", t.Fault.Verb)
 	}
-	return t, nil
+	return nil
 }
 
 // MarshalText returns String, so that a fault is one string in JSON.
@@ -75,9 +90,18 @@ func (t Timed) Ends() time.Duration { return t.At + t.Lasts }
 // A Schedule is the list of faults of a run, ordered by time.
 type Schedule []Timed
 
-// Check returns an error if a fault is of a node that is not among these, or of a client beyond so many.
+// Check returns an error if a fault is wrong in itself, of a node that is not among these, or of a client beyond so many, or
+// if one would end another: two that are healed by the same act overlap.
 func (s Schedule) Check(nodes []string, clients int) error {
-	for _, t := range s {
+	for i, t := range s {
+		if err := t.check(); err != nil {
+			return fmt.Errorf("fault %d, %v: %w", i+1, t, err)
+		}
+		for _, u := range s[:i] {
+			if t.Fault.Lasts() && t.Fault.ends(u.Fault) && t.At < u.Ends() && u.At < t.Ends() {
+				return fmt.Errorf("%v: it overlaps %v, and the end of one would end both; let them follow each other", t, u)
+			}
+		}
 		switch f := t.Fault; {
 		case f.Node != "" && !slices.Contains(nodes, f.Node):
 			return fmt.Errorf("%v: there is no %q; there are %s", t, f.Node, strings.Join(nodes, ", "))
@@ -156,7 +180,7 @@ func Random(r *rand.Rand, nodes []string, verbs []Verb, length, scale time.Durat
 	return s
 }
 
-// Run executes the schedule from now on. It returns when the last fault has healed, or when ctx ends.
+// Run executes the schedule from now on. Where one fault ends when another begins, it ends first. Run returns when the last fault has healed, or when ctx ends.
 func (s *Site) Run(ctx context.Context, schedule Schedule) error {
 	type step struct {
 		at   time.Duration
@@ -170,7 +194,15 @@ func (s *Site) Run(ctx context.Context, schedule Schedule) error {
 			steps = append(steps, step{at: t.At + t.Lasts, heal: true, Fault: t.Fault})
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(steps, func(a, b step) int {
+		if a.at == b.at && a.heal != b.heal {
+			if a.heal { // or it would end the fault that begins
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.at, b.at)
+	})
 	began := time.Now()
 	for _, d := range steps {
 		if err := sleep.For(ctx, d.at-time.Since(began)); err != nil {

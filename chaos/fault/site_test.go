@@ -223,3 +223,16 @@ func TestWhatCannotBeDoneIsAnError(t *testing.T) {
 	cancel()
 	require.Error(t, s.Run(ctx, fault.Schedule{{At: time.Hour, Fault: fault.On(fault.FlushAll, "node-1")}}))
 }
+
+// The later fault is written first. The end of the earlier one must not end it.
+func TestAFaultThatBeginsWhenAnotherEndsLastsAsLongAsItSays(t *testing.T) {
+	s, r := newSite(t, fleet.Embedded, 1, 0)
+	schedule, err := fault.ParseSchedule("20ms cut(node-1) for 20ms\n0s cut(node-1) for 20ms")
+	require.NoError(t, err)
+	require.NoError(t, s.Run(t.Context(), schedule))
+	var begins []bool
+	for _, e := range r.events {
+		begins = append(begins, e.Begin)
+	}
+	require.Equal(t, []bool{true, false, true, false}, begins)
+}

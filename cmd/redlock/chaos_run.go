@@ -113,6 +113,9 @@ Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that 
 	return cmd
 }
 
+// maxSeconds is how long a run may be.
+const maxSeconds = 3600
+
 // validate checks the flags before anything is started.
 func (o *chaosOptions) validate(secondsGiven bool) error {
 	var err error
@@ -124,8 +127,8 @@ func (o *chaosOptions) validate(secondsGiven bool) error {
 			return err
 		}
 	}
-	if !(o.seconds >= 1 && o.seconds <= 3600) { // so that NaN is refused too
-		return fmt.Errorf("--seconds %v: give 1 to 3600", o.seconds)
+	if !(o.seconds >= 1 && o.seconds <= maxSeconds) { // so that NaN is refused too
+		return fmt.Errorf("--seconds %v: give 1 to %d", o.seconds, maxSeconds)
 	}
 	switch { // in chaos.Options 0 is the default
 	case o.nodes == 0:

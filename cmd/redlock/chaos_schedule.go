@@ -11,7 +11,6 @@ import (
 	"time"
 
 	chaosfault "github.com/quorumlock/redlock/chaos/fault"
-	"github.com/quorumlock/redlock/chaos/scenario"
 )
 
 // A scheduleFile is a schedule of faults with what else a run needs, for --schedule. docs/failover.md describes it.
@@ -86,7 +85,7 @@ func (o *chaosOptions) takeSchedule(given func(flag string) bool) error {
 	take(&o.ttl, time.Duration(f.TTL), given("ttl"))
 	take(&o.seed, f.Seed, given("seed"))
 	if take(&o.seconds, f.Seconds, given("seconds")); f.Seconds == 0 && !given("seconds") {
-		o.seconds = scenario.PlannedLength(o.ttl).Seconds()
+		return o.takeLength()
 	}
 	return nil
 }

@@ -30,7 +30,16 @@ func (o *chaosOptions) takeSearch(given func(flag string) bool) error {
 		o.ttl = chaos.SearchTTL
 	}
 	if !given("seconds") {
-		o.seconds = scenario.PlannedLength(o.ttl).Seconds()
+		return o.takeLength()
+	}
+	return nil
+}
+
+// takeLength makes a run as long as it should be with leases of this length.
+func (o *chaosOptions) takeLength() error {
+	o.seconds = scenario.PlannedLength(o.ttl).Seconds()
+	if o.seconds > maxSeconds {
+		return usage("a TTL of %v: a run of five TTLs is longer than an hour; give --seconds, or a shorter --ttl", o.ttl)
 	}
 	return nil
 }

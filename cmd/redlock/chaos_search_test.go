@@ -109,6 +109,9 @@ func TestAScheduleThatIsNoneIsWrongUsage(t *testing.T) {
 		`{"faults": ["flushall(node-1)"]}`:       "write it as",
 		`{"faults": [], "nodes": 99}`:            "99 nodes; give 1 to 15",
 		`{"faults": ["1s pause(node-1) for 0"]}`: "say for how long",
+		`{"faults": [null]}`:                     `fault 1, 0s (): there is no ""`,
+		`{"faults": [], "ttl": "800s"}`:          "a TTL of 13m20s: a run of five TTLs is longer than an hour; give --seconds, or a shorter --ttl",
+		`{"faults": ["0s cut(node-1) for 2s", "1s cut-replies(node-1) for 3s"]}`: "1s cut-replies(node-1) for 3s: it overlaps 0s cut(node-1) for 2s",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -129,7 +132,7 @@ func TestWrongUsageOfASearchIsOneLineAndExits64(t *testing.T) {
 	for _, flags := range []string{
 		"--search 0", "--search -1s", "--search soon", "--search 1s --scenario flush", "--search 1s --schedule x.json",
 		"--schedule x.json --scenario flush", "--search 1s --beside single", "--search 1s --subject doom", "--search 1s --seconds 0",
-		"--search 1s --ttl 1ms --json",
+		"--search 1s --ttl 1ms --json", "--search 1s --ttl 800s",
 	} {
 		args := append([]string{"chaos", "run", "--fleet", "embedded"}, strings.Fields(flags)...)
 		if code, stdout, stderr := run(t, args...); code != 64 || !saysWhy(args, stdout, stderr) {
