@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,27 @@ func TestALockThatNobodyEverHeldIsUnsure(t *testing.T) {
 		last := res.LeftOut[len(res.LeftOut)-1]
 		require.Equal(t, "everything", last.Check)
 		require.Contains(t, last.Reason, why)
+	}
+}
+
+// In a schedule, the lock that the faults are for was never held, and that of the other clients was.
+func TestALockThatNobodyHeldInAScheduleIsUnsureAlsoBesideAnother(t *testing.T) {
+	for scenario, want := range map[string]Verdict{Planned: Unsure, "partial-views": Safe} {
+		begin := start()
+		begin.Run.Scenario = scenario
+		res, err := Judge([]history.Event{
+			begin,
+			{At: 1, Kind: history.Acquire, Client: 4, Op: 1, Resource: "chaos/traffic"},
+			{At: 2, Kind: history.Granted, Op: 1},
+			{At: 3, Kind: history.Release, Op: 1, Until: 3},
+			{At: 4, Kind: history.Acquire, Client: 1, Op: 2, Resource: "chaos/lock"},
+			{At: 5, Kind: history.Failed, Op: 2, Error: "no quorum"},
+			{At: 6, Kind: history.End},
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, res.Verdict, scenario)
+		missing := LeftOut{Check: "everything", Resource: "chaos/lock", Reason: "no acquire was granted"}
+		require.Equal(t, want == Unsure, slices.Contains(res.LeftOut, missing), "%v", res.LeftOut)
 	}
 }
 

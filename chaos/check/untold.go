@@ -7,17 +7,35 @@ import (
 	"github.com/quorumlock/redlock/chaos/history"
 )
 
-// endGrants makes the verdict unsure if nobody ever held the lock: what grants nothing shows nothing, also where only a
-// password or a port is wrong.
+// Planned is the scenario of a schedule of faults.
+const Planned = "schedule"
+
+// endGrants makes the verdict unsure if nobody ever held a lock: what grants nothing shows nothing, also where only a
+// password or a port is wrong. In a schedule that is said of each lock, since the faults are for one of them. A scenario may
+// have a lock that rightly nobody gets.
 func (j *judge) endGrants() {
-	if slices.ContainsFunc(j.ops, func(o op) bool { return o.outcome == granted && o.believes > o.granted }) {
+	held := func(o op) bool { return o.outcome == granted && o.believes > o.granted }
+	if !slices.ContainsFunc(j.ops, held) {
+		j.neverHeld("", len(j.answers[granted]))
 		return
 	}
-	reason := "no acquire was granted"
-	if n := len(j.answers[granted]); n > 0 {
-		reason = fmt.Sprintf("nobody believed in any of %d leases for any time", n)
+	if j.run.Scenario != Planned {
+		return
 	}
-	j.leaveOut("everything", "", reason)
+	for _, l := range j.locks.all {
+		if len(l.asked) > 0 && !slices.ContainsFunc(l.ops, func(i int32) bool { return held(j.ops[i]) }) {
+			j.neverHeld(l.name, len(l.ops))
+		}
+	}
+}
+
+// neverHeld says that a lock was never held, though there were so many leases. "" is for all locks.
+func (j *judge) neverHeld(resource string, leases int) {
+	reason := "no acquire was granted"
+	if leases > 0 {
+		reason = fmt.Sprintf("nobody believed in any of %d leases for any time", leases)
+	}
+	j.leaveOut("everything", resource, reason)
 	j.unsure = true
 }
 

@@ -4,12 +4,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/quorumlock/redlock/chaos/check"
 	"github.com/quorumlock/redlock/chaos/fault"
 	"github.com/quorumlock/redlock/chaos/traffic"
 )
 
 // PlannedName is the name of the scenario of a schedule.
-const PlannedName = "schedule"
+const PlannedName = check.Planned
 
 // PlannedActors is how many clients contend for the lock, from client 1 on.
 const PlannedActors = 3
