@@ -311,60 +311,23 @@ func TestALeaseIsNotLostBecauseOfANodeThatNeverHadItsKey(t *testing.T) {
 // is reserved for.
 func TestALeaseLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
 	for seed := range uint64(5) {
-		synctest.Test(t, func(t *testing.T) {
-			w := virtual(t, 3, 4)
-			var clients []*redlock.Client
-			for i := range 4 {
-				clients = append(clients, w.connect(t, i, func(cfg *redlock.Config) { redlock.Seed(cfg, 100*seed+uint64(i)) }))
-				for _, s := range w.servers {
-					s.slow(i, time.Millisecond)
-				}
-			}
-			require.NoError(t, clients[0].Enroll(t.Context()))
-			for _, c := range clients {
-				c.Status(t.Context())
-			}
-			time.Sleep(10 * time.Second)
-			l, err := clients[0].Mutex("x").Acquire(t.Context())
-			require.NoError(t, err)
-			synctest.Wait()
-			for i, s := range w.servers { // of the two that have it, the one that is not asked first
-				if i != redlock.ProbeFor(clients[0], "x") && s.timeToLive("x") > 0 {
-					s.stop()
-					s.start(false)
-					break
-				}
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // longer than the lease without a renewal
-			defer cancel()
-			for _, c := range clients[1:] {
-				go func() {
-					if l, err := c.Mutex("x").Acquire(ctx); err == nil {
-						_ = l.Release(context.WithoutCancel(ctx))
-					}
-				}()
-			}
-			select {
-			case <-ctx.Done():
-			case <-l.Context().Done():
-				cancel()
-			}
-			require.NoError(t, context.Cause(l.Context()), "seed %d", seed)
-			require.NoError(t, l.Release(t.Context()))
-		})
+		livesOnWhileOthersWait(t, seed, func(c *redlock.Client) redlock.Lock { return c.Mutex("x") })
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-// As TestALeaseLivesOnWhenANodeRestartsWhileOthersWait, for a semaphore.
 func TestAPermitLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
+	livesOnWhileOthersWait(t, 0, func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) })
+}
+
+func livesOnWhileOthersWait(t *testing.T, seed uint64, lock func(*redlock.Client) redlock.Lock) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t, 3, 4)
 		var clients []*redlock.Client
 		for i := range 4 {
-			clients = append(clients, w.connect(t, i))
+			clients = append(clients, w.connect(t, i, func(cfg *redlock.Config) { redlock.Seed(cfg, 100*seed+uint64(i)) }))
 			for _, s := range w.servers {
 				s.slow(i, time.Millisecond)
 			}
@@ -374,7 +337,7 @@ func TestAPermitLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
 			c.Status(t.Context())
 		}
 		time.Sleep(10 * time.Second)
-		l, err := clients[0].Semaphore("x", 1).Acquire(t.Context())
+		l, err := lock(clients[0]).Acquire(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
 		for i, s := range w.servers { // of the two that have it, the one that is not asked first
@@ -388,7 +351,7 @@ func TestAPermitLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
 		defer cancel()
 		for _, c := range clients[1:] {
 			go func() {
-				if l, err := c.Semaphore("x", 1).Acquire(ctx); err == nil {
+				if l, err := lock(c).Acquire(ctx); err == nil {
 					_ = l.Release(context.WithoutCancel(ctx))
 				}
 			}()
@@ -398,7 +361,7 @@ func TestAPermitLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
 		case <-l.Context().Done():
 			cancel()
 		}
-		require.NoError(t, context.Cause(l.Context()))
+		require.NoError(t, context.Cause(l.Context()), "seed %d", seed)
 		require.NoError(t, l.Release(t.Context()))
 	})
 }

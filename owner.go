@@ -146,7 +146,7 @@ func hasTokenForm(value string) bool {
 
 // isForeign reports whether another library or program wrote the value, in the way of a lock.
 func isForeign(value string) bool {
-	return value != "" && value != ownedByReaders && value != ownedByPermits && !hasTokenForm(value)
+	return value != "" && !isOfSeveral(value) && !hasTokenForm(value)
 }
 
 // digitsOf reports whether the value begins with the digits of an owner token, made of these characters.

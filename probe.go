@@ -219,7 +219,7 @@ func (d *denial) isForWaiter() bool {
 // hasOneOwner reports whether the denial names one owner that has the key now: not a waiter that is coming, and not several
 // that share it, of which a denial has no token.
 func (d *denial) hasOneOwner() bool {
-	return d.reason == held && !d.isForWaiter() && d.owner != ownedByReaders && d.owner != ownedByPermits
+	return d.reason == held && !d.isForWaiter() && !isOfSeveral(d.owner)
 }
 
 func (r *round) hasYielded() bool {

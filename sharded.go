@@ -83,10 +83,11 @@ func (c *Client) checkGroup(ctx context.Context, names []string) error {
 		}
 		voting, why := 0, error(nil)
 		for _, n := range group.nodes {
-			if _, ready, _ := n.opinion(); ready {
+			differs, votes := n.differs()
+			if votes {
 				voting++
 			}
-			if differs := n.differs(); differs != nil && differs.has(agreedGroups) {
+			if differs != nil && differs.has(agreedGroups) {
 				why = &NodeError{Node: n.endpoint.name, Err: differs}
 			}
 		}

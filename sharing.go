@@ -46,6 +46,9 @@ func ownerIn(reply string) (owner string, mute bool) {
 	return reply, false
 }
 
+// isOfSeveral reports whether the owner in a refusal stands for all that share the key, however many.
+func isOfSeveral(owner string) bool { return owner == ownedByReaders || owner == ownedByPermits }
+
 func (s *sharing) isReader() bool    { return s != nil && s.reader }
 func (s *sharing) isSemaphore() bool { return s != nil && !s.reader }
 

@@ -168,7 +168,7 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	for i, a := range seen {
 		if a.isOwned() {
 			taken++
-			reserved = reserved || a.denial.isForWaiter()
+			reserved = reserved || a.isReserved()
 		}
 		if a.isOwned() || a.err != nil {
 			r.record(i, a)
@@ -324,8 +324,7 @@ func holderOf(answers []answer, votes *tally) string {
 			}
 		}
 		// Readers, and holders of permits, have one name together. On a quorum they may be several, none of which has one.
-		several := a.denial.owner == ownedByReaders || a.denial.owner == ownedByPermits
-		if several && votes.denied < len(answers) {
+		if isOfSeveral(a.denial.owner) && votes.denied < len(answers) {
 			continue
 		}
 		if nodes, _ = votes.agreeing(nodes); nodes.len() >= votes.need {

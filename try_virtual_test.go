@@ -169,15 +169,7 @@ type timedTry struct {
 func TestOfTriesOfReadersAndWritersSomebodyWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
-		w := virtual(t, 3, 7)
-		var c []*redlock.Client
-		for i := range 7 {
-			c = append(c, w.connect(t, i))
-		}
-		require.NoError(t, c[0].Enroll(t.Context()))
-		for _, c := range c[1:] {
-			c.Status(t.Context())
-		}
+		w, c := enrolled(t, 6)
 		decides := redlock.FirstRanked(c[0])
 		roles := [3]int{(decides + 1) % 3, (decides + 2) % 3, decides}
 		slow := func(client int, d [3]time.Duration) {

@@ -133,7 +133,7 @@ func (c *Client) deafPoll() time.Duration {
 // reservation; or several own the key, and the release of the last one does. A token in capital letters counts as another
 // library's: it is of a client that may not publish.
 func isOurs(owner string) bool {
-	if owner == ownedByReaders || owner == ownedByPermits {
+	if isOfSeveral(owner) {
 		return true
 	}
 	return digitsOf(strings.TrimPrefix(owner, reservationPrefix), "0123456789abcdef")

@@ -64,10 +64,9 @@ func NewElector(lock redlock.Lock, options ...ElectorOption) (*Elector, error) {
 		cancel()
 		return nil, fmt.Errorf("%w: Settle: %v is negative", redlock.ErrInvalid, e.settle)
 	}
-	if e.settle > 0 && e.settle < time.Microsecond {
+	if hasNoUnit(e.settle) {
 		cancel()
-		return nil, fmt.Errorf("%w: Settle: %v is too short to be meant; give it a unit: %d*time.Second, for example",
-			redlock.ErrInvalid, e.settle, e.settle.Nanoseconds())
+		return nil, noUnit("Settle", e.settle)
 	}
 	go e.campaign(ctx)
 	return e, nil

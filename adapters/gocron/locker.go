@@ -57,9 +57,8 @@ func NewLocker(client *redlock.Client, options ...LockerOption) (*Locker, error)
 	switch {
 	case l.isSet && l.minHold < 0:
 		return nil, fmt.Errorf("%w: MinHold: %v is negative", redlock.ErrInvalid, l.minHold)
-	case l.isSet && l.minHold > 0 && l.minHold < time.Microsecond:
-		return nil, fmt.Errorf("%w: MinHold: %v is too short to be meant; give it a unit: %d*time.Second, for example",
-			redlock.ErrInvalid, l.minHold, l.minHold.Nanoseconds())
+	case l.isSet && hasNoUnit(l.minHold):
+		return nil, noUnit("MinHold", l.minHold)
 	case l.isSet && l.minHold > l.limit:
 		return nil, fmt.Errorf("%w: MinHold: %v is above %v, for which MaxTTL leaves room; raise MaxTTL on every client of these nodes, and on the nodes (redlock enroll --change-config)",
 			redlock.ErrInvalid, l.minHold, l.limit)
@@ -122,4 +121,13 @@ type lock struct{ lease *redlock.Lease }
 // end. redlock waits no longer than NodeTimeout.
 func (l lock) Unlock(ctx context.Context) error {
 	return l.lease.Release(context.WithoutCancel(ctx))
+}
+
+// hasNoUnit reports whether the unit of the time was forgotten: 250 is 250ns.
+func hasNoUnit(d time.Duration) bool { return d > 0 && d < time.Microsecond }
+
+// noUnit is the error of an option for which hasNoUnit is true.
+func noUnit(option string, d time.Duration) error {
+	return fmt.Errorf("%w: %s: %v is too short to be meant; give it a unit: %d*time.Second, for example",
+		redlock.ErrInvalid, option, d, d.Nanoseconds())
 }

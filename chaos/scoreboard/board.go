@@ -1,6 +1,7 @@
 package scoreboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,7 +111,7 @@ func (b *Board) add(scenario, subject string, r Run) {
 	c := b.cell(scenario, subject)
 	c.Runs = slices.DeleteFunc(c.Runs, func(other Run) bool { return other.Seed == r.Seed })
 	c.Runs = append(c.Runs, r)
-	slices.SortFunc(c.Runs, func(a, b Run) int { return int(int64(a.Seed) - int64(b.Seed)) })
+	slices.SortFunc(c.Runs, func(a, b Run) int { return cmp.Compare(a.Seed, b.Seed) })
 	b.conclude()
 }
 
@@ -178,8 +179,8 @@ func runOf(seed uint64, outcome *chaos.Outcome, err error, replay string) Run {
 		r.Why = "aborted: " + outcome.Error
 	case len(outcome.Panics) > 0:
 		r.Why = "it panicked: " + outcome.Panics[0]
-	case r.Acquired == 0: // a lock that nobody gets is not safe, but useless
-		r.Verdict, r.Why = check.Unsure, "nobody got the lock"
+	case r.Acquired == 0: // that is why it is unsure
+		r.Why = "nobody got the lock"
 	case r.Verdict == check.Unsure && len(r.NotChecked) > 0:
 		r.Why = "not checked: " + r.NotChecked[0].String()
 	}
