@@ -32,7 +32,7 @@ test: fleets lint ## everything; installs missing servers and a missing chromium
 	@$(MAKE) --no-print-directory -j2 unit simulate simulate-switches nested fuzz
 	@.ci/fleets.sh summary
 
-fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus,python makes them a must
+fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE, as in .ci/run, makes them a must
 	@.ci/fleets.sh prepare
 
 lint: ## gofmt, go vet (for other systems and 32 bits too), staticcheck

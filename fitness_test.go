@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // N1: An unfit node has no vote. Status, and the error of an Acquire that lacks its vote, say what to change.
@@ -153,7 +154,7 @@ func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 		t.Parallel() // one of them waits
 		change = append(change, func(cfg *redlock.Config) { cfg.NodeTimeout = time.Second })
 		if err := fleet.ClocksAvailable(fleet.Process); err != nil {
-			t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
+			required.Missing(t, "clocks", err)
 		}
 		f := fleettest.Start(t, fleet.Process, fleet.Options{Links: true, Clocks: true})
 		nodes := f.Nodes()
@@ -201,7 +202,7 @@ func TestAServerWhoseClockStepsDoesNotLetASecondHolderIn(t *testing.T) {
 // its clock is out of step, so it has no vote and is not asked first.
 func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
 	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
-		t.Skipf("NOT TESTED: a server's clock cannot be set: %v", err)
+		required.Missing(t, "clocks", err)
 	}
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Clocks: true})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

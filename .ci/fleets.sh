@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # prepare: see to the servers that the tests use, and say what is missing. summary: say it again at the end.
-# REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus,python makes a missing one an error.
+# REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus,python,systemd,clocks,root makes a missing one an error.
 set -euo pipefail
 
 missing=()
@@ -17,6 +17,9 @@ have_postgres() { [ -n "$(find_postgres)" ]; }
 have_mariadb() { find_mariadb >/dev/null; }
 have_prometheus() { command -v promtool && command -v prometheus; } >/dev/null
 have_python() { command -v python3 >/dev/null; }
+have_systemd() { command -v systemd-analyze >/dev/null; }
+have_clocks() { [ "$(uname)" = Linux ] && { command -v cc || command -v gcc || command -v clang; } >/dev/null; }
+have_root() { [ "$(id -u)" = 0 ] && command -v unshare && command -v nsenter && command -v iptables; } >/dev/null
 
 install() { # package
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
@@ -38,6 +41,9 @@ if [ "${1:-}" = prepare ]; then
 	have_mariadb || install mariadb-server-core
 	have_prometheus || install prometheus
 	have_python || install python3
+	have_systemd || install systemd
+	have_clocks || install gcc
+	have_root || install iptables
 fi
 have_redis || missing+=("redis: no redis-server on PATH; the tests on real servers are left out (Debian: apt-get install redis-server)")
 have_docker || missing+=("docker: no engine answers; the tests on containers are left out")
@@ -46,6 +52,9 @@ have_postgres || missing+=("postgres: no PostgreSQL; the tests of package fence 
 have_mariadb || missing+=("mariadb: no mariadbd; the tests of package fence on it are left out (Debian: apt-get install mariadb-server-core)")
 have_prometheus || missing+=("prometheus: no promtool; the tests of the alert rules and the dashboard on it are left out (Debian: apt-get install prometheus)")
 have_python || missing+=("python: no python3; the tests of a lock in Python are left out (Debian: apt-get install python3)")
+have_systemd || missing+=("systemd: no systemd-analyze; the test of the units in deploy is left out (Debian: apt-get install systemd)")
+have_clocks || missing+=("clocks: not Linux, or no C compiler; the tests with wrong clocks are left out (Debian: apt-get install gcc)")
+have_root || missing+=("root: not root, or no unshare, nsenter or iptables; the tests of packet rules and of process ids are left out (Debian: apt-get install util-linux iptables)")
 
 if [ ${#missing[@]} = 0 ]; then
 	echo "fleets: embedded, process ($(redis-server --version | cut -d' ' -f3)), docker; chromium," \

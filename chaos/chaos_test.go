@@ -30,6 +30,7 @@ import (
 	"github.com/quorumlock/redlock/chaos/traffic"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // childVariable makes this program the client that a scenario stops or kills.
@@ -90,7 +91,7 @@ func runOnce(t *testing.T, o chaos.Options) *chaos.Outcome {
 	outcome, err := chaos.Run(t.Context(), o)
 	if err != nil && fleet.Kind(o.Fleet) != fleet.Embedded {
 		if missing := fleet.ClocksAvailable(fleet.Kind(o.Fleet)); missing != nil {
-			t.Skipf("NOT TESTED: %v", err)
+			required.Missing(t, "clocks", err)
 		}
 	}
 	require.NoError(t, err)

@@ -147,7 +147,7 @@ func TestDoctorNamesEachFaultWithItsRemedy(t *testing.T) {
 func (c fault) check(t *testing.T) {
 	if c.options.Clocks {
 		if err := fleet.ClocksAvailable(fleet.Process); err != nil {
-			required.Missing(t, "redis", err)
+			required.Missing(t, "clocks", err)
 		}
 	}
 	c.options.Nodes = 3

@@ -4,6 +4,7 @@ package dockerfleet_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/dockerfleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // withoutPacketRules hides nsenter and iptables from the fleet, but not what it needs to build an image.
@@ -72,7 +74,7 @@ func TestADockerFleetWithoutLinksOrPacketRulesRefusesToCut(t *testing.T) {
 func TestPacketRulesNeedNoLink(t *testing.T) {
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 1})
 	if !usesPacketRules(f) {
-		t.Skip("NOT TESTED: packet rules need Linux, root, nsenter and iptables")
+		required.Missing(t, "root", errors.New("packet rules need Linux, root, nsenter and iptables"))
 	}
 	n := f.Nodes()[0]
 	open := dial(t, n)
@@ -131,7 +133,7 @@ func TestARestartCutShortDoesNotTakeThePacketRulesFromTheFleet(t *testing.T) {
 	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	f := fleettest.Start(t, fleet.Docker, fleet.Options{Nodes: 2})
 	if !usesPacketRules(f) {
-		t.Skip("NOT TESTED: packet rules need Linux, root, nsenter and iptables")
+		required.Missing(t, "root", errors.New("packet rules need Linux, root, nsenter and iptables"))
 	}
 	hurt, restarted := f.Nodes()[0], f.Nodes()[1]
 	open := dial(t, hurt)

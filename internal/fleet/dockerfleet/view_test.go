@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 func dialView(t *testing.T, v *fleet.View) redis.Conn {
@@ -83,7 +84,7 @@ func TestAServersClockCanBeSetAndItsKeysFollow(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			if err := fleet.ClocksAvailable(kind); err != nil {
-				t.Skip("NOT TESTED: ", err)
+				required.Missing(t, "clocks", err)
 			}
 			f := fleettest.Start(t, kind, fleet.Options{Nodes: 1, Clocks: true})
 			n := f.Nodes()[0]
