@@ -124,8 +124,39 @@ func (e *ConfigError) Error() string {
 			"none holds a lock, change the nodes with Sharded.Enroll and ChangeConfig")
 		return b.String()
 	}
-	b.WriteString("; set the same in all clients, or, while none holds a lock, change the nodes with `redlock enroll --change-config`")
+	set, with := e.remedy()
+	fmt.Fprintf(&b, "; set %s, or, while none holds a lock, change the nodes with %s", set, with)
 	return b.String()
+}
+
+// enrollFlags are the flags of redlock enroll for the fields that it can change. That of the nodes is given anyway.
+var enrollFlags = map[string]string{agreedMaxTTL: " --max-ttl ", agreedPrefix: " --prefix ", agreedDurable: " --durable=",
+	agreedNoFence: " --no-fence=", agreedNodes: "", agreedQuorum: ""}
+
+// remedy is what to set in this client to be as the nodes are, and with what to change the nodes to be as this client is.
+func (e *ConfigError) remedy() (set, with string) {
+	var values []string
+	with = "redlock enroll --change-config"
+	byCommand := true
+	for _, d := range e.Differences {
+		switch flag, known := enrollFlags[d.Field]; {
+		case !known:
+			byCommand = false
+		case flag != "":
+			with += flag + d.Here
+			if d.There != "" {
+				values = append(values, d.Field+" to "+d.There)
+			}
+		}
+	}
+	set, with = strings.Join(values, " and "), "`"+with+"`"
+	if len(values) < len(e.Differences) {
+		set = "the same in all clients"
+	}
+	if !byCommand { // it would leave these as they are
+		with = "Client.Enroll and ChangeConfig"
+	}
+	return set, with
 }
 
 func (e *ConfigError) has(field string) bool {

@@ -329,5 +329,6 @@ func TestAListWithANodeMissingIsNotedBeforeTheRemedyOfAnotherConfiguration(t *te
 		require.ErrorContains(t, err, "there; "+ask+"; set the same in all clients, or")
 	}
 	_, err := openFresh(t, f, func(cfg *redlock.Config) { cfg.MaxTTL = time.Minute }).Mutex("x").TryAcquire(soon(t))
-	require.ErrorContains(t, err, "MaxTTL is 1m0s here and 30s there; set the same")
+	require.ErrorContains(t, err, "MaxTTL is 1m0s here and 30s there; set MaxTTL to 30s, or, while none holds a lock, "+
+		"change the nodes with `redlock enroll --change-config --max-ttl 1m0s`")
 }

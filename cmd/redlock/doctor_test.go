@@ -130,7 +130,7 @@ var faults = map[string]fault{
 		code, _, errs := run(t, other...)
 		require.Equal(t, 69, code, "only the one node is there to be enrolled")
 		require.Contains(t, errs, "1 node enrolled: "+strings.TrimPrefix(p.urls[2], "redis://")+"; not enrolled: 127.0.0.1:1, 127.0.0.1:2: ")
-	}, said: "MaxTTL is 30s here and 20s there", remedy: "set the same in all clients"},
+	}, said: "MaxTTL is 30s here and 20s there", remedy: "set MaxTTL to 20s"},
 
 	"CLIENT KILL is forbidden": {plant: func(t *testing.T, p *planted) { fleettest.SetUser(t, p.sick, "default", "-client|kill") },
 		said: "what it still carried cannot be cancelled", remedy: "allow CLIENT ID and CLIENT KILL", warning: true},

@@ -66,24 +66,22 @@ func withRemedy(problem string) string { return problem + remedyFor(problem) }
 // flagOf is the flag for a field of redlock.Config on which the clients of the same nodes must agree.
 var flagOf = map[string]string{"MaxTTL": "--max-ttl ", "Prefix": "--prefix ", "Durable": "--durable=", "NoFence": "--no-fence="}
 
-// withFlags names in a problem the flags for the fields in which this command differs from the nodes: with the nodes'
-// values, to use them, and with its own, to change the nodes.
+// withFlags names in a problem the flags for the fields in which this command differs from the nodes, with the nodes' values.
 func withFlags(problem string, err error) string {
 	differs := (*redlock.ConfigError)(nil)
 	if !errors.As(err, &differs) {
 		return problem
 	}
-	var there, here strings.Builder
+	there := ""
 	for _, d := range differs.Differences {
 		if flag := flagOf[d.Field]; flag != "" && d.There != "" {
-			there.WriteString(" " + flag + d.There)
-			here.WriteString(" " + flag + d.Here)
+			there += " " + flag + d.There
 		}
 	}
-	if there.Len() == 0 {
+	start := strings.LastIndex(problem, "; set ")
+	end := strings.LastIndex(problem, ", or, while none holds a lock")
+	if there == "" || start < 0 || end < start {
 		return problem
 	}
-	const change = "redlock enroll --change-config"
-	problem = strings.Replace(problem, "set the same in all clients", "give"+there.String(), 1)
-	return strings.Replace(problem, "`"+change+"`", "`"+change+here.String()+"`", 1)
+	return problem[:start] + "; give" + there + problem[end:]
 }
