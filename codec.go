@@ -174,6 +174,8 @@ func parseRenewal(serverTime, reply any) answer {
 		switch {
 		case ok && (reply == 1 || reply == 3):
 			return answer{vote: granted, micros: micros, unready: reply == 3}
+		case ok && reply == 4:
+			return answer{vote: granted, micros: micros, setBack: true}
 		case ok && reply == 2:
 			return answer{vote: granted, micros: micros, taken: true}
 		case ok && reply == 0:

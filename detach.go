@@ -47,7 +47,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 
 	// D1: a quorum has the keys for the full TTL, and so do nodes that never had them. While the lease is still valid,
 	// a failure costs nothing.
-	if err := l.Extend(given); err != nil {
+	extended, err := l.extend(given)
+	if err != nil {
 		return Ticket{}, err
 	}
 
@@ -69,7 +70,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o.mu.Lock()
 	h.decided = true
 	if swapped := r.grantedBy(); (swapped & o.provenAt()).len() >= c.need {
-		h.counted, err = swapped, nil
+		// A node that does not count for the giver must not count for the taker: another client may rely on it (C2).
+		h.counted, err = swapped&^o.suspects(extended), nil
 	}
 	o.mu.Unlock()
 	_, votes := r.snapshot()
@@ -84,7 +86,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	}
 	if err == nil { // what other nodes have, for the old token or a part of the names, is of no use
 		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only&^h.counted, 0)
-		c.releaseAt(o.lock.res.keys, token, r.deniedBy()&r.only, 0)
+		c.releaseAt(o.lock.res.keys, token, r.only&^h.counted, 0)
 	} else { // some nodes may have swapped, and others not
 		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only, c.reservation())
 		c.releaseAt(o.lock.res.keys, token, r.only, c.reservation())

@@ -225,6 +225,36 @@ func TestAServerWhoseClockIsBehindKeepsNobodyWaiting(t *testing.T) {
 	require.Less(t, time.Since(began), 20*time.Second)
 }
 
+// R1: A server tells that its clock was set back since it wrote a key, until its clock has gone over that time again.
+func TestARealServerTellsThatItsClockWasSetBack(t *testing.T) {
+	if err := fleet.ClocksAvailable(fleet.Process); err != nil {
+		required.Missing(t, "clocks", err)
+	}
+	for name, lock := range map[string]func(*redlock.Client) redlock.Lock{
+		"a string": func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+		"an entry": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Clocks: true})
+			ahead, ctx := f.Nodes()[0], soon(t)
+			require.NoError(t, ahead.SetClock(3*time.Second)) // before the client hears it: it must not see a step
+			l, err := lock(open(t, f, patient, redlock.AskAll)).WithoutRenewal().WithTTL(20 * time.Second).Acquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, l.Extend(ctx))
+			hasAnswered := func() bool { return redlock.Answered(l) && redlock.KnownToHave(l) == 3 }
+			require.Eventually(t, hasAnswered, 5*time.Second, time.Millisecond)
+			require.Equal(t, 2, redlock.Proven(l), "its clock is wrong")
+			require.NoError(t, ahead.SetClock(0))
+			require.NoError(t, l.Extend(ctx))
+			require.Equal(t, 2, redlock.Proven(l), "its clock is right again")
+			counts := func() bool { return l.Extend(ctx) == nil && redlock.Proven(l) == 3 }
+			require.Eventually(t, counts, 10*time.Second, 10*time.Millisecond)
+			require.NoError(t, l.Release(ctx))
+		})
+	}
+}
+
 // N1: A vote counts only if INFO vouches for it (Q1). So a server that begins to refuse INFO has no vote, and Status
 // says so.
 func TestAServerThatComesToRefuseInfoHasNoVote(t *testing.T) {

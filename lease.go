@@ -98,18 +98,30 @@ func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.name
 // expired, because an expired lease is never taken again; [ErrNoQuorum], after which the lease is valid for what was
 // left; [ErrReleased], [ErrClosed] and ctx.Err(). After ctx.Err() the renewal may still happen. What the nodes said
 // comes in a [*RoundError].
-func (l *Lease) Extend(ctx context.Context) (err error) {
+func (l *Lease) Extend(ctx context.Context) error {
+	_, err := l.extend(ctx)
+	return err
+}
+
+// extend is Extend, and returns the renewal.
+func (l *Lease) extend(ctx context.Context) (r *round, err error) {
 	o := l.ownership
 	o.checkExpiry()
 	if err := l.endedOr(ctx.Err()); err != nil {
-		return err
+		return nil, err
 	}
 	t := l.trace(ctx, "extend")
 	defer func() { t.end(err) }()
-	r, err := o.beginRenewal()
+	r, err = o.beginRenewal()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return r, l.awaitExtended(ctx, r)
+}
+
+// awaitExtended waits until it is clear whether the renewal succeeded.
+func (l *Lease) awaitExtended(ctx context.Context, r *round) error {
+	o := l.ownership
 	switch r.await(ctx, &o.client.timers, o.client.cfg.nodeTimeout(o.lock.ttl)) {
 	case undecided: // ctx may be the lease's own, and the lease lost
 		return l.endedOr(ctx.Err())
@@ -125,12 +137,12 @@ func (l *Lease) Extend(ctx context.Context) (err error) {
 	}
 	// R3: the lease may be lost for good. The nodes that have not answered decide that.
 	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
-	had := o.onceHad() // not under the round's mutex, under which the votes are asked
+	had := o.onceHad() &^ r.takeAt // when it was sent: another renewal may have taken the keys since, where this one could not
 	clear := func(t *tally) bool { return t.refusedOrNever(had) }
 	if err := r.until(ctx, &o.client.timers, nil, patience, clear); err != nil {
 		return l.endedOr(err)
 	}
-	if _, votes := r.snapshot(); votes.refused(o.onceHad()) {
+	if _, votes := r.snapshot(); votes.refused(had) {
 		o.lose(o.renewalError(r, ErrLost))
 		return o.cause()
 	}

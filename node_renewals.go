@@ -52,12 +52,17 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		if a.err != nil && err == nil {
 			n.repair(r, a.err)
 		}
+		if (a.taken || a.setBack && r.takeAt.has(n.index)) && r.renewed != nil {
+			r.renewed.took(n.index)
+		}
 		switch proven := r.proven.has(n.index); {
 		case a.vote != granted:
 		case a.unready && (!proven || n.cfg.Durable && n.unfitNow() != nil):
 			a.vote, a.err = unknown, n.noTaker()
-		case !proven && r.renewed != nil && !r.renewed.steady(n.index, &a.clock):
-			a.vote, a.err = unknown, errClockSet
+		case !proven && a.setBack && r.tally.clocks != nil:
+			if a.vote, a.err = unknown, errClockSet; r.granting != nil {
+				r.granting(n.index) // it has the keys
+			}
 		case !proven && !n.protocol.omits(dataSetVouched):
 			n.vouchLate(request{round: r, sentAt: q.sentAt}, a)
 			continue

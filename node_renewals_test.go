@@ -18,7 +18,7 @@ func (t tenure) whileHeld(_ *round, send func()) bool {
 	return bool(t)
 }
 
-func (t tenure) steady(int, *span) bool { return true }
+func (t tenure) took(int) {}
 
 // R1: Of a command that was refused as a whole, each lease is sent once more, and not together again. R2: No renewal
 // follows the release of its lease.

@@ -37,31 +37,30 @@ type ownership struct {
 
 	// mu guards the rest. Under it rounds are sent to nodes and calls of hooks are queued, which never blocks. No I/O
 	// and no code of the user's runs under it.
-	mu        sync.Mutex
-	ended     error           // why the lease ended; nil while it is held
-	written   Instant         // when the round began that gave the validity: a quorum has the keys for the TTL from then
-	ctx       context.Context // ends with the ownership; nil until context is called
-	cancel    context.CancelCauseFunc
-	joints    map[context.Context]joints // by the own context of a lease: those that end with it and with another one (With)
-	leases    int                        // that were neither released nor dropped; more than one after re-entry
-	reached   nodeSet                    // the nodes that may have the keys: they get the release
-	acquire   *round                     // some nodes had not answered it when it was won; nil: all had, or their answers are in had
-	renewing  bool
-	dropped   bool      // all its Leases were garbage-collected while it was renewed
-	left      []func()  // what their clean-ups left to the next tick
-	plants    int32     // how often keys were planted
-	planted   nodeSet   // where
-	sightings sightings // of nodes that have the keys and are not proven
-	renewal   *round    // the renewal in flight that the scheduler began; nil: none
-	spared    *round    // the renewal whose time was found to be over late, and that gets another look; nil: none
-	silentAt  Instant   // when that look is due
-	renewAt   Instant   // when the next renewal begins
-	failures  int       // how many renewals have failed since one succeeded
-	failed    *round    // the last of these; nil: there is none
-	release   *round    // nil: not sent
-	handed    *handover // the Detach that ended it; nil: none did
-	checking  *round    // the last one that asked whether the keys are still there (taken.go); nil: none
-	watch     *watch    // to know of waiters; nil: nobody has asked
+	mu       sync.Mutex
+	ended    error           // why the lease ended; nil while it is held
+	written  Instant         // when the round began that gave the validity: a quorum has the keys for the TTL from then
+	ctx      context.Context // ends with the ownership; nil until context is called
+	cancel   context.CancelCauseFunc
+	joints   map[context.Context]joints // by the own context of a lease: those that end with it and with another one (With)
+	leases   int                        // that were neither released nor dropped; more than one after re-entry
+	reached  nodeSet                    // the nodes that may have the keys: they get the release
+	acquire  *round                     // some nodes had not answered it when it was won; nil: all had, or their answers are in had
+	renewing bool
+	dropped  bool      // all its Leases were garbage-collected while it was renewed
+	left     []func()  // what their clean-ups left to the next tick
+	plants   int32     // how often keys were planted
+	planted  nodeSet   // where
+	renewal  *round    // the renewal in flight that the scheduler began; nil: none
+	spared   *round    // the renewal whose time was found to be over late, and that gets another look; nil: none
+	silentAt Instant   // when that look is due
+	renewAt  Instant   // when the next renewal begins
+	failures int       // how many renewals have failed since one succeeded
+	failed   *round    // the last of these; nil: there is none
+	release  *round    // nil: not sent
+	handed   *handover // the Detach that ended it; nil: none did
+	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
+	watch    *watch    // to know of waiters; nil: nobody has asked
 	// judged: a call has waited for the answers to the release. unreleased is then why it did not succeed; nil if it did.
 	judged     bool
 	unreleased error

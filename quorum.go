@@ -45,16 +45,6 @@ func (s span) reaches(point, tolerance int64) bool {
 	return s.low <= point && point <= s.high+tolerance
 }
 
-// agrees reports whether both spans could show the same clock, or clocks that are no further apart than the tolerance in µs.
-func (s span) agrees(other span, tolerance int64) bool {
-	return s.reaches(other.low, tolerance) || other.reaches(s.low, tolerance)
-}
-
-// with covers both readings. It is loose, because the key may have been looked at in either moment, or between them.
-func (s span) with(other span) span {
-	return span{low: min(s.low, other.low), high: max(s.high, other.high), loose: true}
-}
-
 // A tally counts the votes of one round. Only the first vote of a node counts.
 type tally struct {
 	votes                    []vote

@@ -117,8 +117,9 @@ func (o *ownership) beginRenewal() (*round, error) {
 func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	c := o.client
 	if o.acquire != nil { // what was granted after the verdict
+		waiting := o.acquire.awaited() // read first: who grants meanwhile is noted by the next renewal
 		o.grantedIn(o.acquire)
-		if o.acquire.awaited() == 0 {
+		if waiting == 0 {
 			o.acquire = nil
 		}
 	}
@@ -151,24 +152,14 @@ func (o *ownership) acquiredBy(r *round) {
 	}
 }
 
-// provenAt is the nodes that were vouched for since they have the keys (R1), and have counted since (C2).
-func (o *ownership) provenAt() nodeSet { return nodeSet(o.proven.Load()) }
-
 // grantedIn notes the nodes that granted the acquire: they were vouched for with the grant (Q1). o.mu is held, or no other
 // goroutine has the ownership.
 func (o *ownership) grantedIn(r *round) {
 	nodes := r.grantedBy()
 	o.had.Or(uint64(nodes))
-	if nodes &^= o.provenAt(); nodes == 0 {
-		return
+	if nodes&^o.provenAt() != 0 {
+		o.provedIn(r)
 	}
-	_, votes := r.snapshot()
-	for node := range votes.clocks {
-		if nodes.has(node) {
-			o.sightings.add(node, sighting{votes.clocks[node], o.client.cfg.Clock.Now()})
-		}
-	}
-	o.provedIn(r)
 }
 
 // hadKeys is the nodes that said once that they have the keys. A renewal takes the keys on the other nodes. A node that
@@ -243,7 +234,6 @@ func (o *ownership) plant(lacking nodeSet) {
 	o.plants++
 	o.planted |= lacking
 	o.proven.And(^uint64(lacking))
-	o.sightings.drop(lacking)
 	o.reached |= o.client.plant(o, lacking)
 }
 
@@ -310,7 +300,7 @@ func (o *ownership) prolong(r *round) {
 func (o *ownership) renewalFailed(r *round) {
 	now := o.client.cfg.Clock.Now()
 	_, votes := r.snapshot()
-	had := o.onceHad()
+	had := o.onceHad() &^ r.takeAt // when it was sent
 	o.mu.Lock()
 	scheduled := o.renewal == r
 	if scheduled {

@@ -70,7 +70,7 @@ type plan struct {
 // A renewed knows whether a renewal of it may still be sent, and whether the clock of a node was set since it has the keys.
 type renewed interface {
 	whileHeld(r *round, send func()) bool
-	steady(node int, clock *span) bool
+	took(node int)
 }
 
 const usualNodes = 5
@@ -101,6 +101,7 @@ type answer struct {
 	reserved bool     // release.lua reserved a key for a waiter (W2)
 	taken    bool     // extend.lua took keys that were missing (R2)
 	unready  bool     // extend.lua extended the keys on a node that may not grant now (R1)
+	setBack  bool     // extend.lua extended keys, and the server's clock was set back since it wrote them (R1)
 	micros   int64    // the server's TIME in µs; 0: the script did not reply with it
 	clock    span     // the difference of the server's clock and ours; set if micros is
 	denial   *denial  // why the vote is denied
@@ -137,7 +138,7 @@ var (
 	errSilent     = errors.New("no answer in time")
 	errNotAwaited = errors.New("no answer before the others decided the round")
 	errUnready    = errors.New("it may have forgotten what it granted, and is not ready to grant")
-	errClockSet   = errors.New("its clock was set since it has the lock, so its vote is not counted before every other lease of then is over")
+	errClockSet   = errors.New("its clock was set back since it has the lock, so its vote is not counted for as long: another lease may have ended there too early")
 	errClock      = errors.New("its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotNeeded  = errors.New("not asked, since the others' answers were enough")
 	errNeverHad   = errors.New("not asked, since it never had the lock")
@@ -261,14 +262,24 @@ func (r *round) suffices() bool {
 	return r.verdict == won || r.verdict == lost && r.tally.loss() != lossUnclear
 }
 
-// vouching notes that the node granted, and that the grant waits for an INFO.
-func (r *round) vouching(node int) {
+// vouching notes that the node granted, what its clock showed then, and that the grant waits for an INFO.
+func (r *round) vouching(node int, clock span) {
 	r.mu.Lock()
 	r.unvouched.add(node)
+	if r.tally.clocks != nil && r.tally.votes[node] == pending {
+		r.tally.clocks[node] = clock
+	}
 	r.mu.Unlock()
 	if r.granting != nil {
 		r.granting(node)
 	}
+}
+
+// vouchingNow is the nodes that granted, and whose grants wait for an INFO.
+func (r *round) vouchingNow() nodeSet {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unvouched & r.tally.votedBy(pending)
 }
 
 func (r *round) isUnvouched(node int) bool {
@@ -278,16 +289,7 @@ func (r *round) isUnvouched(node int) bool {
 }
 
 // awaitsVouching reports whether a grant waits for an INFO.
-func (r *round) awaitsVouching() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, v := range r.tally.votes {
-		if v == pending && r.unvouched.has(i) {
-			return true
-		}
-	}
-	return false
-}
+func (r *round) awaitsVouching() bool { return r.vouchingNow() != 0 }
 
 // askMore notes that the round is about to be sent to these nodes.
 func (r *round) askMore(nodes nodeSet) {

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"maps"
 )
 
 // An RWMutex is a lock that any number of readers can hold, or one writer. It is a value that never changes and holds
@@ -114,7 +113,6 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	reader.proven.Store(o.proven.Load())
-	reader.sightings = maps.Clone(o.sightings)
 	reader.acquire = o.acquire
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0

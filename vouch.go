@@ -74,7 +74,7 @@ func (n *node) vouchLate(q request, a answer) {
 		q.round.record(n.index, answer{vote: unknown, err: errUnready})
 		return
 	}
-	q.round.vouching(n.index)
+	q.round.vouching(n.index, a.clock)
 	n.unvouched = append(n.unvouched, heldVote{q.round, a})
 	n.wakeUp()
 }

@@ -15,6 +15,8 @@
 -- Reply: {time, reply, reply, ...}: this server's TIME in microseconds, and for each lease
 --   1                 extended: all its keys were the owner's, and the marker is right: this node may grant
 --   3                 extended, but the marker is not right
+--   4                 extended, and the marker is right, but a key would live for longer than the time to live. Then this
+--                     server's clock was set back since it wrote that key, by more than has passed since
 --   2                 taken: some keys were missing and are now the owner's, and the others were
 --   0                 some keys are missing; nothing was written
 --   {pttl, owner}     some key is another's; nothing was written
@@ -77,8 +79,12 @@ local function renew(first, last, token, ttl, ballot, slots)
   end
   if missing and (ballot == '-' or not mayGrant()) then return 0 end
 
+  local setBack = false
   for _, entry in ipairs(reserved) do redis.call('ZREM', KEYS[first], entry) end
-  if shares and write(KEYS[first], token, now, ttl) then begin(KEYS[first], 1 / 0) end
+  if shares then
+    if write(KEYS[first], token, now, ttl) then begin(KEYS[first], 1 / 0) end
+    setBack = redis.call('ZSCORE', KEYS[first], token) - now > ttl * 1000
+  end
   for i = first, shares and 0 or last do
     -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
     -- is right again once the clock is. A shorter time, counted by the wrong clock, would be over at that moment,
@@ -86,11 +92,14 @@ local function renew(first, last, token, ttl, ballot, slots)
     local left = redis.call('PTTL', KEYS[i])
     if left == -2 or missing and redis.call('GET', KEYS[i]) ~= token then
       redis.call('SET', KEYS[i], token, 'PX', ttl)
-    elseif left < tonumber(ttl) then
-      redis.call('PEXPIRE', KEYS[i], ttl)
+    else
+      if left < tonumber(ttl) then redis.call('PEXPIRE', KEYS[i], ttl) end
+      setBack = setBack or left > tonumber(ttl)
     end
   end
-  if not missing then return mayGrant() and 1 or 3 end
+  if not missing and not mayGrant() then return 3 end
+  if setBack then return 4 end
+  if not missing then return 1 end
   if ballot ~= '0' then
     for i = 0, last - first do
       -- Never lower a slot: a later holder may have raised it for another name.

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,30 +58,4 @@ func TestARenewalThatNeedsANodeThatTookTheKeyWaitsForItsClock(t *testing.T) {
 			}
 		})
 	}
-}
-
-// R1, C1: A node that has the keys, and has not counted since, must not count if its clock was set meanwhile: another client's
-// key may have ended there too early. When every lease of then is over, it counts again.
-func TestANodeWhoseClockWasSetSinceItTookTheKeysDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := leasedOn3(t, time.Minute)
-		tolerance := toleranceOf(o.client.cfg.band(o.lock.ttl)).Microseconds()
-		first, now := span{low: 10, high: 20}, span{low: 15, high: 25}
-		require.True(t, o.steady(2, &first), "nothing is known of before")
-		require.Equal(t, span{low: 10, high: 20}, first)
-		require.True(t, o.steady(2, &now))
-		require.Equal(t, span{low: 10, high: 25, loose: true}, now, "it covers both")
-		ahead := span{low: 21 + tolerance, high: 30 + tolerance}
-		behind := span{low: -tolerance, high: 9 - tolerance}
-		for _, set := range []span{ahead, behind} {
-			require.False(t, o.steady(2, &set))
-			require.True(t, o.steady(1, &set), "it is proven")
-		}
-		time.Sleep(o.client.cfg.MaxTTL)
-		require.False(t, o.steady(2, &ahead))
-		time.Sleep(time.Second)
-		require.True(t, o.steady(2, &ahead))
-		o.sightings.drop(1 << 2)
-		require.True(t, o.steady(2, &behind))
-	})
 }

@@ -1,0 +1,70 @@
+package redlock
+
+import (
+	"errors"
+	"time"
+)
+
+// The nodes that are proven: they were vouched for since they have the keys of a lease (Q1, R1), and have counted since, with
+// clocks in step (C2). A node that is not proven counts for the first time only under more conditions. For if its clock was
+// ahead when it took the keys, another client's key may have ended there too early, and that client may rely on it.
+
+// provenAt is these nodes.
+func (o *ownership) provenAt() nodeSet { return nodeSet(o.proven.Load()) }
+
+// provedIn notes that the nodes that count in this round, which was won, were vouched for since they have the keys. Of keys
+// that were planted or taken anew after it was sent, it says nothing. o.mu is held.
+func (o *ownership) provedIn(r *round) {
+	counted, apart := r.counted()
+	if o.mustWait(counted, apart, o.client.cfg.Clock.Now()) {
+		return
+	}
+	if r.plants != o.plants {
+		counted &^= o.planted
+	}
+	o.proven.Or(uint64(counted))
+}
+
+// mustWait reports whether some of these nodes, whose clocks may be so far apart, are not proven, and the validity ends
+// before the lease may rely on them: for the keys that such a node took, this is the later quorum (C2). o.mu is held.
+func (o *ownership) mustWait(counted nodeSet, apart time.Duration, now Instant) bool {
+	wait := bandWait(o.client.cfg.band(o.lock.ttl), apart)
+	return wait > 0 && counted&^o.provenAt() != 0 && now.Add(wait) >= o.deadline()
+}
+
+// took notes that a renewal took the keys on this node. If it had them before, it lost them in between, and what was proven
+// of those says nothing of these: as if they had been planted. That happens if the renewal was sent before the client heard
+// that the node had granted the acquire.
+func (o *ownership) took(node int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	had := o.hadKeys()
+	if o.acquire != nil {
+		had |= o.acquire.grantedBy() | o.acquire.vouchingNow()
+	}
+	if !had.has(node) {
+		return
+	}
+	o.plants++
+	o.planted.add(node)
+	o.proven.And(^(uint64(1) << node))
+}
+
+// suspects is the nodes without a proof that another client may rely on, as far as this renewal tells, which was won: their
+// clocks are out of step or were set back, or nothing is known of them. A node that may not grant is none of these. Its
+// quarantine outlasts whatever it forgot. o.mu is held.
+func (o *ownership) suspects(r *round) (nodes nodeSet) {
+	answers, votes := r.snapshot()
+	if votes.clocks == nil {
+		return 0
+	}
+	counted, _ := votes.counted()
+	granting := r.vouchingNow() // the vote of such a node has no answer yet, but a clock
+	for node, a := range answers {
+		heard := a.micros != 0 && !errors.Is(a.err, errClockSet) || granting.has(node)
+		if !heard || votes.isOutOfStep(node, counted) {
+			nodes.add(node)
+		}
+	}
+	return nodes &^ o.provenAt()
+}

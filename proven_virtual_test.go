@@ -1,0 +1,483 @@
+package redlock_test
+
+import (
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// stopsIn is the clock of a process that is stopped once, at the next reading in that function after it was armed.
+type stopsIn struct {
+	function string
+	armed    atomic.Bool
+	stop     func()
+}
+
+func (c *stopsIn) Now() redlock.Instant {
+	if c.armed.Load() {
+		var callers [16]uintptr
+		frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+		for more := true; more; {
+			var frame runtime.Frame
+			frame, more = frames.Next()
+			if strings.HasSuffix(frame.Function, c.function) && c.armed.CompareAndSwap(true, false) {
+				c.stop()
+			}
+		}
+	}
+	return redlock.SystemClock().Now()
+}
+
+// stepAhead is how far ahead the clock of a node is while it takes a key.
+const stepAhead = 40 * time.Second
+
+// A takeover is two clients, of which the first has a lease without the node n, and the second has asked n for the same lock and
+// got it there. Then its process is stopped. The first one reaches n from now on, and one of its own nodes no longer, m.
+type takeover struct {
+	*world
+	first *redlock.Client
+	lease *redlock.Lease
+	n, m  *server
+	other *server
+	began time.Time
+	got   chan *redlock.Lease // of the second client, when it goes on
+}
+
+// A takeoverPlan is when the second client asks, for how long, and when it goes on: the first one's key on m has expired by then.
+type takeoverPlan struct {
+	asks, ttl, goesOn time.Duration
+	lock              func(*redlock.Client) redlock.Lock // the first one's
+	change            func(*redlock.Config)
+}
+
+func (p takeoverPlan) begin(t *testing.T) *takeover {
+	if p.lock == nil {
+		p.lock = func(c *redlock.Client) redlock.Lock { return c.Mutex("x") }
+	}
+	if p.change == nil {
+		p.change = func(*redlock.Config) {}
+	}
+	w := &takeover{world: virtual(t, 3, 3), got: make(chan *redlock.Lease, 1)}
+	stops := &stopsIn{function: "redlock.(*Client).ask"}
+	w.first = w.connect(t, 0, p.change)
+	second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
+	require.NoError(t, w.first.Enroll(t.Context()))
+	second.Status(t.Context())
+	time.Sleep(10 * time.Second)
+	probe := redlock.ProbeFor(second, "x")
+	w.n, w.other, w.m = w.servers[probe], w.servers[(probe+1)%3], w.servers[(probe+2)%3]
+
+	w.began = time.Now()
+	w.n.links[0].hold(requests, +1)
+	var err error
+	w.lease, err = p.lock(w.first).Acquire(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, w.m.timeToLive("x"))
+	require.Zero(t, w.n.timeToLive("x"))
+	w.at(p.asks - 100*time.Millisecond)
+	_, err = second.Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+	w.at(p.asks)
+	stops.stop = func() { time.Sleep(p.goesOn - time.Since(w.began)) }
+	stops.armed.Store(true)
+	go func() {
+		l, err := second.Mutex("x").WithTTL(p.ttl).WithoutRenewal().TryAcquire(t.Context())
+		if err != nil {
+			t.Log(err)
+		}
+		w.got <- l
+	}()
+	w.at(p.asks + 100*time.Millisecond)
+	require.False(t, stops.armed.Load())
+	require.Positive(t, w.n.timeToLive("x"))
+	w.n.links[0].hold(requests, -1)
+	w.m.links[0].hold(requests, +1)
+	return w
+}
+
+// requireOneHolder waits until the second client has the lock, and checks that the first one no longer has.
+func (w *takeover) requireOneHolder(t *testing.T, isValid func() bool) {
+	other := <-w.got
+	require.NotNil(t, other)
+	require.True(t, other.Valid())
+	require.False(t, isValid(), "two have the lock")
+}
+
+func (w *takeover) at(after time.Duration) {
+	time.Sleep(after - time.Since(w.began))
+	synctest.Wait()
+}
+
+// C2, R2: A renewal takes the key on a node whose clock has stepped ahead, and the step is hidden by how slowly the other node
+// of its quorum is read. It needs that node before it may rely on it, so it has failed.
+func TestARenewalDoesNotRelyTooEarlyOnANodeWhoseClockSteppedUnnoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := takeoverPlan{asks: 1200 * time.Millisecond, ttl: 10 * time.Second, goesOn: 10050 * time.Millisecond,
+			change: func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }}.begin(t)
+		w.at(3 * time.Second) // before the first renewal is due
+		lag := func(d time.Duration) {
+			w.n.links[0].lag[requests].Store(int64(d))
+			w.other.links[0].lag[requests].Store(int64(d))
+		}
+		w.at(7400 * time.Millisecond)
+		lag(1900 * time.Millisecond)
+		w.at(7600 * time.Millisecond)
+		extended := make(chan error, 1)
+		go func() { extended <- w.lease.Extend(t.Context()) }()
+		synctest.Wait()
+		lag(0)
+		w.at(9 * time.Second)
+		w.n.step(1800 * time.Millisecond)
+		require.ErrorIs(t, <-extended, redlock.ErrNoQuorum)
+		w.requireOneHolder(t, w.lease.Valid)
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// C1, R1: A renewal takes the key on a node whose clock is visibly out of step, and does not count it. Then its clock is set right.
+// The key that it ended too early was another client's, whose round counts that node.
+func TestANodeThatTookTheKeyUnderAWrongClockDoesNotCountWhenTheClockIsRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 40 * time.Second
+		w := takeoverPlan{asks: 500 * time.Millisecond, ttl: 30 * time.Second, goesOn: 10050 * time.Millisecond}.begin(t)
+		w.at(2 * time.Second)
+		w.n.step(step)
+		w.at(5 * time.Second)
+		require.Positive(t, w.n.timeToLive("x"), "the renewal after a third of the TTL has taken it")
+		w.n.step(-step)
+		w.requireOneHolder(t, w.lease.Valid)
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// C1, R1: The same for a node that granted the acquire. It counts when its clock has gone over the time by which it was set back.
+func TestANodeThatGrantedUnderAWrongClockCountsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(10 * time.Second)
+		w.servers[0].step(10 * time.Second)
+		c := w.connect(t, 0, redlock.AskAll)
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.Equal(t, 3, redlock.KnownToHave(l))
+		require.Equal(t, 2, redlock.Proven(l))
+		w.servers[0].step(-10 * time.Second)
+		time.Sleep(6 * time.Second)
+		require.Equal(t, 2, redlock.Proven(l))
+		w.servers[1].links[0].hold(requests, +1)
+		err = l.Extend(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "its clock was set back")
+		w.servers[1].links[0].hold(requests, -1)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 3, redlock.Proven(l))
+		w.servers[1].stop()
+		require.NoError(t, l.Extend(t.Context()))
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, all[0].Close())
+	})
+}
+
+// R1: A renewal that fails for another reason costs no node its vote: it took the key, and its clock is as it was.
+func TestANodeThatTookTheKeyInARenewalThatFailedCountsInTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(10 * time.Second)
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var had []*server
+		for _, s := range w.servers {
+			if s.timeToLive("x") > 0 {
+				had = append(had, s)
+				s.links[0].hold(requests, +1)
+			}
+		}
+		require.Len(t, had, 2)
+		require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrNoQuorum)
+		require.Equal(t, 3, redlock.KnownToHave(l))
+		require.Equal(t, 2, redlock.Proven(l))
+		had[0].links[0].hold(requests, -1)
+		had[1].stop()
+		require.NoError(t, l.Extend(t.Context()))
+		require.Equal(t, 3, redlock.Proven(l))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// The same where the key was planted there under a wrong clock (R2).
+func TestANodeWhereTheKeyWasPlantedUnderAWrongClockDoesNotCountWhenTheClockIsRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := takeoverPlan{asks: 500 * time.Millisecond, ttl: 30 * time.Second, goesOn: 14 * time.Second}.begin(t)
+		w.m.links[0].hold(requests, -1)
+		w.n.step(stepAhead)
+		require.NoError(t, w.lease.Extend(t.Context()))
+		synctest.Wait()
+		require.Positive(t, w.n.timeToLive("x"), "n takes the key, and does not count")
+		w.n.tell("DEL", "x")
+		require.NoError(t, w.lease.Extend(t.Context()))
+		synctest.Wait()
+		require.Positive(t, w.n.timeToLive("x"), "the key is planted")
+		w.n.step(-stepAhead)
+		require.NoError(t, w.lease.Extend(t.Context()))
+		synctest.Wait()
+		w.m.links[0].hold(requests, +1)
+		w.requireOneHolder(t, w.lease.Valid)
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// D3, D4: The ticket must not be on a node that does not count for the giver.
+func TestATicketIsNotOnANodeThatTookTheKeyUnderAWrongClock(t *testing.T) {
+	for _, right := range []string{"before the hand-over", "after it"} {
+		t.Run(right, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := takeoverPlan{asks: 500 * time.Millisecond, ttl: 30 * time.Second, goesOn: 14 * time.Second}.begin(t)
+				w.m.links[0].hold(requests, -1)
+				third := w.connect(t, 2)
+				third.Status(t.Context())
+				w.n.step(stepAhead)
+				require.NoError(t, w.lease.Extend(t.Context()))
+				synctest.Wait()
+				require.Positive(t, w.n.timeToLive("x"), "n takes the key, and does not count")
+				if right == "before the hand-over" {
+					w.n.step(-stepAhead)
+				}
+				ticket, err := w.lease.Detach(t.Context())
+				require.NoError(t, err)
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				require.Zero(t, w.n.timeToLive("x"))
+				if right == "after it" {
+					w.n.step(-stepAhead)
+				}
+				w.m.links[2].hold(requests, +1)
+				_, err = third.Adopt(t.Context(), ticket)
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				w.m.links[2].hold(requests, -1)
+				require.NotNil(t, <-w.got)
+			})
+		})
+	}
+}
+
+// S4: A writer's renewal takes the key on a node under a wrong clock. The answer comes when the lease is a reader's.
+func TestAReaderThatWroteDoesNotCountANodeThatTookTheKeyUnderAWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := takeoverPlan{asks: 500 * time.Millisecond, ttl: 30 * time.Second, goesOn: 14 * time.Second,
+			lock: func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }}.begin(t)
+		w.m.links[0].hold(requests, -1)
+		w.n.step(stepAhead)
+		w.n.links[0].hold(replies, +1)
+		require.NoError(t, w.lease.Extend(t.Context()))
+		synctest.Wait()
+		require.Positive(t, w.n.timeToLive("x"), "n takes the key")
+		w.n.step(-stepAhead)
+		reader, err := w.lease.Downgrade(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		w.n.links[0].hold(replies, -1)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 2, redlock.Proven(reader))
+		w.m.links[0].hold(requests, +1)
+		w.requireOneHolder(t, reader.Valid)
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// The answer to the renewal that took the key under a wrong clock is lost.
+func TestALostAnswerDoesNotHideThatTheKeyWasTakenUnderAWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := takeoverPlan{asks: 500 * time.Millisecond, ttl: 30 * time.Second, goesOn: 14 * time.Second}.begin(t)
+		w.m.links[0].hold(requests, -1)
+		w.n.step(stepAhead)
+		w.n.links[0].hold(replies, +1)
+		require.NoError(t, w.lease.Extend(t.Context()))
+		synctest.Wait()
+		require.Positive(t, w.n.timeToLive("x"), "n takes the key")
+		w.n.links[0].reset()
+		w.n.links[0].hold(replies, -1)
+		w.n.step(-stepAhead)
+		time.Sleep(time.Second) // it connects again
+		require.NoError(t, w.lease.Extend(t.Context()))
+		synctest.Wait()
+		require.Equal(t, 3, redlock.KnownToHave(w.lease))
+		require.Equal(t, 2, redlock.Proven(w.lease))
+		w.m.links[0].hold(requests, +1)
+		w.requireOneHolder(t, w.lease.Valid)
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// The late grant of an acquire shows a wrong clock, but its answer comes after the first renewal was sent.
+func TestALateGrantUnderAWrongClockIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 40 * time.Second
+		w := virtual(t, 3, 2)
+		stops := &stopsIn{function: "redlock.(*Client).ask"}
+		noFence := func(cfg *redlock.Config) { cfg.NoFence = true } // otherwise the second's older ballot is refused
+		first := w.connect(t, 0, noFence)
+		second := w.connect(t, 1, noFence, func(cfg *redlock.Config) { cfg.Clock = stops })
+		require.NoError(t, first.Enroll(t.Context()))
+		second.Status(t.Context())
+		time.Sleep(10 * time.Second)
+		probe := redlock.ProbeFor(second, "x")
+		n, m := w.servers[probe], w.servers[(probe+2)%3]
+		l, err := first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		_, err = second.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+
+		began := time.Now() // the second gets n, and its process is stopped
+		stops.stop = func() { time.Sleep(10600*time.Millisecond - time.Since(began)) }
+		stops.armed.Store(true)
+		got := make(chan *redlock.Lease, 1)
+		go func() {
+			l, _ := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
+			got <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		require.False(t, stops.armed.Load())
+		require.Greater(t, n.timeToLive("x"), 20*time.Second)
+		n.step(step) // its key is gone
+		require.Zero(t, n.timeToLive("x"))
+		n.links[0].hold(replies, +1)
+		l, err = first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Positive(t, n.timeToLive("x"), "it has granted, and its answer is on its way")
+		n.step(-step)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		n.links[0].hold(replies, -1) // both answers
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		m.links[0].hold(requests, +1)
+		other := <-got
+		require.NotNil(t, other)
+		require.True(t, other.Valid())
+		require.False(t, l.Valid(), "two have the lock")
+		m.links[0].hold(requests, -1)
+	})
+}
+
+// R1: The late grant of an acquire proves nothing of a key that was taken anew. A step of the node's clock ended the first one,
+// and a renewal, whose answer comes behind that of the acquire, took the second one after another step.
+func TestALateGrantProvesNothingOfAKeyThatWasTakenAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		stops := &stopsIn{function: "redlock.(*Client).ask"}
+		patient := func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }
+		first := w.connect(t, 0, redlock.AskAll, patient)
+		second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
+		require.NoError(t, first.Enroll(t.Context()))
+		second.Status(t.Context())
+		time.Sleep(10 * time.Second)
+		probe := redlock.ProbeFor(second, "x")
+		n, m := w.servers[probe], w.servers[(probe+2)%3]
+
+		n.links[0].hold(replies, +1)
+		began := time.Now()
+		at := func(after time.Duration) {
+			time.Sleep(after - time.Since(began))
+			synctest.Wait()
+		}
+		l, err := first.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Positive(t, n.timeToLive("x"), "it has granted, and its answer is on its way")
+		n.links[0].hold(requests, +1)
+		extended := make(chan error, 1)
+		go func() { extended <- l.Extend(t.Context()) }()
+		synctest.Wait()
+		_, err = second.Mutex("x").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+		n.step(stepAhead)
+		require.Zero(t, n.timeToLive("x"), "the key there has expired")
+		n.step(-stepAhead)
+		stops.stop = func() { time.Sleep(13*time.Second - time.Since(began)) }
+		stops.armed.Store(true)
+		got := make(chan *redlock.Lease, 1)
+		go func() {
+			l, err := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
+			t.Log(err)
+			got <- l
+		}()
+		at(100 * time.Millisecond)
+		require.False(t, stops.armed.Load())
+		require.Greater(t, n.timeToLive("x"), 20*time.Second)
+		n.step(stepAhead)
+		require.Zero(t, n.timeToLive("x"))
+		n.links[0].hold(requests, -1) // the renewal takes the key
+		at(150 * time.Millisecond)
+		require.Positive(t, n.timeToLive("x"))
+		n.step(-stepAhead)
+		n.links[0].hold(replies, -1)
+		require.NoError(t, <-extended)
+		at(time.Second)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.True(t, l.Valid())
+		m.links[0].hold(requests, +1)
+		other := <-got
+		require.NotNil(t, other)
+		require.True(t, other.Valid())
+		require.False(t, l.Valid(), "two have the lock")
+		m.links[0].hold(requests, -1)
+	})
+}
+
+// R3: A node that restarted lacks the key, and another client's attempt has the one that never had it. Extend waits for the third.
+// Meanwhile the scheduled renewal takes the key, and has a quorum. So the denial of before is no loss.
+func TestExtendDoesNotLoseALeaseThatAnotherRenewalHasAQuorumFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(10 * time.Second)
+		l, err := all[0].Mutex("x").WithTTL(10 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var n, m, o *server
+		for _, s := range w.servers {
+			switch {
+			case s.timeToLive("x") == 0:
+				n = s
+			case m == nil:
+				m = s
+			default:
+				o = s
+			}
+		}
+		m.stop()
+		m.start(false)
+		time.Sleep(2 * time.Second) // m is connected again, in quarantine
+		synctest.Wait()
+		n.tell("SET", "x", "another client's attempt", "PX", 5000)
+		o.links[0].hold(replies, +1)
+		extended := make(chan error, 1)
+		go func() { extended <- l.Extend(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		n.tell("DEL", "x")
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		require.Positive(t, n.timeToLive("x"))
+		o.links[0].hold(replies, -1)
+		require.NotErrorIs(t, <-extended, redlock.ErrLost)
+		require.True(t, l.Valid(), "lost, though n and o have the key")
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
