@@ -124,6 +124,8 @@ func TestAnUnknownParameterIsNamedUnlessItMayBeASecret(t *testing.T) {
 // What a client would look for is a host that nobody meant.
 func TestAURLWhoseHostIsAnotherIsRefused(t *testing.T) {
 	for url, remedy := range map[string]string{
+		"a:7001,b:7001":                      "it has a comma; give each URL as an argument of its own",
+		"redis://a:7001,redis://b:7001":      "it has a comma; give each URL as an argument of its own",
 		"redis://locker:#hunter2@10.0.0.1":   "percent-encode it in a user name, password or path: %23",
 		"redis://#hunter2@10.0.0.1":          "%23",
 		"redis://u:6379#hunter2@10.0.0.1":    "%23",

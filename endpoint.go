@@ -85,7 +85,7 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 	case n.URL == "":
 		return e, invalid(field+".URL", "it is empty; give redis://host:port")
 	}
-	raw := n.URL
+	raw := strings.TrimSpace(n.URL)
 	if !strings.Contains(raw, "://") {
 		raw = "redis://" + raw
 	}
@@ -93,6 +93,8 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 	switch {
 	case strings.Contains(raw, "#"): // a URL ends there, so a user name before it would be taken for the host
 		return e, invalid(field+".URL", "it has a #; percent-encode it in a user name, password or path: %%23")
+	case strings.Contains(hostIn(raw), ","):
+		return e, invalid(field+".URL", "it has a comma; give each URL as an argument of its own: Nodes(strings.Split(list, \",\")...)")
 	case hasBareIPv6(raw): // before Go 1.26 the last part of it is a port, and the rest a host
 		return e, invalid(field+".URL", "its host has several colons; write an IPv6 address in brackets: redis://[2001:db8::1]:6379")
 	}
@@ -165,17 +167,22 @@ func (n Node) endpoint(field string, credentials credentials) (endpoint, error) 
 	return e, nil
 }
 
-// hasBareIPv6 reports whether the host of a URL has more than one colon and no bracket. It is not sure if there is an @
-// behind it, because that may be the host, and what looks like one a password with a slash.
-func hasBareIPv6(raw string) bool {
+// hostIn is the host and port of a URL, as they are written. It is "" if there is an @ behind them, because that may be in
+// front of the host, and what looks like one a password with a slash.
+func hostIn(raw string) string {
 	_, host, _ := strings.Cut(raw, "://")
 	if i := strings.IndexAny(host, "/?"); i >= 0 {
 		if strings.Contains(host[i:], "@") {
-			return false
+			return ""
 		}
 		host = host[:i]
 	}
-	host = host[strings.LastIndexByte(host, '@')+1:]
+	return host[strings.LastIndexByte(host, '@')+1:]
+}
+
+// hasBareIPv6 reports whether the host of a URL has more than one colon and no bracket.
+func hasBareIPv6(raw string) bool {
+	host := hostIn(raw)
 	return strings.Count(host, ":") > 1 && !strings.HasPrefix(host, "[")
 }
 

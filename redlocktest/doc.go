@@ -35,8 +35,8 @@
 // # The nodes
 //
 // A node is miniredis, with the scripts and commands that a redlock client needs. New nodes grant at once: they are not
-// in quarantine, and need no Enroll. They take the configuration of the first client that reaches a quorum of them, whatever
-// it is, also with [redlock.Config.Durable]. [redlock.AgreedConfig] decides nothing. From then on they behave as in
+// in quarantine, and need no Enroll. Each takes the configuration of the first client that reaches it, whatever it is, also
+// with [redlock.Config.Durable]. [redlock.AgreedConfig] decides nothing. From then on they behave as in
 // production: a client that is configured otherwise is refused with a [redlock.ConfigError], and a node that was restarted
 // is in quarantine. So give each test nodes of its own. It takes less than a millisecond.
 //
