@@ -56,6 +56,8 @@ type protocol struct {
 	lightAlone bool
 	// slowMargin is a part of the limit above which a node is too slow to be asked first (W3).
 	slowMargin time.Duration
+	// lateMargin is added to the time after which a node is late (A2).
+	lateMargin time.Duration
 }
 
 // standard is the protocol of every client outside tests.

@@ -101,6 +101,11 @@ func NeverSlow(cfg *Config) {
 	cfg.ownProtocol().slowMargin = time.Hour
 }
 
+// NeverLate has no round ask further nodes because the first ones are late, also on a busy machine (A2).
+func NeverLate(cfg *Config) {
+	cfg.ownProtocol().lateMargin = time.Hour
+}
+
 // AskAll has every round ask all nodes at once, for tests of what a node that is not asked first does.
 func AskAll(cfg *Config) {
 	cfg.ownProtocol().asksAll = true

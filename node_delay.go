@@ -12,7 +12,7 @@ const hedgeMargin = 2 * time.Millisecond
 // are waited for says that this process stood still, or the node did: only the first one on a connection counts.
 func (n *node) noteDelay(sample time.Duration) {
 	if n.delay.mean == 0 || sample <= n.cfg.NodeTimeout {
-		n.late.Store(int64(n.delay.add(sample)))
+		n.late.Store(int64(n.delay.add(sample) + n.protocol.lateMargin))
 	}
 }
 

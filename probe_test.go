@@ -56,7 +56,7 @@ func TestTheNodeAskedFirstIsChosenByTheNameAndTheServer(t *testing.T) {
 func TestTheLoadOfManyNamesSpreadsOverAllNodes(t *testing.T) {
 	const nodes, names, atOnce = 5, 3000, 8
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: nodes})
-	c := open(t, f, redlock.NeverSlow, patient)
+	c := open(t, f, redlock.NeverSlow, redlock.NeverLate, patient)
 	var before [nodes]int
 	for i, n := range f.Nodes() {
 		before[i] = callsOf(t, n, "set")
