@@ -140,7 +140,7 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 		left := lease.Remaining() - keep
 		if left <= 0 {
 			left = lease.Remaining()
-			why := "lease lost: it could not be renewed"
+			why := "lease lost: it could not be renewed" + o.renewals.because()
 			if paused {
 				why = "lease lost: redlock was stopped, and did not renew it"
 			}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -99,11 +98,15 @@ func (o *runner) pause(lease *redlock.Lease, until redlock.Instant) error {
 		}
 		switch left := until.Sub(clock.Now()); {
 		case !lease.Valid():
-			return &exitError{exitLost, fmt.Errorf("%s between two runs", takenAway(whyEnded(lease)))}
+			why := whyEnded(lease)
+			if isTaken(why) {
+				return &exitError{exitLost, fmt.Errorf("%s between two runs", takenAway(why))}
+			}
+			return &exitError{exitLost, fmt.Errorf("the lease was lost between two runs%s", o.renewals.because())}
 		case left > 0:
 			timer.Reset(min(left, longestSleep))
 		case lease.Remaining() <= o.killAfter+margin(o.length): // the command would be ended as soon as it started
-			return &exitError{exitLost, errors.New("the lease could not be renewed between two runs")}
+			return &exitError{exitLost, fmt.Errorf("the lease could not be renewed between two runs%s", o.renewals.because())}
 		default:
 			return nil
 		}

@@ -68,10 +68,13 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	if err != nil {
 		return codeOf(err)
 	}
-	notice := &waitNotice{o: o}
+	notice, renewals := &waitNotice{o: o}, &renewalNotice{}
+	if !o.json {
+		renewals.stderr = o.stderr
+	}
 	began, patience := time.Now(), o.patience
 	cfg, err := unlessStopped(ctx, in, func(ctx context.Context) (redlock.Config, error) {
-		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused})
+		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused, Extended: renewals.extended, ExtendFailed: renewals.failed})
 	})
 	waited := time.Since(began)
 	r.WaitedSeconds = inSeconds(waited)
@@ -91,7 +94,8 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	defer client.Close()
 
 	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
-	work := &runner{runOptions: o, client: client, lock: lock, notice: notice, in: in, length: length, report: r, waited: waited}
+	work := &runner{runOptions: o, client: client, lock: lock, notice: notice, renewals: renewals,
+		in: in, length: length, report: r, waited: waited}
 	if o.every > 0 {
 		return work.again(ctx, patience)
 	}
@@ -101,12 +105,13 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 // A runner is a redlock run that is connected: it takes the lock and works under it, once or again and again.
 type runner struct {
 	*runOptions
-	client *redlock.Client
-	lock   redlock.Lock
-	notice *waitNotice
-	in     *inbox
-	length time.Duration // of a lease without a renewal
-	report *runReport
+	client   *redlock.Client
+	lock     redlock.Lock
+	notice   *waitNotice
+	renewals *renewalNotice
+	in       *inbox
+	length   time.Duration // of a lease without a renewal
+	report   *runReport
 
 	waited, held time.Duration // in all
 }
@@ -126,7 +131,9 @@ func (o *runner) once(ctx context.Context, work func(*redlock.Lease) (int, strin
 		return codeOf(err)
 	}
 	r.Fence = lease.Fence()
+	stopNotice = o.renewals.watch(lease)
 	code, reason, err = work(lease)
+	stopNotice()
 	lost := !lease.Valid()
 	released := o.release(ctx, o.client, lease, err == nil || code != exitNotExecutable)
 	o.held += time.Since(acquired)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -86,7 +87,8 @@ func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 	for key, p := range ran {
 		code, _, stderr := p.wait()
 		assert.Equal(t, 76, code, key)
-		assert.Regexp(t, `(?m)\Aredlock: lease lost.*\n\z`, strings.TrimPrefix(stderr, "Terminated\n")) // a shell may say that
+		// A shell may say that it was terminated.
+		assert.Regexp(t, `\Aredlock: the lease cannot be renewed \(.+\); [0-9.]+m?s of it are left\n(Terminated\n)?redlock: lease lost: it could not be renewed \(.+\n\z`, stderr)
 		got := <-second[key]
 		require.NoError(t, got.err)
 		last := lastTime(t, filepath.Join(dir, key))
@@ -94,6 +96,56 @@ func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 		assert.True(t, last.After(cut), "%s was ended before anything was wrong", key)
 		t.Logf("%s: last written %v after the cut, acquired %v later; %s", key, last.Sub(cut), got.at.Sub(last), stderr)
 	}
+}
+
+// Two of three nodes are killed: the line names them, and not the one that answers.
+func TestALossSaysWhichNodesDidNotRenewTheLeaseAndWhy(t *testing.T) {
+	for _, flag := range []string{"--json=false", "--json", "--every=1m"} {
+		t.Run(flag, func(t *testing.T) {
+			begun := filepath.Join(t.TempDir(), "begun")
+			f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+			p := start(t, nil, nil, "run", "--ttl=3s", flag, nodes(f), "k", "--", "sh", "-c", `touch "$0"; exec sleep 60`, begun)
+			eventually(t, "the command", func() bool { _, err := os.Stat(begun); return err == nil })
+			for _, n := range f.Nodes()[1:] {
+				require.NoError(t, n.Kill())
+			}
+			why := `\(` + regexp.QuoteMeta(namesOf(f.Nodes()[1:])) + `: connection refused\)`
+			lost := "lease lost: it could not be renewed " + why + ", "
+			if flag == "--every=1m" {
+				eventually(t, "the loss", func() bool { return strings.Contains(p.said(), "lease lost") })
+				require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+			}
+			code, _, errs := p.wait()
+			switch flag {
+			case "--every=1m":
+				require.Equal(t, 143, code, errs)
+			default:
+				require.Equal(t, 76, code, errs)
+			}
+			if flag == "--json" {
+				require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+				require.Regexp(t, `"error":"`+lost, errs)
+				return
+			}
+			require.Regexp(t, `\Aredlock: the lease cannot be renewed `+why+`; [12][0-9.]*s of it are left\nredlock: `+lost, errs)
+			require.Equal(t, 1, strings.Count(errs, "cannot be renewed"), errs)
+		})
+	}
+}
+
+func TestALeaseThatIsRenewedAgainIsToldSo(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
+	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "sleep", "60")
+	for outage := 1; outage <= 2; outage++ {
+		eventually(t, "the lock", func() bool { return do(t, f.Nodes()[0], "GET", "k") != nil })
+		everyNode(t, f, (*fleet.Node).Cut)
+		eventually(t, "the outage", func() bool { return strings.Count(p.said(), "cannot be renewed") == outage })
+		everyNode(t, f, (*fleet.Node).Heal)
+		eventually(t, "its end", func() bool { return strings.Count(p.said(), "redlock: the lease is renewed again\n") == outage })
+	}
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	_, _, errs := p.wait()
+	require.Equal(t, 4, strings.Count(errs, "\n"), errs)
 }
 
 func TestNoQuorumExits69(t *testing.T) {
