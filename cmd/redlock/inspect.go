@@ -130,4 +130,4 @@ func (o *inspector) inspect(ctx context.Context, out io.Writer, keys []string) e
 	return err
 }
 
-var errTooFewVotes = errors.New("too few nodes vote; redlock doctor says why and what to do")
+var errTooFewVotes = errors.New("too few nodes vote; " + askDoctor)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -201,16 +202,16 @@ func (l lockReport) print(out io.Writer) error {
 		if !n.Votes {
 			votes = "no: " + n.Problem
 		}
-		owner, left := "–", "–"
+		owner, left, fence := "–", "–", strconv.FormatUint(n.Fence, 10)
 		switch {
 		case n.Held:
 			owner, left = n.holder(), n.remaining()
 		case n.Reserved:
 			owner = "reserved for a waiter"
 		case !n.Votes && n.Fence == 0:
-			owner = "?"
+			owner, fence = "?", "?"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", printable(n.Node), owner, left, n.Fence, votes)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(n.Node), owner, left, fence, votes)
 	}
 	return table.Flush()
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -65,7 +66,7 @@ func TestARunThatBeginsInAnOutageTakesWhatTheNodesHold(t *testing.T) {
 	everyNode(t, f, (*fleet.Node).Cut)
 	code, _, errs = run(t, "run", nodes(f), "--wait=0", "--at-least=1m", "k", "--", "true")
 	require.Equal(t, 69, code, errs)
-	require.Contains(t, errs, "no quorum of nodes")
+	require.Regexp(t, `^redlock: too few nodes answer \(0 of 3, and it takes 2\): .+; redlock doctor says why and what to do\n$`, errs)
 	var waiting []*process
 	for i, flags := range [][]string{nil, {"--ttl=1m"}, {"--at-least=1m", "--wait=1m"}} {
 		args := append([]string{"run", nodes(f)}, flags...)
@@ -79,6 +80,15 @@ func TestARunThatBeginsInAnOutageTakesWhatTheNodesHold(t *testing.T) {
 		require.Equal(t, 0, code, errs)
 		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 	}
+}
+
+func TestInspectShowsNoFencingTokenOfANodeThatDoesNotAnswer(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	require.NoError(t, f.Nodes()[2].Kill())
+	code, out, errs := run(t, "inspect", nodes(f), "k")
+	require.Equal(t, 0, code, errs)
+	require.Equal(t, 2, len(regexp.MustCompile(`(?m)^\S+ +– +– +0 +yes$`).FindAllString(out, -1)), out)
+	require.Regexp(t, `(?m)^`+namesOf(f.Nodes()[2:])+` +\? +– +\? +no: `, out)
 }
 
 func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {

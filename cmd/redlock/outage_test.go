@@ -72,6 +72,29 @@ func TestARunInAnOutageWaitsForAsLongAsItSays(t *testing.T) {
 	require.Less(t, report.Waited, 11.0)
 }
 
+// Two of three nodes are away when it begins. Why is said once: while it waits, or else at the end.
+func TestARunThatBeginsInAnOutageNamesTheNodesOnce(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	for _, n := range f.Nodes()[1:] {
+		require.NoError(t, n.Kill())
+	}
+	why := "too few nodes answer (1 of 3, and it takes 2): " + namesOf(f.Nodes()[1:]) + ": connection refused; redlock doctor says why and what to do"
+	for wait, want := range map[string]string{
+		"0":     "redlock: " + why + "\n",
+		"100ms": "redlock: " + why + " (--wait 100ms)\n",
+		"3s":    "redlock: waiting (--wait 3s): " + why + "\nredlock: too few nodes answered (--wait 3s)\n",
+	} {
+		code, _, errs := run(t, "run", nodes(f), "--wait", wait, "k", "--", "true")
+		require.Equal(t, 69, code, errs)
+		require.Equal(t, want, errs)
+	}
+	code, _, errs := run(t, "run", nodes(f), "--json", "--wait=3s", "k", "--", "true")
+	require.Equal(t, 69, code, errs)
+	var report struct{ Error string }
+	require.NoError(t, json.Unmarshal([]byte(errs), &report), errs)
+	require.Equal(t, why+" (--wait 3s)", report.Error)
+}
+
 // The nodes may hold a quorum that is larger than a majority.
 func TestTheQuorumIsTheOneThatTheNodesHold(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
@@ -89,6 +112,7 @@ func TestTheQuorumIsTheOneThatTheNodesHold(t *testing.T) {
 	code, _, errs := run(t, "run", nodes(f), "--wait=6s", "k", "--", "true")
 	require.Equal(t, 69, code)
 	require.Contains(t, errs, "2 of 3 nodes vote, and it takes 3; ")
+	require.Equal(t, 2, strings.Count(errs, "; redlock doctor says why and what to do\n"), errs)
 }
 
 // The outage begins while bench measures.

@@ -41,9 +41,9 @@ redlock renews the lease for as long as CMD runs, so a CMD that hangs keeps the 
 hang: redlock run --max-hold 10m KEY -- CMD. The lease is then not renewed past that time, and CMD gets TERM and KILL
 before it, as when the lease cannot be renewed.
 
-If the lease cannot be renewed, CMD and its process group get TERM, and KILL after --kill-after. Both come before the
-lease ends and another client can get the lock. At a terminal redlock looks after CMD alone: processes that it started
-must end with it.
+If the lease cannot be renewed, redlock says so once, with the nodes and their reasons, and tries again. When little of
+the lease is left, CMD and its process group get TERM, and KILL after --kill-after. Both come before the lease ends and
+another client can get the lock. At a terminal redlock looks after CMD alone: processes that it started must end with it.
 
 If the lock is taken away (by redlock release --force, or because its keys were deleted), redlock notices at the next
 renewal. CMD then gets TERM. It gets KILL after --kill-after, or when the lease would have ended, whichever comes first.
@@ -277,7 +277,7 @@ func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hook
 	bounded, cancel := o.patience.bound(ctx, began) // the first time, nodes have the time that it takes to connect
 	defer cancel()
 	for err == nil && o.untold != nil {
-		why := o.untold
+		why := unanswered(o.untold)
 		if o.patience.once {
 			return cfg, failure(why)
 		}
@@ -292,6 +292,9 @@ func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hook
 		case ctx.Err() != nil:
 			return cfg, failure(ctx.Err())
 		case bounded.Err() != nil && (err != nil || o.untold != nil):
+			if said { // then why is said already
+				why = &retoldError{"too few nodes answered", why}
+			}
 			return cfg, failure(fmt.Errorf("%w (--wait %s)", why, o.patience.written))
 		}
 	}
@@ -331,7 +334,7 @@ func (o *runOptions) explain(err error) error {
 	case errors.As(err, &round):
 		err = fmt.Errorf("%w (--wait %s)", round, o.patience.written)
 	case errors.Is(err, context.DeadlineExceeded): // no round was completed, so nobody knows whether it is held
-		return &exitError{exitNoQuorum, fmt.Errorf("no node answered within --wait %s", o.patience.written)}
+		return toDoctor(&exitError{exitNoQuorum, fmt.Errorf("no node answered within --wait %s", o.patience.written)})
 	}
-	return failure(err)
+	return toDoctor(failure(err))
 }

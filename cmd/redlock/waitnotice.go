@@ -153,6 +153,8 @@ func (w *waitNotice) outage(ctx context.Context, client *redlock.Client) string 
 	text := fmt.Sprintf("%d of %s %s, and it takes %d; %s", vote, plural(len(status), "node"), votes(vote, len(status)), w.o.quorum, why.String())
 	if quarantined {
 		text += "; nodes in quarantine are new, or may have forgotten leases; they vote again by themselves; only for nodes that nobody has used yet, `redlock enroll --only-new` ends this now"
+	} else {
+		text += "; " + askDoctor
 	}
 	return text
 }
