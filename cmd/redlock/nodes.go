@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
@@ -33,7 +34,7 @@ const maxNodesFile = 1 << 20
 // A nodeText is a node as the user wrote it, and where.
 type nodeText struct {
 	url string
-	at  string // "Nodes[1] (the first is Nodes[0])", or "line 3 of /etc/redlock/nodes"
+	at  string // "the 2nd of the URLs", or "line 3 of /etc/redlock/nodes"
 }
 
 // nodeList returns the nodes as the user wrote them, and what has them: a flag or a variable.
@@ -94,10 +95,26 @@ func (f *clientFlags) readNodesFile(path, by string) ([]nodeText, error) {
 func splitNodes(text string) (list []nodeText) {
 	for u := range strings.SplitSeq(text, ",") {
 		if u = strings.TrimSpace(u); u != "" {
-			list = append(list, nodeText{u, fmt.Sprintf("Nodes[%d] (the first is Nodes[0])", len(list))})
+			list = append(list, nodeText{u, "the " + ordinal(len(list)+1) + " of the URLs"})
 		}
 	}
 	return list
+}
+
+// ordinal returns "1st", "2nd".
+func ordinal(n int) string {
+	end := "th"
+	if n%100/10 != 1 { // 11th, 12th, 13th
+		switch n % 10 {
+		case 1:
+			end = "st"
+		case 2:
+			end = "nd"
+		case 3:
+			end = "rd"
+		}
+	}
+	return strconv.Itoa(n) + end
 }
 
 // readNodes reads URLs that are separated by commas or line ends. A line that begins with # is a comment.
@@ -161,6 +178,9 @@ func (f *clientFlags) openNodes(ctx context.Context) ([]redlock.Node, func(), er
 	return nodes, func() {}, nil
 }
 
+// severalURLs is a space with a part of another URL behind it, or a password that has a space.
+var severalURLs = regexp.MustCompile(`\s\S*(://|@)`)
+
 // problemOfURL says what is wrong with a URL, before the library sees it. Its error message would show a part of the
 // password of some, or it would look for a host that nobody meant. No part of the URL is quoted.
 func problemOfURL(raw string) string {
@@ -175,6 +195,8 @@ func problemOfURL(raw string) string {
 	switch {
 	case strings.Contains(host, ";"):
 		return "it has a semicolon; separate the URLs with commas"
+	case strings.ContainsFunc(host, unicode.IsSpace), severalURLs.MatchString(raw):
+		return "it has a space; separate the URLs with commas, and write %20 for a space in a password"
 	case strings.Count(host, ":") > 1 && strings.Trim(host, "0123456789abcdefABCDEF:.") == "":
 		return "write an IPv6 address in brackets: redis://[2001:db8::1]:6379"
 	}
@@ -192,9 +214,9 @@ func problemOfURL(raw string) string {
 // nodeIndex is how the library names a node, where its error is about what was written.
 var nodeIndex = regexp.MustCompile(`Nodes\[(\d+)\](?:\.URL)?`)
 
-// located says in an error about nodes from a file in which lines they are.
+// located says in an error about nodes where they were written: the library numbers them from 0.
 func (f *clientFlags) located(err error) error {
-	if !isInvalid(err) || len(f.list) == 0 || !strings.HasPrefix(f.list[0].at, "line ") {
+	if !isInvalid(err) || len(f.list) == 0 {
 		return err
 	}
 	text := nodeIndex.ReplaceAllStringFunc(err.Error(), func(name string) string {

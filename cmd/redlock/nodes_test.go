@@ -27,6 +27,10 @@ func TestAMistakeInTheListOfNodesIsNamedWithItsPlace(t *testing.T) {
 		"127.0.0.1:99999":            "its port is not 1 to 65535",
 		"rediss://u:p@127.0.0.1:0":   "its port is not 1 to 65535",
 		"127.0.0.1:1;127.0.0.1:2":    "it has a semicolon; separate the URLs with commas",
+		"127.0.0.1:1 127.0.0.1:2":    "it has a space; separate the URLs with commas",
+		"redis://h:1\tredis://h:2":   "it has a space; separate the URLs with commas",
+		"u:hunter2@h:1 u:p@h:2":      "it has a space; separate the URLs with commas",
+		"redis://u:hunter 2@h:1":     "write %20 for a space in a password",
 		"redis://2001:db8::1:6379":   "write an IPv6 address in brackets: redis://[2001:db8::1]:6379",
 		"::1":                        "write an IPv6 address in brackets",
 		"redis://u:p@::1:6379/3":     "write an IPv6 address in brackets",
@@ -38,14 +42,19 @@ func TestAMistakeInTheListOfNodesIsNamedWithItsPlace(t *testing.T) {
 		code, out, errs := run(t, "doctor", "--nodes", good+","+bad)
 		require.Equal(t, 64, code, "%s: %s", bad, out)
 		require.Contains(t, errs, said, bad)
-		require.Contains(t, errs, "Nodes[1]", bad)
-		require.NotContains(t, errs, "hunter2")
+		require.Contains(t, errs, "the 2nd of the URLs: ", bad)
+		require.NotContains(t, errs, "Nodes[", bad)
+		require.NotContains(t, errs, "hunter")
 		file := writeNodes(t, 0o600, "# two nodes\n\n"+good+"\n"+bad+"\n")
 		code, out, errs = run(t, "doctor", "--nodes-file", file)
 		require.Equal(t, 64, code, "%s: %s", bad, out)
 		require.Contains(t, errs, said, bad)
 		require.Contains(t, errs, "line 4 of "+file+":", bad)
 		require.NotContains(t, errs, "Nodes[", bad)
+	}
+	for list, place := range map[string]string{"a:99999": "1st", strings.Repeat("a:1,", 2) + "a:99999": "3rd", strings.Repeat("a:1,", 10) + "a:99999": "11th"} {
+		_, _, errs := run(t, "doctor", "--nodes", list)
+		require.Equal(t, "redlock: --nodes: the "+place+" of the URLs: its port is not 1 to 65535\n", errs)
 	}
 	_, _, errs := start(t, strings.NewReader("a:1\nb:99999"), nil, "doctor", "--nodes-file=-").wait()
 	require.Equal(t, "redlock: --nodes-file: line 2 of standard input: its port is not 1 to 65535\n", errs)

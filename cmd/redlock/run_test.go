@@ -137,7 +137,7 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 		"run --nodes embedded --ttl 1m k -- true":              "redlock: --ttl 1m0s is above MaxTTL (30s); raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 1m0s\n",
 		"run --nodes embedded --at-least 4m k -- true":         "redlock: --at-least 4m0s, plus what is added for a round and the clocks, is above MaxTTL (30s)",
 		"run --nodes embedded --at-least 4m j -- true":         "give 28.463s or less, or raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 4m4s\n",
-		"run --nodes a:1,http://x#@y k -- true":                "--nodes: Nodes[1] (the first is Nodes[0]): not a URL",
+		"run --nodes a:1,http://x#@y k -- true":                "--nodes: the 2nd of the URLs: not a URL",
 		"run --nodes a:1,a:1,a:1 k -- true":                    "one server has one vote",
 		"run --nodes http://a,b:1,c:1 k -- true":               "redis://",
 		"run --nodes redis://a:1,unix://b,redis://c k -- true": "three slashes",
