@@ -174,14 +174,14 @@ func TestASentenceTellsWhoWhenAndWhere(t *testing.T) {
 		Kind: LateLoss, At: 6 * time.Millisecond, For: 3 * time.Millisecond, Resource: "r",
 		Clients: []int{1, 2}, Ops: []uint64{1, 2}, Nodes: []string{"n1", "n2", "n3"},
 		Text: `client 1 (op 1) still believed that it held "r" for 3ms after client 2 (op 2) took it at 6ms; ` +
-			`op 1 was seen on n1 and op 2 was seen on n2, n3`,
+			`at 6ms op 1 was seen on n1 and op 2 was seen on n2, n3`,
 		Cause: Cause{Why: KeyLost, Fault: "kill", Node: "n2", Before: 1, Text: "kill n2, 1ms before: the key of client 1 (op 1) was on n2 before it, and not after it"},
 	}, res.Violations[0])
 	require.Equal(t, Violation{
 		Kind: Overlap, At: 7 * time.Millisecond, Resource: "r",
 		Clients: []int{1, 2}, Ops: []uint64{1, 2}, Nodes: []string{"n1", "n2", "n3"},
 		Text: `client 1 (op 1) and client 2 (op 2) both believed that they held "r" for 0s, from 7ms to 7ms; ` +
-			`op 1 was seen on n1 and op 2 was seen on n2, n3`,
+			`at 7ms op 1 was seen on n1 and op 2 was seen on n2, n3`,
 		Cause: Cause{Why: KeyLost, Fault: "kill", Node: "n2", Before: 2, Text: "kill n2, 2ms before: the key of client 1 (op 1) was on n2 before it, and not after it"},
 	}, res.Violations[1], "a belief without length within another's")
 }

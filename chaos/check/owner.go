@@ -113,7 +113,8 @@ func (j *judge) holding(i int32, t int64) (nodes []string) {
 	return nodes
 }
 
-// where describes for people on which nodes the tokens of the ops were seen.
+// where describes for people on which nodes the tokens of the ops were seen at that time. It names the time: at that of
+// another violation, it may be other nodes.
 func (j *judge) where(ops []int32, t int64) string {
 	if len(j.ops[ops[0]].lock.nodes.all) == 0 {
 		return "nobody observed the nodes"
@@ -130,7 +131,7 @@ func (j *judge) where(ops []int32, t int64) string {
 		}
 		parts = append(parts, fmt.Sprintf("op %d was seen on %s", j.ops[i].id, seen))
 	}
-	return strings.Join(parts, " and ")
+	return "at " + clock(t) + " " + strings.Join(parts, " and ")
 }
 
 // involved returns the nodes that are involved in a violation.

@@ -160,7 +160,7 @@ func TestTheTableShowsNoNumberBesideSafeThatItDoesNotExplain(t *testing.T) {
 		require.NoError(t, report.Table(&out, []report.Run{{Result: res}}, false))
 		return out.String()
 	}
-	const means = "\nLOST UPD, STALE OK without a violation: a client was stopped between its look at its lease and its write."
+	const means = "\nLOST UPD, STALE WRITES without a violation: a client was stopped between its look at its lease and its write."
 	assert.Contains(t, table(check.Result{Verdict: check.Safe, LostUpdates: 1}), means)
 	assert.Contains(t, table(check.Result{Verdict: check.Safe, StaleWritesAccepted: 1}), means)
 	assert.NotContains(t, table(check.Result{Verdict: check.Safe}), means)

@@ -35,7 +35,7 @@ func Table(w io.Writer, runs []Run, colour bool) error {
 }
 
 var columns = []string{
-	"SCENARIO", "SUBJECT", "VERDICT", "ACQUIRED", "REFUSED", "ERRORS", "OVERLAPS", "LOST UPD", "STALE OK", "TOKENS BAD",
+	"SCENARIO", "SUBJECT", "VERDICT", "ACQUIRED", "REFUSED", "ERRORS", "OVERLAPS", "LOST UPD", "STALE WRITES", "TOKENS BAD",
 	"LATE LOSS", "ORPHANS", "P99",
 }
 
@@ -66,7 +66,7 @@ func rows(out *bytes.Buffer, runs []Run, colour bool) {
 func staleBesideSafe(out *bytes.Buffer, runs []Run) {
 	for i := range runs {
 		if r := &runs[i].Result; r.Verdict != check.Unsafe && r.LostUpdates+r.StaleWritesAccepted > 0 {
-			out.WriteString("LOST UPD, STALE OK without a violation: a client was stopped between its look at its lease and its write. " +
+			out.WriteString("LOST UPD, STALE WRITES without a violation: a client was stopped between its look at its lease and its write. " +
 				"No lock can prevent that; a fencing token can.\n")
 			return
 		}
