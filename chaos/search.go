@@ -105,6 +105,7 @@ func Search(ctx context.Context, o SearchOptions) (*SearchResult, error) {
 	}
 	s := &searching{SearchOptions: o, search: search.New(o.space(), o.Seed, !o.Random), began: time.Now()}
 	err := s.look(ctx)
+	s.looked = time.Since(s.began)
 	if closest, known := s.search.Closest(); known {
 		s.result.Closest = &closest
 	}
@@ -119,6 +120,7 @@ type searching struct {
 	SearchOptions
 	search *search.Search
 	began  time.Time
+	looked time.Duration // how long it took to run the result's Runs
 	result SearchResult
 }
 
@@ -126,6 +128,15 @@ func (s *searching) say(format string, args ...any) {
 	if s.Log != nil {
 		fmt.Fprintf(s.Log, "%7.1fs  "+format+"\n", append([]any{time.Since(s.began).Seconds()}, args...)...)
 	}
+}
+
+// timeFor is how long so many runs take, if they take as long as those of the search.
+func (s *searching) timeFor(runs int) time.Duration {
+	takes := time.Duration(runs) * s.looked / time.Duration(s.result.Runs)
+	if takes < time.Minute {
+		return takes.Round(time.Second)
+	}
+	return takes.Round(10 * time.Second)
 }
 
 // run runs a schedule. Every run has the same seed: only the faults differ.
@@ -191,7 +202,7 @@ func (s *searching) tell(schedule fault.Schedule, o *Outcome) {
 // shrink makes the schedule that was found smaller, and runs what is left some times more.
 func (s *searching) shrink(ctx context.Context) {
 	found, runs, hits := s.result.Found, 0, shrinkHits
-	s.say("it is made smaller, in at most %d more runs", s.Shrink+confirmRuns)
+	s.say("it is made smaller, in at most %d more runs: at most some %v", s.Shrink+confirmRuns, s.timeFor(s.Shrink+confirmRuns))
 	unsafe := func(schedule fault.Schedule) bool {
 		for got, missed := 0, 0; runs < s.Shrink && missed <= shrinkTries-hits; {
 			runs++
@@ -218,6 +229,7 @@ func (s *searching) shrink(ctx context.Context) {
 		}
 		return enough
 	})
+	s.say("how often it is unsafe: %d more runs, some %v", confirmRuns, s.timeFor(confirmRuns))
 	for ; ctx.Err() == nil && found.Again < confirmRuns; found.Again++ {
 		if outcome := s.try(ctx, found.Schedule); outcome != nil {
 			found.Unsafe, found.Outcome = found.Unsafe+1, outcome

@@ -90,7 +90,7 @@ func (r *matrixResult) end(kind string) (code int, why error) {
 	case len(r.Runs) == 0:
 		return exitUnable, fmt.Errorf("no scenario can be done on the %s fleet", kind)
 	case !r.Expected:
-		return exitFailed, errors.New("not every verdict is the one that docs/failover.md expects")
+		return exitFailed, errors.New("not every verdict is the one that " + docsURL + "failover.md expects")
 	}
 	return 0, nil
 }

@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/quorumlock/redlock/chaos"
+	chaoscheck "github.com/quorumlock/redlock/chaos/check"
 	"github.com/quorumlock/redlock/chaos/history"
 	"github.com/quorumlock/redlock/chaos/report"
 )
@@ -30,8 +32,12 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 	var err error
 	if o.json {
 		err = writeJSON(w, o.document(r))
-	} else {
+	} else if !r.saysNothing(len(o.plays)) { // then standard error says why
 		err = report.Table(w, r.Runs, coloured(w))
+		if o.schedule != "" && len(r.Runs) == 1 && r.Runs[0].Result.Verdict != chaoscheck.Unsafe {
+			_, failed := fmt.Fprintln(w, "\n"+howClose(r.Runs[0].Result.Margin))
+			err = errors.Join(err, failed)
+		}
 		for _, l := range r.LeftOut {
 			_, failed := fmt.Fprintf(w, "LEFT OUT %s\n", oneLine(l.Why))
 			err = errors.Join(err, failed)
@@ -47,6 +53,19 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 			return encoder.Encode(o.document(r))
 		}),
 		writeFile(filepath.Join(o.out, "report.html"), func(w io.Writer) error { return report.HTML(w, r.Runs...) }))
+}
+
+// howClose says how close a run came to two holders. nil: that is not known.
+func howClose(millis *float64) string {
+	if millis == nil {
+		return "How close it came is not known: no lease ended by itself before the lock was granted again."
+	}
+	return fmt.Sprintf("The closest: %v from the end of a lease to the next grant.", marginOf(*millis))
+}
+
+// marginOf is a margin as people read it.
+func marginOf(millis float64) time.Duration {
+	return time.Duration(millis * float64(time.Millisecond)).Round(10 * time.Microsecond)
 }
 
 // runOf is what a report has of an outcome.

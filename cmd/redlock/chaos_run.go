@@ -62,7 +62,8 @@ names: another version, or another server that takes the same arguments.
 
 --search makes short runs with schedules of faults until one is unsafe. It begins with random ones and varies those that
 came closest to two holders. What it finds it makes smaller, in at most 65 more runs, and writes it to a file, which
---schedule runs again. docs/failover.md says how to write such a file for a case of your own.
+--schedule runs again. How to write such a file for a case of your own:
+` + docsURL + `failover.md
 
 --out receives history.jsonl, report.json and report.html. With several scenarios, each history is in a folder named
 after its scenario.
@@ -99,7 +100,7 @@ Exit code: 0 no violation, 1 violations, 2 it could not run (or a scenario that 
 	f.StringVar(&o.schedule, "schedule", "", "a file of faults to run instead of a scenario: written by --search, or by you")
 	f.DurationVar(&o.search, "search", 0, "for how long to search for faults under which the lock is unsafe, such as 10m")
 	f.StringVar(&o.subject, "subject", "redlock", "the lock under test; see redlock chaos list")
-	f.StringVar(&o.command, "subject-command", "", "a lock of yours: a command, in any language, that speaks as docs/failover.md says")
+	f.StringVar(&o.command, "subject-command", "", "a lock of yours: a command, in any language, that speaks as "+docsURL+"failover.md says")
 	f.StringVar(&o.fleet, "fleet", "process", "embedded, process or docker")
 	f.StringVar(&o.image, "image", "", "image of the containers (default redis:7, or one made from this machine's redis-server)")
 	f.StringVar(&o.beside, "beside", "auto", "a subject to compare with, auto, or none")
@@ -194,7 +195,11 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 			break
 		}
 		if err != nil {
-			say(progress, "%v", err)
+			if o.json || result.saysNothing(len(o.plays)) {
+				say(progress, "%v", err)
+			} else {
+				fmt.Fprintln(progress, "  it failed, or was left out: the end says why")
+			}
 			result.LeftOut = append(result.LeftOut, leftOut{play.Name, err.Error()})
 			switch {
 			case !errors.Is(err, chaos.ErrUnable):
@@ -242,8 +247,12 @@ func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress
 		run.Events, unread = history.ReadAll(bytes.NewReader(outcome.History))
 		err = errors.Join(err, unread)
 	}
-	if !outcome.OK() || len(outcome.LeftOut) > 0 {
+	switch {
+	case outcome.OK() && len(outcome.LeftOut) == 0:
+	case o.json:
 		complain(progress, outcome)
+	case !outcome.OK(): // the table at the end has the details
+		fmt.Fprintf(progress, "  %s, %s: more at the end\n", outcome.Verdict, plural(outcome.ViolationsFound, "violation"))
 	}
 	if err != nil {
 		return err
@@ -356,6 +365,11 @@ type chaosResult struct {
 	broken  bool       // a scenario failed to run that should have run
 	notRun  []string   // scenarios that were asked for by name, and cannot run here
 	stopped *exitError // by the signal, if it was interrupted
+}
+
+// saysNothing reports whether the table at the end would be empty: the one scenario did not run.
+func (r *chaosResult) saysNothing(plays int) bool {
+	return plays == 1 && len(r.Runs) == 0 && !r.Interrupted
 }
 
 // end is how the command ends; nil: with 0. Its error is nil if the runs say why. A violation counts more than what

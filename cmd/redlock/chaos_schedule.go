@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -52,9 +54,56 @@ func readSchedule(path string) (f scheduleFile, err error) {
 		err = errors.New(`it has no "faults"`)
 	}
 	if err != nil {
-		return f, usage("--schedule %s: %w", path, err)
+		return f, usage("--schedule %s: %w", path, inSchedule(string(text), err))
 	}
 	return f, nil
+}
+
+// oneSchedule is a file for --schedule, as an example.
+const oneSchedule = `{"faults": ["1s kill(node-1) for 2s"]}`
+
+// scheduleFields are the fields of a scheduleFile.
+func scheduleFields() string {
+	var names []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[scheduleFile]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// firstQuoted finds what an error quotes of a file.
+var firstQuoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// inSchedule says in an error about the text of a file in which line it is, and what the file may have.
+func inSchedule(text string, err error) error {
+	at, quoted := -1, firstQuoted.FindString(err.Error())
+	if quoted != "" {
+		at = strings.Index(text, quoted)
+	}
+	what := strings.TrimPrefix(err.Error(), "time: ")
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch field, unknown := strings.CutPrefix(what, "json: unknown field "); {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("it is empty; write for example %s", oneSchedule)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("it ends too soon; write for example %s", oneSchedule)
+	case errors.As(err, &syntax):
+		at, what = int(syntax.Offset)-1, fmt.Sprintf("%v; write for example %s", syntax, oneSchedule)
+	case errors.As(err, &kind) && kind.Field == "":
+		at, what = int(kind.Offset)-1, "it is no object; write for example "+oneSchedule
+	case errors.As(err, &kind):
+		at, what = int(kind.Offset)-1, fmt.Sprintf("%q takes no %s; write for example %s", kind.Field, kind.Value, oneSchedule)
+	case unknown:
+		what = fmt.Sprintf("there is no %s; there are %s", field, scheduleFields())
+	case quoted == `"faults"`:
+		return fmt.Errorf("%w; write for example %s", err, oneSchedule)
+	}
+	if at >= 0 {
+		what = fmt.Sprintf("line %d: %s", 1+strings.Count(text[:min(at, len(text))], "\n"), what)
+	}
+	return errors.New(what)
 }
 
 func (f scheduleFile) write(path string) error {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -219,8 +218,7 @@ func (r *searchReport) text() string {
 		print("How close it came is not known: in no run did a lease end by itself before the lock was granted again.")
 		return out.String()
 	}
-	margin := time.Duration(r.Closest.Margin * float64(time.Millisecond)).Round(10 * time.Microsecond)
-	print("The closest: %v from the end of a lease to the next grant, with", margin)
+	print("The closest: %v from the end of a lease to the next grant, with", marginOf(r.Closest.Margin))
 	printFaults(&out, r.Closest.Schedule.Faults)
 	if r.Closest.File != "" {
 		print("The schedule is in %s.", r.Closest.File)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +26,9 @@ func TestASearchPrintsAndWritesTheSmallestScheduleThatIsUnsafe(t *testing.T) {
 	command := strings.ReplaceAll(noLock, "\n", "; ")
 	code, stdout, stderr := run(t, searchFor("--search", "20s", "--subject-command", command, "--out", out)...)
 	if code != 1 || !strings.Contains(stdout, "UNSAFE: ") || !strings.Contains(stdout, " to 0 faults, unsafe in 5 of 5 more runs:\n  no fault\n") ||
-		!strings.Contains(stdout, "cause: ") || !strings.Contains(stderr, "run 1: ") {
+		!strings.Contains(stdout, "cause: ") || !strings.Contains(stderr, "run 1: ") ||
+		!regexp.MustCompile(`it is made smaller, in at most 65 more runs: at most some [0-9m]+s\n`).MatchString(stderr) ||
+		!regexp.MustCompile(`how often it is unsafe: 5 more runs, some [0-9]+s\n`).MatchString(stderr) {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}
 	for _, name := range []string{"history.jsonl", "report.json", "report.html"} {
@@ -95,14 +98,29 @@ func TestAScheduleOfOnesOwnIsRun(t *testing.T) {
 	}
 }
 
+func TestARunOfAScheduleSaysHowCloseItCame(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "closest.json")
+	if err := os.WriteFile(file, []byte(`{"nodes": 3, "clients": 3, "ttl": "200ms", "faults": []}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, stderr := run(t, "chaos", "run", "--schedule", file, "--fleet", "embedded")
+	if strings.Count(stdout, "\nThe closest: ")+strings.Count(stdout, "\nHow close it came is not known: ") != 1 {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+}
+
 func TestAScheduleThatIsNoneIsWrongUsage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "schedule.json")
 	for text, want := range map[string]string{
-		``:                                       "EOF",
-		`{}`:                                     `it has no "faults"`,
+		``:                                       `schedule.json: it is empty; write for example {"faults": ["1s kill(node-1) for 2s"]}`,
+		`{"faults": [`:                           "schedule.json: it ends too soon; write for example {",
+		"\n\nkill(node-1)":                       "schedule.json: line 3: invalid character 'k' looking for beginning of value; write for example {",
+		"{\"faults\": [],\n\"nodes\": \"x\"}":    `schedule.json: line 2: "nodes" takes no string; write for example {`,
+		"[1]":                                    "schedule.json: line 1: it is no object; write for example {",
+		`{}`:                                     `it has no "faults"; write for example {`,
 		`{"faults": []} {}`:                      "more than one object",
-		`{"faults": [], "fault": 1}`:             `unknown field "fault"`,
-		`{"faults": [], "ttl": "soon"}`:          `invalid duration "soon"`,
+		"{\"faults\": [],\n\"fault\": 1}":        `schedule.json: line 2: there is no "fault"; there are about, nodes, clients, ttl, seconds, seed, faults`,
+		"{\"faults\": [],\n\n\"ttl\": \"soon\"}": `schedule.json: line 3: invalid duration "soon"`,
 		`{"faults": ["1s doom(node-1)"]}`:        `there is no "doom"; there are client-clock, `,
 		`{"faults": ["1s kill(node-1)"]}`:        "say for how long",
 		`{"faults": ["1s flushall(node-9)"]}`:    `there is no "node-9"; there are node-1, `,

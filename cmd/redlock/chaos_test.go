@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -206,7 +207,8 @@ func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
 	out := t.TempDir()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush,client-clock", "--subject", "get-del",
 		"--seconds", "1", "--ttl", "2s", "--clients", "3", "--beside", "none", "--out", out)
-	if code != 1 || !strings.Contains(stdout, "unsafe") || !strings.Contains(stderr, "both believed") {
+	if code != 1 || !strings.Contains(stdout, "unsafe") || !strings.Contains(stdout, "both believed") || strings.Contains(stderr, "both believed") ||
+		!regexp.MustCompile(`(?m)^  unsafe, [0-9]+ violations?: more at the end$`).MatchString(stderr) {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}
 	written, err := os.ReadFile(filepath.Join(out, "report.json"))
@@ -229,6 +231,17 @@ func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 	}
 	if r.Error != r.LeftOut[0].Why || r.Kind != "failed" {
 		t.Errorf("nothing was run: %s", stdout)
+	}
+}
+
+func TestWhyNothingRanIsSaidOnce(t *testing.T) {
+	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover")
+	if code != 2 || stdout != "" || strings.Count(stderr, "--fleet process") != 1 {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover,control", "--seconds", "1", "--clients", "2", "--beside", "none")
+	if all := stdout + stderr; code != 2 || strings.Count(all, "--fleet process") != strings.Count(stdout, "LEFT OUT ") || strings.Contains(all, "no runs") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
 	}
 }
 

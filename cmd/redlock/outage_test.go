@@ -53,7 +53,7 @@ func TestAWaitForARightThatIsMissingSaysSo(t *testing.T) {
 		code, _, errs := p.wait()
 		require.Equal(t, 143, code)
 		require.Contains(t, errs, "waiting (--wait forever): no quorum of nodes: acquire")
-		require.Contains(t, errs, "; docs/operations.md has the rights that the user needs")
+		require.Contains(t, errs, "; https://github.com/quorumlock/redlock/blob/main/docs/operations.md has the rights that the user needs")
 	}
 }
 

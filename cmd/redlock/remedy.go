@@ -7,6 +7,9 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
+// docsURL is where the documents are. Who installed the command has no copy of them.
+const docsURL = "https://github.com/quorumlock/redlock/blob/main/docs/"
+
 // A remedy is what to do about a problem that the library or a server reports without saying so.
 type remedy struct {
 	signs []string // the problem has one of these
@@ -15,7 +18,7 @@ type remedy struct {
 
 var remedies = []remedy{
 	{[]string{"NOPERM", "o permissions", "can't run this command", "can't access at least one of the keys"},
-		"docs/operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
+		docsURL + "operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
 	{[]string{"nknown command", "nknown Redis command"},
 		"if its redis.conf has a rename-command for it, remove that line and forbid commands by ACLs; else the server is no Redis from 6.0 on"},
 	{[]string{"WRONGPASS", "invalid password"},

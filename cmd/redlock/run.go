@@ -43,7 +43,7 @@ before it, as when the lease cannot be renewed.
 
 If the lease cannot be renewed, redlock says so once, with the nodes and their reasons, and tries again. When little of
 the lease is left, CMD and its process group get TERM, and KILL after --kill-after. Both come before the lease ends and
-another client can get the lock. At a terminal redlock looks after CMD alone: processes that it started must end with it.
+another client can get the lock. At a terminal redlock looks after CMD alone: what it started must end with it.
 
 If the lock is taken away (by redlock release --force, or because its keys were deleted), redlock notices at the next
 renewal. CMD then gets TERM. It gets KILL after --kill-after, or when the lease would have ended, whichever comes first.

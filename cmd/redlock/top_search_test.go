@@ -119,7 +119,7 @@ func TestAKeyThatTheUserMayNotReadHidesNoOtherLock(t *testing.T) {
 		code, out, errs = run(t, append([]string{"top", "--count=1", "--node-timeout=3s", as("blind")}, names...)...)
 		require.Equal(t, 69, code, out)
 		require.Contains(t, out, "votes=0/3 held=0")
-		require.Regexp(t, `^redlock: too few nodes answer: [^\n]+; docs/operations.md has the rights [^\n]*\n$`, errs)
+		require.Regexp(t, `^redlock: too few nodes answer: [^\n]+; https://github.com/quorumlock/redlock/blob/main/docs/operations.md has the rights [^\n]*\n$`, errs)
 	}
 }
 
