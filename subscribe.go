@@ -26,6 +26,7 @@ type subscriber struct {
 	why     error // why subscribing fails though the node is up; nil: not known, or one was confirmed since
 	mute    error // why this client may not publish; nil if it may
 	misses  int   // connections in a row without a confirmed subscription
+	told    bool  // the log has why or mute
 }
 
 const (
@@ -118,44 +119,39 @@ func (s *subscriber) isSubscribed() bool {
 func (s *subscriber) subscribed() {
 	s.mu.Lock()
 	s.stood, s.why, s.misses = true, nil, 0
+	s.told = s.told && s.mute != nil
 	s.mu.Unlock()
 	s.client.waiters.confirm(s.node.index, true)
 }
 
-// missed notes that a connection ended without a confirmed subscription, and logs the reason once.
+// missed notes that a connection ended without a confirmed subscription, and why.
 func (s *subscriber) missed(err error) {
 	_, up, _ := s.node.state()
 	s.mu.Lock()
 	s.misses++
-	told := s.why != nil
+	known := s.why != nil
 	if isRefusal(err) || up && s.misses >= missesTold { // else the node itself is away, which is logged elsewhere
 		s.why = inWords(err)
 	}
-	begins := s.why != nil && !told
-	tell := begins && s.mute == nil // else mayPublish has logged much the same
+	begins := s.why != nil && !known
 	s.mu.Unlock()
-	if tell {
-		s.warn(s.refusal())
-	}
+	s.tell()
 	if begins {
 		s.client.waiters.wakeAll() // waiters that hoped for messages poll from now on
 	}
 }
 
-// mayPublish notes whether this client may publish on the node: err is the server's refusal, or nil. It logs a refusal
-// once.
+// mayPublish notes whether this client may publish on the node: err is the server's refusal, or nil.
 func (s *subscriber) mayPublish(err error) {
 	if err != nil && strings.HasPrefix(err.Error(), "BUSY") { // whatever it is asked, while a script runs for long
 		return
 	}
 	s.mu.Lock()
-	tell := err != nil && s.mute == nil && s.why == nil
 	s.mute = err
+	s.told = s.told && (err != nil || s.why != nil)
 	s.mu.Unlock()
 	s.client.waiters.setMute(s.node.index, err != nil)
-	if tell {
-		s.warn(s.refusal())
-	}
+	s.tell()
 }
 
 // askPublish asks the server whether this client may publish, on the node's own connection. Status uses it, because
@@ -168,8 +164,19 @@ func (s *subscriber) askPublish() *command {
 	}}
 }
 
-func (s *subscriber) warn(why error) {
-	s.client.cfg.Logger.Warn("redlock: waiters of a node poll", "node", s.node.endpoint.name, "error", why)
+// tell logs once why waiters poll: what is wrong with messages and what is wrong with publishing are much the same. It does
+// not if the server refuses the node's own connection too: the log has that, and its remedy is the first thing to do.
+func (s *subscriber) tell() {
+	if _, up, away := s.node.state(); !up && isRefusal(away) {
+		return
+	}
+	s.mu.Lock()
+	tell := !s.told && (s.why != nil || s.mute != nil)
+	s.told = s.told || tell
+	s.mu.Unlock()
+	if tell {
+		s.client.cfg.Logger.Warn("redlock: waiters of a node poll", "node", s.node.endpoint.name, "error", s.refusal())
+	}
 }
 
 const channelRemedy = "allow the user SUBSCRIBE and PUBLISH on redlock:released:* (ACL: &redlock:released:* +subscribe +publish), and the client one connection more"
