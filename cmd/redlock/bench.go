@@ -274,6 +274,6 @@ func (r benchReport) print(out io.Writer) error {
 		row(fmt.Sprintf("acquire, %d at once", l.Goroutines), fmt.Sprintf("%.0f", l.CyclesPerSec), l.Acquire)
 		row("release", "", l.Release)
 	}
-	row(fmt.Sprintf("hand-over between two clients (%d)", r.HandOver.Count), "", r.HandOver)
+	row(fmt.Sprintf("hand-over between two clients (%s)", plural(r.HandOver.Count, "time")), "", r.HandOver)
 	return table.Flush()
 }

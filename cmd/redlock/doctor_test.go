@@ -105,7 +105,7 @@ var faults = map[string]fault{
 	"a wrong CA": {plant: func(t *testing.T, p *planted) {
 		p.urls[2] = "rediss://" + fleettest.NewAuthority(t).Secure(t, []*fleet.Node{p.sick}, "no")[0]
 		p.flags = append(p.flags, "--ca", fleettest.NewAuthority(t).CA)
-	}, said: "certificate signed by unknown authority", remedy: "if an authority of your own signed it, give that one in Node.TLS.RootCAs (--ca)"},
+	}, said: "certificate signed by unknown authority", remedy: "if an authority of your own signed it, give that one with --ca"},
 
 	"TLS on a plain port": {plant: func(_ *testing.T, p *planted) {
 		p.urls[2] = strings.Replace(p.urls[2], "redis:", "rediss:", 1)

@@ -154,8 +154,11 @@ func (o *enroller) declare(ctx context.Context, client *redlock.Client, status [
 		return o.declare(ctx, client, now)
 	case len(using) > 0:
 		// A node that is new among others that are in use has taken the place of one that may have granted locks.
-		danger := fmt.Sprintf("%s in use, and %s would vote at once, without the locks that it or its predecessor granted; "+
-			"it votes by itself after its quarantine", are(using), strings.Join(waiting, ", "))
+		without := "it or its predecessor granted; it votes by itself after its quarantine"
+		if len(waiting) > 1 {
+			without = "they or their predecessors granted; they vote by themselves after their quarantines"
+		}
+		danger := fmt.Sprintf("%s in use, and %s would vote at once, without the locks that %s", are(using), strings.Join(waiting, ", "), without)
 		if o.onlyNew {
 			return usage("%s; if you know that %s, leave out --only-new; nothing was changed", danger, noneForgot)
 		}

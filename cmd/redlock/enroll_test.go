@@ -49,6 +49,15 @@ func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	require.Equal(t, "1 node enrolled: "+namesOf(f.Nodes()[2:])+"; 2 were already: "+namesOf(f.Nodes()[:2])+"; leases of up to 30s are granted from now on\n", out)
 
+	for _, n := range f.Nodes()[1:] {
+		do(t, n, "FLUSHALL")
+	}
+	code, _, errs = run(t, "enroll", nodes(f))
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "is in use, and "+namesOf(f.Nodes()[1:])+" would vote at once, without the locks that they or their predecessors granted; they vote by themselves after their quarantines; ")
+	code, _, errs = run(t, "enroll", "--yes", nodes(f))
+	require.Equal(t, 0, code, errs)
+
 	// A configuration that others use.
 	code, _, errs = run(t, "enroll", "--change-config", "--max-ttl=20s", nodes(f))
 	require.Equal(t, 64, code)

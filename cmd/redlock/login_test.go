@@ -76,8 +76,8 @@ func TestAMistakeAboutTLSOrTheLoginIsNamedWithItsRemedy(t *testing.T) {
 		flags []string
 		said  string
 	}{
-		"no CA":             {1, []string{"--nodes", s.nodes}, "(--ca)"},
-		"no certificate":    {1, []string{"--nodes", s.nodes, "--ca", s.CA}, "demands a client certificate; give one in Node.TLS.Certificates (--cert and --key)"},
+		"no CA":             {1, []string{"--nodes", s.nodes}, "give that one with --ca"},
+		"no certificate":    {1, []string{"--nodes", s.nodes, "--ca", s.CA}, "demands a client certificate; give one with --cert and --key"},
 		"no login":          {1, []string{"--nodes", s.nodes, "--ca", s.CA, "--cert", s.ClientCert, "--key", s.ClientKey}, "NOAUTH"},
 		"no such CA":        {64, []string{"--nodes", s.nodes, "--ca", "/nonexistent"}, "--ca: open /nonexistent"},
 		"not a CA":          {64, []string{"--nodes", s.nodes, "--ca", garbage}, "no certificate in PEM form"},

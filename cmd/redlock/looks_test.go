@@ -27,6 +27,7 @@ func TestACommandThatLooksBeginsNoQuarantine(t *testing.T) {
 	code, out, errs := run(t, "doctor", nodes(f))
 	require.Equal(t, 1, code, errs)
 	require.Contains(t, out, "no client has begun its quarantine")
+	require.Equal(t, 3, strings.Count(out, "  not begun\n"), out)
 	none()
 	code, _, _ = run(t, "inspect", nodes(f), "x")
 	require.Equal(t, 69, code)

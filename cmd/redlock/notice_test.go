@@ -202,6 +202,7 @@ func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 	web := answering(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
 	page := answering(t, "<!DOCTYPE HTML>\n") // as web servers answer what has no version of HTTP
 	other := answering(t, "$J\r\n")
+	mute := answering(t, "") // it ends each connection
 	for url, want := range map[string]string{
 		"rediss://" + plain: "it speaks plain Redis there and no TLS; write redis://",
 		"redis://" + secure: "it speaks TLS there; write rediss://",
@@ -209,6 +210,7 @@ func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 		web:                 "what answers there is no Redis server: check the port",
 		page:                "bad response line terminator (possible server error or unsupported concurrent read by application); what answers there is no Redis server: check the port",
 		other:               "what answers there is no Redis server: check the port",
+		mute:                "perhaps what answers there is no Redis server: check the port",
 		"127.0.0.1:1":       "connection refused",
 	} {
 		code, out, _ := run(t, "doctor", "--nodes", url)
@@ -218,7 +220,8 @@ func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 	}
 }
 
-// answering answers each connection so, as a server does that does not understand what it reads, until the test ends.
+// answering answers each connection so, as a server does that does not understand what it reads, until the test ends. One
+// that has no answer ends the connection.
 func answering(t *testing.T, text string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -230,6 +233,10 @@ func answering(t *testing.T, text string) string {
 				return
 			}
 			serving.Go(func() {
+				if text == "" {
+					conn.Close()
+					return
+				}
 				_, _ = io.WriteString(conn, text)
 				_, _ = io.Copy(io.Discard, conn) // until the client has closed it
 				conn.Close()

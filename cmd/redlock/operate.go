@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,7 @@ type nodeReport struct {
 	MaxTTLMillis     int64    `json:"max_ttl_millis"`
 
 	quarantined bool
+	unbegun     string // what to print for its quarantine if that has not begun; "": it has, or there is none
 }
 
 func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
@@ -125,6 +127,7 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 			}
 			n.Problem = withRemedy(n.Problem)
 			n.quarantined = errors.As(s.Err, new(*redlock.QuarantineError))
+			n.unbegun = unbegun(s.Err)
 		} else {
 			d.Votes++
 		}
@@ -139,6 +142,18 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 	return d
 }
 
+// unbegun is what to print for the quarantine of a node that lacks one: nobody has begun it, or nobody can judge whether it
+// needs one. "": neither.
+func unbegun(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "no client has begun its quarantine"):
+		return "not begun"
+	case strings.Contains(text, "nothing can judge that"):
+		return "?"
+	}
+	return ""
+}
+
 const slowRoundTrip = 50 * time.Millisecond
 
 func (d diagnosis) print(out io.Writer) error {
@@ -149,7 +164,7 @@ func (d diagnosis) print(out io.Writer) error {
 			fmt.Fprintf(table, "%s\tno\t–\t–\t–\t–\t–\n", n.Node)
 			continue
 		}
-		votes, quarantine := "yes", "–"
+		votes, quarantine := "yes", cmp.Or(n.unbegun, "–")
 		if !n.Votes {
 			votes = "no"
 		}

@@ -136,6 +136,8 @@ func TestDoctorSaysWhatToDoAboutANodeThatNothingCanJudge(t *testing.T) {
 	code, out, errs := run(t, "doctor", nodes(f), "--max-ttl=30s")
 	require.Equal(t, 1, code, errs)
 	require.Contains(t, out, "nothing can judge that: too few other nodes answer, or their clocks disagree; mend the other nodes that do not answer")
+	require.Contains(t, out, "; its quarantine neither begins nor ends before that\n")
+	require.Regexp(t, `(?m)^`+namesOf(f.Nodes()[:1])+` +no +master .* \?$`, out)
 }
 
 // The command ends while the nodes are away: its exit code counts, and the lock expires by itself.

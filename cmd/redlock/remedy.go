@@ -37,7 +37,9 @@ var remedies = []remedy{
 		"is its process stopped or busy, or does a firewall drop what is sent there?"},
 	{[]string{"possible server error"}, // a reply that is none in the protocol of Redis
 		"what answers there is no Redis server: check the port"},
-	{[]string{"nothing can judge that", "clocks of more nodes than have been reached"},
+	{[]string{"nothing can judge that"},
+		"mend the other nodes that do not answer; if all do, set the servers' clocks (NTP); its quarantine neither begins nor ends before that"},
+	{[]string{"clocks of more nodes than have been reached"},
 		"mend the other nodes that do not answer; if all do, set the servers' clocks (NTP)"},
 	{[]string{"protected mode"},
 		"set a password, and bind the address of its network"},
@@ -49,6 +51,8 @@ var remedies = []remedy{
 		"the server cannot write its data to disk: look at its log, or switch off saving (save \"\")"},
 	{[]string{"OOM "},
 		"the server has no memory left below maxmemory: raise it, or move other data away"},
+	{[]string{"broken pipe", "connection reset by peer", "closed the connection"}, // before it said anything
+		"perhaps what answers there is no Redis server: check the port"},
 }
 
 // remedyFor returns what to do about the problem, behind a semicolon; "" if its text says it, or nobody knows.

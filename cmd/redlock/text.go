@@ -33,10 +33,14 @@ func say(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, "redlock: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }
 
+// inFlags says with the flags of this command what the library says with the fields of its Config.
+var inFlags = strings.NewReplacer("in Node.TLS.RootCAs (--ca)", "with --ca", "in Node.TLS.Certificates (--cert and --key)", "with --cert and --key",
+	", or set Node.TLS.ServerName", "")
+
 // oneLine joins the lines of an error into one. It drops the library's prefix, because say adds the same.
 func oneLine(s string) string {
 	const prefix = "redlock: "
-	text := printable(s)
+	text := inFlags.Replace(printable(s))
 	if len(text) > len(prefix) {
 		text = strings.TrimPrefix(text, prefix)
 	}

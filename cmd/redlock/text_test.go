@@ -27,6 +27,8 @@ func TestWhatATerminalWouldObeyIsNotPrinted(t *testing.T) {
 		}
 	}
 	require.Equal(t, "no quorum", oneLine("redlock: no quorum"))
+	require.Equal(t, "give one with --cert and --key", oneLine("give one in Node.TLS.Certificates (--cert and --key)"))
+	require.Equal(t, "a; give the host by a name that is in its certificate", oneLine("a; give the host by a name that is in its certificate, or set Node.TLS.ServerName"), "there is no flag for it")
 	require.Equal(t, "redlock: a name", printable("redlock: a name"), "of a lock")
 }
 
