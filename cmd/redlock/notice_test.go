@@ -214,6 +214,9 @@ func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
 		"127.0.0.1:1":       "connection refused",
 	} {
 		code, out, _ := run(t, "doctor", "--nodes", url)
+		for tries := 0; strings.Contains(out, "was not over within") && tries < 10; tries++ { // on a busy machine
+			code, out, _ = run(t, "doctor", "--nodes", url)
+		}
 		assert.Equal(t, 1, code)
 		assert.Contains(t, out, want, url)
 		assert.NotContains(t, out, "not connected yet", url)
