@@ -141,10 +141,15 @@ func (q *request) encodeRenewals(args []any, s *readiness, node int) []any {
 	args = append(args, s.marker)
 	for r := range q.rounds {
 		args = append(args, len(r.keys))
+		ttl := r.args[1]
+		if r.given != nil {
+			ttl = fmt.Sprintf("%d:%d", ttl, r.given[node])
+		}
+		args = append(args, r.args[0], ttl)
 		if r.takeAt.has(node) {
-			args = append(args, r.args...)
+			args = append(args, r.args[2:]...)
 		} else {
-			args = append(args, r.args[0], r.args[1], takesNothing)
+			args = append(args, takesNothing)
 		}
 	}
 	return args

@@ -291,3 +291,36 @@ func TestAMinimumHoldThatIsTooLongSaysWhatIsAllowed(t *testing.T) {
 	require.NoError(t, openFresh(t, f, longer).Enroll(soon(t), redlock.ChangeConfig()))
 	require.NoError(t, openFresh(t, f, longer).Mutex("z").WithMinHold(4*time.Minute).Do(soon(t), func(context.Context, *redlock.Lease) error { return nil }))
 }
+
+// R1, H1: With a minimum hold, the keys live longer than a renewal gives. That is no sign that a clock was set back.
+func TestANodeThatWasSlowOrSilentCountsDuringTheMinimumHold(t *testing.T) {
+	for name, fault := range map[string]func(*testing.T, *redlock.Lease, *link){
+		"slow": func(t *testing.T, l *redlock.Lease, _ *link) {
+			require.NoError(t, l.Extend(t.Context())) // before the answer to the acquire comes
+		},
+		"silent": func(_ *testing.T, _ *redlock.Lease, to *link) { to.reset() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 1)
+				c := w.connect(t, 0, redlock.AskAll, func(cfg *redlock.Config) { cfg.MaxTTL = 10 * time.Minute })
+				require.NoError(t, c.Enroll(t.Context()))
+				time.Sleep(10 * time.Second)
+				n := w.servers[0]
+				n.links[0].hold(replies, +1)
+				l, err := c.Mutex("x").WithMinHold(5 * time.Minute).Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Positive(t, n.timeToLive("x"))
+				fault(t, l, n.links[0])
+				time.Sleep(100 * time.Millisecond)
+				n.links[0].hold(replies, -1)
+				time.Sleep(4 * time.Minute)
+				require.Equal(t, 3, redlock.Proven(l))
+				w.servers[1].stop()
+				require.NoError(t, l.Extend(t.Context()))
+				require.True(t, l.Valid())
+			})
+		})
+	}
+}

@@ -55,7 +55,8 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		if (a.taken || a.setBack && r.takeAt.has(n.index)) && r.renewed != nil {
 			r.renewed.took(n.index)
 		}
-		switch proven := r.proven.has(n.index); {
+		// Asked again: what an earlier answer of this node told of these keys came after the renewal was sent.
+		switch proven := r.proven.has(n.index) && (r.renewed == nil || r.renewed.provenAt().has(n.index)); {
 		case a.vote != granted:
 		case a.unready && (!proven || n.cfg.Durable && n.unfitNow() != nil):
 			a.vote, a.err = unknown, n.noTaker()

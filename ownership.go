@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,20 +48,22 @@ type ownership struct {
 	reached  nodeSet                    // the nodes that may have the keys: they get the release
 	acquire  *round                     // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
-	dropped  bool      // all its Leases were garbage-collected while it was renewed
-	left     []func()  // what their clean-ups left to the next tick
-	plants   int32     // how often keys were planted
-	planted  nodeSet   // where
-	renewal  *round    // the renewal in flight that the scheduler began; nil: none
-	spared   *round    // the renewal whose time was found to be over late, and that gets another look; nil: none
-	silentAt Instant   // when that look is due
-	renewAt  Instant   // when the next renewal begins
-	failures int       // how many renewals have failed since one succeeded
-	failed   *round    // the last of these; nil: there is none
-	release  *round    // nil: not sent
-	handed   *handover // the Detach that ended it; nil: none did
-	checking *round    // the last one that asked whether the keys are still there (taken.go); nil: none
-	watch    *watch    // to know of waiters; nil: nobody has asked
+	dropped  bool       // all its Leases were garbage-collected while it was renewed
+	left     []func()   // what their clean-ups left to the next tick
+	plants   int32      // how often keys were planted
+	planted  nodeSet    // where
+	given    []int64    // by node: see gives; nil: there is no minimum hold, or nothing was written since the acquire
+	reader   *ownership // what it has become (Downgrade); nil: nothing
+	renewal  *round     // the renewal in flight that the scheduler began; nil: none
+	spared   *round     // the renewal whose time was found to be over late, and that gets another look; nil: none
+	silentAt Instant    // when that look is due
+	renewAt  Instant    // when the next renewal begins
+	failures int        // how many renewals have failed since one succeeded
+	failed   *round     // the last of these; nil: there is none
+	release  *round     // nil: not sent
+	handed   *handover  // the Detach that ended it; nil: none did
+	checking *round     // the last one that asked whether the keys are still there (taken.go); nil: none
+	watch    *watch     // to know of waiters; nil: nobody has asked
 	// judged: a call has waited for the answers to the release. unreleased is then why it did not succeed; nil if it did.
 	judged     bool
 	unreleased error
@@ -270,6 +273,23 @@ func (o *ownership) keyMillis(now Instant) any {
 		return o.lock.millis
 	}
 	return millis(max(o.lock.ttl, o.rest(now)))
+}
+
+// gives notes that keys which live for so long are written on these nodes, and returns for each node what the last write gave
+// that it was sent: no earlier one gave less. nil: all gave the TTL, because there is no minimum hold. o.mu is held.
+func (o *ownership) gives(nodes nodeSet, ttlMillis any) []int64 {
+	if o.least == 0 {
+		return nil
+	}
+	if o.given == nil {
+		o.given = slices.Repeat([]int64{o.lock.millis.(int64)}, len(o.client.nodes))
+	}
+	for node := range o.given {
+		if nodes.has(node) {
+			o.given[node] = ttlMillis.(int64)
+		}
+	}
+	return slices.Clone(o.given)
 }
 
 // addLease counts another lease, unless the ownership has ended or its last lease is being released.

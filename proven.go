@@ -37,17 +37,19 @@ func (o *ownership) mustWait(counted nodeSet, apart time.Duration, now Instant) 
 // that the node had granted the acquire.
 func (o *ownership) took(node int) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	had := o.hadKeys()
+	had, reader := o.hadKeys(), o.reader
 	if o.acquire != nil {
 		had |= o.acquire.grantedBy() | o.acquire.vouchingNow()
 	}
-	if !had.has(node) {
-		return
+	if had.has(node) {
+		o.plants++
+		o.planted.add(node)
+		o.proven.And(^(uint64(1) << node))
 	}
-	o.plants++
-	o.planted.add(node)
-	o.proven.And(^(uint64(1) << node))
+	o.mu.Unlock()
+	if reader != nil { // the writer's keys are the reader's now
+		reader.took(node)
+	}
 }
 
 // suspects is the nodes without a proof that another client may rely on, as far as this renewal tells, which was won: their

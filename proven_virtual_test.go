@@ -376,70 +376,140 @@ func TestALateGrantUnderAWrongClockIsNotForgotten(t *testing.T) {
 	})
 }
 
-// R1: The late grant of an acquire proves nothing of a key that was taken anew. A step of the node's clock ended the first one,
-// and a renewal, whose answer comes behind that of the acquire, took the second one after another step.
+// A retaking is a lease whose key on n was lost, and taken anew by a renewal while n's clock was ahead. In between, the second
+// client got n, and its process is stopped. n's clock is right again, and its answer to the renewal is on its way.
+type retaking struct {
+	*world
+	lease    *redlock.Lease
+	n, m     *server
+	began    time.Time
+	extended chan error
+	got      chan *redlock.Lease // of the second client, when it goes on
+}
+
+// retake makes one. heard says that the late grant of the acquire was heard before the key was lost. goesOn is when the second
+// client does: the key on m has expired by then.
+func retake(t *testing.T, lock func(*redlock.Client) redlock.Lock, heard bool, goesOn time.Duration) *retaking {
+	w := &retaking{world: virtual(t, 3, 2), extended: make(chan error, 1), got: make(chan *redlock.Lease, 1)}
+	stops := &stopsIn{function: "redlock.(*Client).ask"}
+	first := w.connect(t, 0, redlock.AskAll, func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second })
+	second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
+	require.NoError(t, first.Enroll(t.Context()))
+	second.Status(t.Context())
+	time.Sleep(10 * time.Second)
+	probe := redlock.ProbeFor(second, "x")
+	w.n, w.m = w.servers[probe], w.servers[(probe+2)%3]
+	w.n.links[0].hold(replies, +1)
+	w.began = time.Now()
+	var err error
+	w.lease, err = lock(first).Acquire(t.Context())
+	require.NoError(t, err)
+	synctest.Wait()
+	require.Positive(t, w.n.timeToLive("x"), "it has granted, and its answer is on its way")
+	w.n.links[0].hold(requests, +1)
+	w.extend(t)
+	synctest.Wait()
+	if heard {
+		w.n.links[0].hold(replies, -1)
+		w.at(50 * time.Millisecond)
+		w.n.links[0].hold(replies, +1)
+	}
+	_, err = second.Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+	w.n.step(stepAhead)
+	require.Zero(t, w.n.timeToLive("x"), "the key there has expired")
+	w.n.step(-stepAhead)
+	stops.stop = func() { time.Sleep(goesOn - time.Since(w.began)) }
+	stops.armed.Store(true)
+	go func() {
+		l, err := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
+		if err != nil {
+			t.Log(err)
+		}
+		w.got <- l
+	}()
+	w.at(150 * time.Millisecond)
+	require.False(t, stops.armed.Load())
+	require.Greater(t, w.n.timeToLive("x"), 20*time.Second)
+	w.n.step(stepAhead)
+	require.Zero(t, w.n.timeToLive("x"))
+	w.n.links[0].hold(requests, -1) // the renewal takes the key
+	w.at(200 * time.Millisecond)
+	require.Positive(t, w.n.timeToLive("x"))
+	w.n.step(-stepAhead)
+	require.NoError(t, <-w.extended)
+	return w
+}
+
+func (w *retaking) at(after time.Duration) {
+	time.Sleep(after - time.Since(w.began))
+	synctest.Wait()
+}
+
+func (w *retaking) extend(t *testing.T) { go func() { w.extended <- w.lease.Extend(t.Context()) }() }
+
+// requireOneHolder cuts the first client off from m, and waits until the second has the lock.
+func (w *retaking) requireOneHolder(t *testing.T, isValid func() bool) {
+	w.m.links[0].hold(requests, +1)
+	other := <-w.got
+	require.NotNil(t, other)
+	require.True(t, other.Valid())
+	require.False(t, isValid(), "two have the lock")
+	w.m.links[0].hold(requests, -1)
+}
+
+func mutexX(c *redlock.Client) redlock.Lock { return c.Mutex("x") }
+
+// R1: The late grant of an acquire proves nothing of a key that was taken anew.
 func TestALateGrantProvesNothingOfAKeyThatWasTakenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := virtual(t, 3, 2)
-		stops := &stopsIn{function: "redlock.(*Client).ask"}
-		patient := func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }
-		first := w.connect(t, 0, redlock.AskAll, patient)
-		second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
-		require.NoError(t, first.Enroll(t.Context()))
-		second.Status(t.Context())
-		time.Sleep(10 * time.Second)
-		probe := redlock.ProbeFor(second, "x")
-		n, m := w.servers[probe], w.servers[(probe+2)%3]
-
-		n.links[0].hold(replies, +1)
-		began := time.Now()
-		at := func(after time.Duration) {
-			time.Sleep(after - time.Since(began))
-			synctest.Wait()
-		}
-		l, err := first.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		synctest.Wait()
-		require.Positive(t, n.timeToLive("x"), "it has granted, and its answer is on its way")
-		n.links[0].hold(requests, +1)
-		extended := make(chan error, 1)
-		go func() { extended <- l.Extend(t.Context()) }()
-		synctest.Wait()
-		_, err = second.Mutex("x").TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
-		n.step(stepAhead)
-		require.Zero(t, n.timeToLive("x"), "the key there has expired")
-		n.step(-stepAhead)
-		stops.stop = func() { time.Sleep(13*time.Second - time.Since(began)) }
-		stops.armed.Store(true)
-		got := make(chan *redlock.Lease, 1)
-		go func() {
-			l, err := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
-			t.Log(err)
-			got <- l
-		}()
-		at(100 * time.Millisecond)
-		require.False(t, stops.armed.Load())
-		require.Greater(t, n.timeToLive("x"), 20*time.Second)
-		n.step(stepAhead)
-		require.Zero(t, n.timeToLive("x"))
-		n.links[0].hold(requests, -1) // the renewal takes the key
-		at(150 * time.Millisecond)
-		require.Positive(t, n.timeToLive("x"))
-		n.step(-stepAhead)
-		n.links[0].hold(replies, -1)
-		require.NoError(t, <-extended)
-		at(time.Second)
-		require.NoError(t, l.Extend(t.Context()))
-		synctest.Wait()
-		require.True(t, l.Valid())
-		m.links[0].hold(requests, +1)
-		other := <-got
-		require.NotNil(t, other)
-		require.True(t, other.Valid())
-		require.False(t, l.Valid(), "two have the lock")
-		m.links[0].hold(requests, -1)
+		w := retake(t, mutexX, false, 13*time.Second)
+		w.n.links[0].hold(replies, -1)
+		w.at(time.Second)
+		w.extend(t)
+		require.NoError(t, <-w.extended)
+		w.at(1100 * time.Millisecond)
+		require.Equal(t, 2, redlock.Proven(w.lease))
+		w.requireOneHolder(t, w.lease.Valid)
 	})
+}
+
+// R1: The next renewal is sent before the answer to the taking comes.
+func TestARenewalThatWasSentBeforeTheAnswerToATakingDoesNotCountTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := retake(t, mutexX, true, 11*time.Second)
+		w.m.links[0].hold(requests, +1)
+		w.at(3 * time.Second)
+		w.extend(t)
+		w.at(3100 * time.Millisecond)
+		w.n.links[0].hold(replies, -1)
+		<-w.extended
+		w.requireOneHolder(t, w.lease.Valid)
+		w.m.links[0].hold(requests, -1)
+	})
+}
+
+// R1, S4: The writer becomes a reader before the answer to its taking comes, or after it.
+func TestAReaderKnowsThatAKeyOfItsWriterWasTakenAnew(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		t.Run(map[bool]string{false: "before the answer", true: "after it"}[after], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := retake(t, func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Writer() }, true, 13*time.Second)
+				if after {
+					w.n.links[0].hold(replies, -1)
+					w.at(300 * time.Millisecond)
+				}
+				reader, err := w.lease.Downgrade(t.Context())
+				require.NoError(t, err)
+				if !after {
+					w.n.links[0].hold(replies, -1)
+				}
+				w.at(time.Second)
+				require.Equal(t, 2, redlock.Proven(reader))
+				w.requireOneHolder(t, reader.Valid)
+			})
+		})
+	}
 }
 
 // R3: A node that restarted lacks the key, and another client's attempt has the one that never had it. Extend waits for the third.

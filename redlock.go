@@ -164,8 +164,9 @@ func (c *Client) awaitVotes(ctx context.Context, r *round, until Instant, decide
 // answers.
 func (c *Client) renew(o *ownership) *round {
 	now := c.cfg.Clock.Now()
-	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now,
-		takeAt: c.allNodes() &^ o.hadKeys(), proven: o.provenAt(), plants: o.plants,
+	ttl, takeAt := o.keyMillis(now), c.allNodes()&^o.hadKeys()
+	extend := plan{call: c.protocol.extendCall(o.lock.res, o.tokenArg, ttl, o.ballot), t0: now,
+		takeAt: takeAt, given: o.gives(takeAt, ttl), proven: o.provenAt(), plants: o.plants,
 		renewed: o, granting: o.hasKeys, answered: o.extended}
 	return newRound(extend, len(c.nodes), c.need, toleranceOf(c.cfg.band(o.lock.ttl)))
 }
@@ -174,7 +175,9 @@ func (c *Client) renew(o *ownership) *round {
 // reached. It may be called only after a quorum extended, and while the lease is valid and not released.
 func (c *Client) plant(o *ownership, lacking nodeSet) (reached nodeSet) {
 	now := c.cfg.Clock.Now()
-	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, o.keyMillis(now), o.ballot), t0: now, answered: o.plantAnswered})
+	ttl := o.keyMillis(now)
+	o.gives(lacking, ttl)
+	r := c.newRound(plan{call: c.protocol.plantCall(o.lock.res, o.tokenArg, ttl, o.ballot), t0: now, answered: o.plantAnswered})
 	reached, _ = c.enqueue(r, lacking, 0)
 	return reached
 }

@@ -52,6 +52,7 @@ type plan struct {
 	queueAt    nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)
+	given      []int64 // of a renewal, by node: how long the keys were to live by the last write that may have given them, ms; nil: the TTL
 	proven     nodeSet // of a renewal: the nodes that count also while they may not grant (R1)
 	plants     int32   // of a renewal: how many plants came before it
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
@@ -71,6 +72,7 @@ type plan struct {
 type renewed interface {
 	whileHeld(r *round, send func()) bool
 	took(node int)
+	provenAt() nodeSet
 }
 
 const usualNodes = 5

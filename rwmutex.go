@@ -113,7 +113,8 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	reader.proven.Store(o.proven.Load())
-	reader.acquire = o.acquire
+	reader.acquire, reader.plants, reader.planted = o.acquire, o.plants, o.planted
+	o.reader = reader
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0
 	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})

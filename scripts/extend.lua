@@ -8,14 +8,14 @@
 -- Then for each lease:
 --   how many keys it has
 --   its owner token; of a reader or a holder of permits, its entry (entries.lua stands in front of this)
---   time to live, milliseconds
+--   time to live, milliseconds. If the write that gave the keys here may have given more: ":", and how much
 --   its ballot, if it may take keys that are missing here; "0": it may, without fencing tokens; "-": it may not
 --   the fence slot of each key, if there is a ballot
 --
 -- Reply: {time, reply, reply, ...}: this server's TIME in microseconds, and for each lease
 --   1                 extended: all its keys were the owner's, and the marker is right: this node may grant
 --   3                 extended, but the marker is not right
---   4                 extended, and the marker is right, but a key would live for longer than the time to live. Then this
+--   4                 extended, and the marker is right, but a key has more time left than any write gave it. So this
 --                     server's clock was set back since it wrote that key, by more than has passed since
 --   2                 taken: some keys were missing and are now the owner's, and the others were
 --   0                 some keys are missing; nothing was written
@@ -56,7 +56,7 @@ local function yields(key, entry)
 end
 
 -- renew renews the lease with the keys from first to last, and the slots from that argument on.
-local function renew(first, last, token, ttl, ballot, slots)
+local function renew(first, last, token, ttl, most, ballot, slots)
   local missing, shares, reserved = false, kindOf(token), {}
   if shares then
     local state, left, owner = stateFor(KEYS[first], token, now)
@@ -83,7 +83,7 @@ local function renew(first, last, token, ttl, ballot, slots)
   for _, entry in ipairs(reserved) do redis.call('ZREM', KEYS[first], entry) end
   if shares then
     if write(KEYS[first], token, now, ttl) then begin(KEYS[first], 1 / 0) end
-    setBack = redis.call('ZSCORE', KEYS[first], token) - now > ttl * 1000
+    setBack = redis.call('ZSCORE', KEYS[first], token) - now > most * 1000
   end
   for i = first, shares and 0 or last do
     -- Never make a key's time shorter (R1). If this server's clock was set back, the time that is left looks long, and
@@ -94,12 +94,10 @@ local function renew(first, last, token, ttl, ballot, slots)
       redis.call('SET', KEYS[i], token, 'PX', ttl)
     else
       if left < tonumber(ttl) then redis.call('PEXPIRE', KEYS[i], ttl) end
-      setBack = setBack or left > tonumber(ttl)
+      setBack = setBack or left > most
     end
   end
-  if not missing and not mayGrant() then return 3 end
-  if setBack then return 4 end
-  if not missing then return 1 end
+  if not missing then return mayGrant() and (setBack and 4 or 1) or 3 end
   if ballot ~= '0' then
     for i = 0, last - first do
       -- Never lower a slot: a later holder may have raised it for another name.
@@ -109,18 +107,19 @@ local function renew(first, last, token, ttl, ballot, slots)
       end
     end
   end
-  return 2
+  return setBack and 4 or 2
 end
 
 local replies = {now}
 local key, arg = 3, 2
 while arg <= #ARGV do
   local first, last = key, key + ARGV[arg] - 1
-  local token, ttl, ballot = ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
+  local token, ttl, ballot = ARGV[arg + 1], string.match(ARGV[arg + 2], '^%d+'), ARGV[arg + 3]
+  local most = tonumber(string.match(ARGV[arg + 2], '%d+$'))
   local slots = arg + 4
   key, arg = last + 1, slots
   if ballot ~= '-' and ballot ~= '0' then arg = arg + last - first + 1 end
-  local ok, reply = pcall(renew, first, last, token, ttl, ballot, slots)
+  local ok, reply = pcall(renew, first, last, token, ttl, most, ballot, slots)
   if not ok and type(reply) ~= 'table' then reply = {err = tostring(reply)} end
   replies[#replies + 1] = reply
 end
