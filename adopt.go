@@ -1,6 +1,9 @@
 package redlock
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // The taking half of a hand-over (D4, D5). detach.go has the other half.
 
@@ -46,9 +49,10 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
 	begun, settled, looked, loaded := c.cfg.Clock.Now(), false, false, false
+	lead := time.Duration(0) // as in approach
 	for rounds := 1; ; rounds++ {
 		settled = settled || c.hasTried()
-		lease, r, err := c.adopt(ctx, s, &t)
+		lease, r, err := c.adopt(ctx, s, &t, lead)
 		switch {
 		case lease != nil:
 			c.acquired(lease, begun, rounds)
@@ -56,6 +60,7 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		case err != nil:
 			return nil, err
 		}
+		lead = c.leadAfter(lead, r)
 		if c.learn(r) && rounds < maxBallots {
 			continue
 		}
@@ -94,7 +99,7 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 
 // adopt tries once. If it fails, it leaves the ticket as it was, and the round says why. err is not nil only if ctx or
 // the client has ended.
-func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round, error) {
+func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket, lead time.Duration) (*Lease, *round, error) {
 	if err := c.awaitOpen(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -102,11 +107,11 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket) (*Lease, *round,
 	// D4: like one attempt to acquire (A1 to A4), but each node grants only what the ticket has.
 	t0 := c.cfg.Clock.Now()
 	var token any = c.waiters.ownerToken(l.owner)
-	ballot, known := c.propose(t0, c.need)
+	ballot, known := c.propose(t0.Add(lead), c.need)
 	if !known {
 		return nil, c.unreached(c.protocol.adopt, t0), nil
 	}
-	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.Token(), token, l.millis, ballot), t0: t0, ending: c.ending},
+	r := newRound(plan{call: c.protocol.adoptCall(l.res, t.Token(), token, l.millis, ballot), t0: t0, ballot: ballot, ending: c.ending},
 		len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	r.askMore(c.allNodes())
 	reached := c.send(r, c.allNodes(), 0)

@@ -103,6 +103,37 @@ func (c *Client) learn(r *round) (agreed bool) {
 	return true
 }
 
+// leadAfter is how far ahead of the servers' clocks the next ballot of a call is (F1), after a lost round in which it was so
+// far ahead. A ballot is as old as its way to a node is long when it comes there. Meanwhile those nearby may have raised the
+// slot, with locks that do not exclude this one: readers, other permits, another name. A client far away would be refused
+// for ever. So, once it was outbid, its ballots show the time at which they come to a quorum of the nodes that did so: half
+// of that answer's round trip later, and an eighth more because some take longer.
+//
+// It is never more than that. While a slot is ahead of the clocks, all who use it must outbid the last one by guess, and few
+// get in. If each of many led what another had stored, ballots would run away from the clocks (F2).
+func (c *Client) leadAfter(lead time.Duration, r *round) time.Duration {
+	answers, _ := r.snapshot()
+	var array [maxNodes]time.Duration
+	trips := array[:0]
+	for _, a := range answers {
+		if a.outbids(r.ballot) {
+			trips = append(trips, time.Duration(a.clock.high-a.clock.low)*time.Microsecond)
+		}
+	}
+	if len(trips) == 0 {
+		return lead
+	}
+	slices.Sort(trips)
+	trip := trips[min(c.need, len(trips))-1]
+	return min(trip/2+trip/8, c.cfg.NodeTimeout)
+}
+
+// outbids reports whether the node had granted a ballot that is not below this one, also if something else was in the way: a
+// waiter's next turn must not fail for that.
+func (a *answer) outbids(ballot uint64) bool {
+	return a.denial != nil && (a.denial.reason == stale || a.denial.highest > ballot)
+}
+
 // highest is the highest ballot that the node says it granted; 0: it did not say.
 func (a *answer) highest() uint64 {
 	var far *farBallotError

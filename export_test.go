@@ -78,6 +78,9 @@ func Owed(c *Client, node int) int {
 // IsTight reports whether no more than a quorum of the nodes is of use and not slow.
 func IsTight(c *Client) bool { return c.isTight() }
 
+// FenceSlot is the fence slot of a name (F3), without a prefix.
+func FenceSlot(name string) int { return fenceSlot(name) }
+
 // ProbeFor is the node that the client asks first for a contended lock (W3), by its index in Config.Nodes; -1: none.
 func ProbeFor(c *Client, name string, more ...string) int {
 	n := c.probeFor(newResource(c.cfg.Prefix, name, more))

@@ -20,6 +20,7 @@ type fairWaiter struct {
 	cutOff   bool   // fewer nodes than a quorum answered when they were last asked
 	wasted   int    // rounds that were won too late to be of use, one after another
 	attempts int
+	lead     time.Duration // as in approach
 	fairMemory
 }
 
@@ -73,7 +74,7 @@ func (c *Client) serverMicros(at Instant) int64 {
 // how is how to make the next attempt. While fewer nodes than a quorum answer, it does not renew the place: this waiter
 // could not use its turn, and would keep those from theirs that reach other nodes.
 func (w *fairWaiter) how() approach {
-	a := approach{all: true, reservation: w.place.waiter, fair: &w.place}
+	a := approach{all: true, reservation: w.place.waiter, fair: &w.place, lead: w.lead}
 	if w.place.ticket != 0 && !w.cutOff {
 		w.place.life = millis(w.client.placeLife())
 		a.queueAt, a.queueEntry = w.client.allNodes(), w.place.ticket
@@ -86,6 +87,7 @@ func (w *fairWaiter) how() approach {
 func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 	c := w.client
 	answers, votes := r.snapshot()
+	w.lead = c.leadAfter(w.lead, r)
 	if r.onlyStale() {
 		return nil // only the ballot was too low: ask again at once, with a higher one
 	}

@@ -28,6 +28,8 @@ type approach struct {
 	try         bool    // for TryAcquire: it yields to a reservation for another client (T3)
 	slots       []int   // which permits of a semaphore to ask for; nil: by chance
 	fair        *place  // in the queue of a fair lock (O1); nil: the lock is not fair
+
+	lead time.Duration // how far the ballot is ahead of the servers' clocks (F1)
 }
 
 // attempt tries once to acquire the lock. If it fails, it leaves nothing behind, and the round says why. err is not nil
@@ -51,7 +53,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		how.slots = l.res.share.anySlots(c.protocol.random)
 	}
 	var tokenArg any = l.res.share.entry(token, how.slots)
-	ballot, known := c.propose(t0, c.need)
+	ballot, known := c.propose(t0.Add(how.lead), c.need)
 	if !known {
 		return nil, c.unreached(c.protocol.acquire, t0), nil
 	}
@@ -64,6 +66,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		queueAt: how.queueAt, queueEntry: how.queueEntry,
 		full:   how.all,
 		ending: c.ending,
+		ballot: ballot,
 	}, len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, l.res, how, timeout)

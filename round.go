@@ -49,6 +49,7 @@ type round struct {
 type plan struct {
 	call
 	t0         Instant // read before anything is sent (A1); 0: now
+	ballot     uint64  // that it proposes (F1); 0: none
 	queueAt    nodeSet // the nodes that enter the client in their queue if they refuse (W2)
 	queueEntry int64   // how they enter it; see acquire.lua
 	takeAt     nodeSet // of a renewal: the nodes that may take the keys, because they never had them (R2)

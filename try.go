@@ -9,8 +9,10 @@ import (
 // moment, one of them wins (leads). And a lock that is reserved for a waiter is not free (yields).
 
 const (
-	// maxBallots is how many rounds a try makes at most that fail only because of the ballot: others may raise it too.
-	maxBallots = 8
+	// maxBallots is how many rounds a try makes at most that fail only because of the ballot, or because others were faster
+	// for these permits and some are left. Of 40 readers that tried at once, the last one needed about ten, and of 60 far
+	// away about thirty. With eight, some were told that the lock is held.
+	maxBallots = 32
 	// minTries is how many rounds a try makes at least before it gives up a lock that nobody holds. A leader loses a
 	// round only to clients that came later, and one of them is then the leader.
 	minTries = 8
@@ -24,8 +26,9 @@ const (
 // ctx itself holds, unless it is [Lock.Reentrant]. A lock that is [Lock.Fair] counts as held while somebody waits for it.
 //
 // It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
-// are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so. The first use of a
-// client waits until its nodes have connected and have said whether they may grant.
+// are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so; where they do not
+// exclude each other, at most 32 rounds, with short pauses. The first use of a client waits until its nodes have connected
+// and have said whether they may grant.
 func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 	if lease, err := l.check(ctx, true); lease != nil || err != nil {
 		return lease, err
@@ -94,8 +97,10 @@ type try struct {
 func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	s := t.spec
 	c := s.client
+	t.how.lead = c.leadAfter(t.how.lead, r)
 	if slots, ok := t.otherSlots(ctx, r); ok && t.rounds < maxBallots {
 		t.how.slots = slots
+		t.spreadOut(ctx)
 		return nil, nil
 	}
 	if r.alone() && !s.res.isShared() {
@@ -108,7 +113,8 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	}
 	t.how.probe = nil
 	if r.onlyStale() && t.rounds < maxBallots {
-		return nil, nil // only the ballot was too low: try again at once, above it
+		t.spreadOut(ctx)
+		return nil, nil // only the ballot was too low: try again, above it
 	}
 	refusal := r.refusal(s.res.names, c.nodes)
 	if refusal.kind != ErrHeld {
@@ -137,6 +143,15 @@ func (c *Client) triedEnough(rounds int, begun Instant) bool {
 	return rounds >= minTries && c.cfg.Clock.Now().Sub(begun) >= c.cfg.NodeTimeout
 }
 
+// spreadOut is called after a round that failed although nothing excluded the lock. The first time, the next round follows
+// at once. Then random pauses of up to two round trips separate those that began together: they would outbid each other, or
+// want the same permits, in every round.
+func (t *try) spreadOut(ctx context.Context) {
+	if c := t.spec.client; t.rounds > 1 {
+		c.giveWay(ctx, t.rounds, max(2*c.roundTrip(), c.cfg.NodeTimeout/minTries))
+	}
+}
+
 // giveWay pauses by chance after so many lost rounds, so that one of those who disturb each other goes first.
 func (c *Client) giveWay(ctx context.Context, rounds int, longest time.Duration) {
 	c.pause(ctx, c.protocol.random(c.longestPause(rounds, longest)+1))
@@ -156,7 +171,8 @@ func (t *try) refusedAlone(ctx context.Context, r *round) (*RoundError, error) {
 	answers, _ := r.snapshot()
 	for _, a := range answers {
 		if a.denial != nil && a.denial.reason == stale && t.rounds < maxBallots {
-			return nil, nil // only the ballot was too low: try again at once, above it
+			t.spreadOut(ctx)
+			return nil, nil // as in next
 		}
 	}
 	c.waiters.contend(s.res)

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -301,4 +302,41 @@ func tryBesideAReservation(t *testing.T, leads bool) {
 		all.Wait()
 		require.Zero(t, got, "a try saw the reservation in its first round, and took the lock in its next one")
 	})
+}
+
+// Readers, or holders of permits of which there are enough, do not exclude each other. If they all try at once, their ballots do,
+// and they want the same permits: some of them were told that the lock is held.
+func TestATryThatNothingExcludesGetsIn(t *testing.T) {
+	for _, c := range []struct {
+		size, far int // so many clients, up to so many ms away
+		seeds     uint64
+		lock      func(*redlock.Client) redlock.Lock
+	}{
+		{40, 40, 1, func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }},
+		{40, 4, 1, func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 40) }},
+		{5, 40, 12, func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 5) }},
+	} {
+		for seed := range c.seeds {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 13))
+				w := virtual(t, 3, c.size)
+				var locks []redlock.Lock
+				for i := range c.size {
+					for _, s := range w.servers {
+						s.slow(i, time.Duration(1+random.IntN(c.far))*time.Millisecond)
+					}
+					client := w.connect(t, i)
+					if i == 0 {
+						require.NoError(t, client.Enroll(t.Context()))
+					}
+					client.Status(t.Context())
+					locks = append(locks, c.lock(client))
+				}
+				time.Sleep(10 * time.Second)
+				began := time.Now()
+				require.Len(t, contestFor(t, locks...), c.size)
+				require.Less(t, time.Since(began), 2*time.Second)
+			})
+		}
+	}
 }

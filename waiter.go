@@ -68,6 +68,8 @@ func (w *waiter) listen() {
 func (w *waiter) wait(ctx context.Context, r *round) (err error) {
 	w.asks = false
 	defer func() { w.asks = err == nil }()
+	w.how.lead = w.client.leadAfter(w.how.lead, r)
+	w.how.all = false
 	refused := w.look(r)
 	w.recordQueues(&refused)
 	if r.onlyStale() {
@@ -94,12 +96,13 @@ func (w *waiter) wait(ctx context.Context, r *round) (err error) {
 	return err
 }
 
-// outbid is called when only the ballot was too low: the next attempt follows in the same way and turn, with a higher one.
-// The first time it does so at once. Readers that get in together may outbid each other again and again: then random pauses
-// separate them.
+// outbid is called when only the ballot was too low: the next attempt follows in the same turn, with a higher one, and asks
+// all nodes at once, so that it comes to none of them later than it must (F1). The first time it follows at once. Readers that
+// get in together may outbid each other again and again: then random pauses separate them.
 func (w *waiter) outbid(ctx context.Context) error {
 	c := w.client
 	w.stales++
+	w.how.all = true
 	pause := time.Duration(0)
 	if w.stales > 1 {
 		pause = c.protocol.random(c.roundTrip() << min(w.stales-2, 3))
