@@ -43,9 +43,6 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 		return nil, ErrClosed
 	}
 	defer c.finish()
-	if err := c.checkGroup(ctx, s.res.names); err != nil {
-		return nil, err
-	}
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
 	begun, settled, looked, loaded := c.cfg.Clock.Now(), false, false, false
@@ -105,7 +102,13 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket, lead time.Durati
 	}
 
 	// D4: like one attempt to acquire (A1 to A4), but each node grants only what the ticket has.
-	t0 := c.cfg.Clock.Now()
+	t0, blocked, err := c.enterGroup(ctx, l.res.names)
+	if err != nil {
+		return nil, nil, err
+	}
+	if blocked != nil {
+		return nil, c.unasked(c.protocol.adopt, t0, blocked), nil
+	}
 	var token any = c.waiters.ownerToken(l.owner)
 	ballot, known := c.propose(t0.Add(lead), c.need)
 	if !known {
@@ -117,7 +120,6 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket, lead time.Durati
 	reached := c.send(r, c.allNodes(), 0)
 	verdict := r.await(ctx, &c.timers, c.cfg.nodeTimeout(l.ttl))
 	now, validity := c.settle(ctx, l, r, verdict)
-	var err error
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()

@@ -187,12 +187,3 @@ func (n *node) agreed() (held heldConfig, known bool) {
 		return heldConfig{}, false
 	}
 }
-
-// differs is why the node refuses this client's configuration; nil: it does not, or is not known to. votes is as ready of
-// opinion.
-func (n *node) differs() (why *ConfigError, votes bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := &n.readiness
-	return s.differs, n.up && s.known && s.ready
-}

@@ -18,8 +18,7 @@ type Client struct {
 	ttlMillis   any // Config.TTL, as a script argument
 	nodes       []*node
 	need        int
-	refusal     atomic.Pointer[error] // a node of this group has refused the groups, and no quorum has voted since; nil: none has
-	siblings    []*Client             // the clients of all groups of a Sharded, this one too; nil: there are no groups
+	siblings    []*Client // the clients of all groups of a Sharded, this one too; nil: there are no groups
 	scheduler   *scheduler
 	notifier    *notifier // nil: there are no hooks and no logger
 	localQueues localQueues

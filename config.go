@@ -73,6 +73,8 @@ type Config struct {
 	onlyLook bool      // the client never begins or ends a quarantine
 	groups   []string  // the ids of the groups of a Sharded, this client's first; nil: these nodes are all there are
 
+	groupNews *groupNews // what the nodes of all groups say of them; nil: the client is of New
+
 	_ struct{}
 }
 

@@ -180,7 +180,7 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 	case l.spec.client.isClosed():
 		return nil, ErrClosed
 	}
-	if err := l.spec.client.checkGroup(ctx, l.spec.res.names); err != nil {
+	if err := l.spec.client.checkGroup(l.spec.res.names); err != nil {
 		return nil, err
 	}
 	for c := carriedBy(ctx); c != nil; c = c.outer {

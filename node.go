@@ -45,6 +45,7 @@ type node struct {
 	infoAskedAt Instant    // when INFO was last asked for
 	spared      Instant    // when the request was sent that was found late, and gets another chance
 	readiness   readiness  // whether it may grant; see quarantine.go
+	groups      groupWord  // what it said of the groups of a Sharded
 	light       bool       // it knows the commands of the light acquire
 	proxied     bool       // another server process once answered on a connection that stayed open
 
@@ -117,7 +118,7 @@ type nodeHost interface {
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
-	return &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting,
+	return &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 }
 
@@ -164,13 +165,14 @@ func (n *node) run(ctx context.Context) {
 		n.mu.Lock()
 		n.dropExpired(n.cfg.Clock.Now()) // here too, because a node may never connect again
 		n.mu.Unlock()
+		began := n.cfg.Clock.Now()
 		s, err := n.open(ctx, &stale)
 		if err == nil {
 			again.worked()
 			err = n.serve(ctx, s)
 			stale.add(s)
 		}
-		n.goDown(err)
+		n.goDown(err, began)
 		closing := n.isClosing()
 		if ctx.Err() != nil || err == ErrClosed || closing && (last || !n.owes()) {
 			return

@@ -29,7 +29,12 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 	}
 	if now.Sub(n.infoAskedAt) >= healthInterval {
 		n.infoAskedAt = now
-		n.queue = append(n.queue, request{command: askInfo}, request{command: askTime})
+		if len(n.cfg.groups) > 1 && !n.readiness.asking { // the groups may have been changed, and this group may be idle (Q3)
+			n.queueReady()
+		} else {
+			n.queue = append(n.queue, request{command: askInfo})
+		}
+		n.queue = append(n.queue, request{command: askTime})
 		if n.cfg.Durable {
 			n.queue = append(n.queue, request{command: askPersistence})
 		}
@@ -65,12 +70,16 @@ func (n *node) comeUp(s *session) {
 	n.host.nodeChanged(n, nil)
 }
 
-// goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on.
-func (n *node) goDown(err error) {
+// goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on. began is when
+// the attempt to connect began.
+func (n *node) goDown(err error, began Instant) {
 	err = inWords(err)
 	n.mu.Lock()
 	wasUp, first := n.up, !n.tried
 	n.tried, n.up, n.why = true, false, err
+	if !wasUp || !n.readiness.known {
+		n.groups.tried = began
+	}
 	callbacks := n.readiness.stop()
 	requests := append(n.flight.drain(), n.queue...)
 	n.queue = nil
@@ -80,6 +89,7 @@ func (n *node) goDown(err error) {
 		}
 	}
 	n.mu.Unlock()
+	n.cfg.groupNews.tell()
 	n.host.unclaim(n)
 	for _, call := range callbacks {
 		call()

@@ -103,9 +103,9 @@ func (n *node) queueReady() {
 // sendReady asks ready.lua, with the data set that INFO named.
 func (n *node) sendReady() {
 	word, at := n.host.word(n)
-	learn := func(_ *round, node int, a answer, _ verdict, _ bool) {
+	learn := func(r *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
-			n.learnReady(a, true)
+			n.learnReady(a, r.t0, true)
 		}
 	}
 	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, at), answered: learn})
@@ -123,9 +123,9 @@ func (n *node) sendReady() {
 	n.wakeUp()
 }
 
-// learnReady takes the answer of ready.lua, and plans when to ask again if the node may not grant. asked: it is the answer
-// that askReady waits for, and not one to Enroll.
-func (n *node) learnReady(a answer, asked bool) {
+// learnReady takes the answer of ready.lua to a question that was asked then, and plans when to ask again if the node may
+// not grant. asked: it is the answer that askReady waits for, and not one to Enroll.
+func (n *node) learnReady(a answer, then Instant, asked bool) {
 	cfg := &n.cfg
 	n.mu.Lock()
 	s := &n.readiness
@@ -169,7 +169,9 @@ func (n *node) learnReady(a answer, asked bool) {
 		s.askAgain = time.AfterFunc(again+time.Millisecond, n.askReady)
 	}
 	agrees := s.differs == nil
+	n.groups.learn(s.ready, s.differs, then)
 	n.mu.Unlock()
+	cfg.groupNews.tell()
 	defer func() {
 		n.mu.Lock()
 		ask := n.up && !n.readiness.asking && len(late) > 0

@@ -38,13 +38,17 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	if err := c.awaitOpen(ctx); err != nil {
 		return nil, nil, err
 	}
-	if err := c.checkGroup(ctx, l.res.names); err != nil { // known since the call began
+
+	// A1: the moment from which a lease counts. With several groups, it is one at which all of them were known (Q3).
+	t0, blocked, err := c.enterGroup(ctx, l.res.names)
+	if err != nil {
 		return nil, nil, err
 	}
-
-	// A1: a token that was never used before, so that nothing that was sent for an older attempt and arrives late can
+	if blocked != nil {
+		return nil, c.unasked(c.protocol.acquire, t0, blocked), nil
+	}
+	// A token that was never used before, so that nothing that was sent for an older attempt and arrives late can
 	// touch this one (etcd#22082); and a ballot.
-	t0 := c.cfg.Clock.Now()
 	token := c.waiters.ownerToken(l.owner)
 	if c.protocol.omits(freshToken) {
 		token = c.oldToken

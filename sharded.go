@@ -19,7 +19,11 @@ import (
 // The name of a node without a [Node.Name] is its address, as it is written, but for the case of its letters: so give each
 // node a Name. The nodes hold the names of all groups with the configuration, and refuse a client whose groups differ, with
 // a [*ConfigError]. They cannot tell if two lists have no node in common. Before a group comes or goes, stop all processes
-// that use the locks, wait MaxTTL until what they may still hold has expired, and call [Sharded.Enroll] with [ChangeConfig].
+// that use the locks, wait MaxTTL until what they may still hold has expired, shut down the servers of a group that goes, and
+// call [Sharded.Enroll] with [ChangeConfig].
+//
+// While a node refuses this client's groups, and the others of its group are away and cannot outvote it, acquiring a lock
+// of any other group is [ErrNoQuorum].
 type Sharded struct {
 	groups []*Client
 	ids    []string // of the groups: the sorted names of their nodes
@@ -50,10 +54,12 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 		slices.Sort(names)
 		s.ids = append(s.ids, strings.Join(names, "\n"))
 	}
+	news := newGroupNews()
 	for i, cfg := range groups {
 		others := slices.Delete(slices.Clone(s.ids), i, i+1)
 		slices.Sort(others)
 		cfg.groups = append([]string{s.ids[i]}, others...)
+		cfg.groupNews = news
 		c, err := New(cfg)
 		if err != nil {
 			_ = s.Close()
@@ -65,43 +71,6 @@ func NewSharded(groups ...Config) (*Sharded, error) {
 		c.siblings = s.groups
 	}
 	return s, nil
-}
-
-// checkGroup is why this client may not acquire the names; nil: it may. If the nodes of any group know clients with other
-// groups (Q3), no group may be used: to those clients, names belong to other groups, and the nodes of a group that only this
-// process has cannot know that. So the first call waits for what all nodes say. One node that refuses is enough, unless a
-// quorum of its group votes for this client. That is kept until such a quorum does: nodes are away, or forget, and then
-// refuse nobody.
-func (c *Client) checkGroup(ctx context.Context, names []string) error {
-	for _, group := range c.siblings {
-		select {
-		case <-group.tried:
-		default:
-			if err := group.awaitAll(ctx); err != nil {
-				return err
-			}
-		}
-		voting, why := 0, error(nil)
-		for _, n := range group.nodes {
-			differs, votes := n.differs()
-			if votes {
-				voting++
-			}
-			if differs != nil && differs.has(agreedGroups) {
-				why = &NodeError{Node: n.endpoint.name, Err: differs}
-			}
-		}
-		switch {
-		case voting >= group.need:
-			group.refusal.Store(nil)
-		case why != nil:
-			group.refusal.Store(&why)
-		}
-		if refusal := group.refusal.Load(); refusal != nil {
-			return *refusal
-		}
-	}
-	return c.cfg.checkGroup(names)
 }
 
 // checkGroup checks that the names belong to this group.

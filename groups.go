@@ -1,0 +1,211 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// What the clients of a Sharded know of each other's nodes: whether these have the same groups (Q3).
+
+// A groupWord is what a node last said of the groups. It outlives the connection: a node that is away, or has forgotten,
+// takes nothing back.
+type groupWord struct {
+	tried     Instant      // when the last question was asked that was answered, or the last attempt to connect began that failed
+	voted     Instant      // when the question was asked to which it answered that it votes; longAgo: it says something else now
+	refused   *ConfigError // it has refused the groups, and since then neither it nor a quorum of its group has voted; or nil
+	refusedAt Instant      // when that question was asked
+}
+
+var noWord = groupWord{tried: longAgo, voted: longAgo, refusedAt: longAgo}
+
+// learn takes the answer to a question that was asked then.
+func (w *groupWord) learn(votes bool, differs *ConfigError, asked Instant) {
+	w.tried, w.voted = asked, longAgo
+	switch {
+	case votes:
+		w.voted, w.refused = asked, nil
+	case differs == nil: // it may have forgotten
+	case differs.has(agreedGroups):
+		w.refused, w.refusedAt = differs, asked
+	default: // it has the same groups, and something else differs
+		w.refused = nil
+	}
+}
+
+// groupNews tells callers that wait that a node has said something, or that an attempt to connect has failed. The clients
+// of a Sharded share it. nil: nobody waits.
+type groupNews struct {
+	mu   sync.Mutex    // guards next
+	next chan struct{} // closed by the next news
+}
+
+func newGroupNews() *groupNews { return &groupNews{next: make(chan struct{})} }
+
+func (g *groupNews) tell() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.next)
+	g.next = make(chan struct{})
+}
+
+func (g *groupNews) await() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.next
+}
+
+// freshFor is for how long what a node said of the groups counts. It is longer than it takes until all nodes were asked
+// again (checkHealth), also those that have just become silent: usually no acquire waits for that.
+func (s *settings) freshFor() time.Duration { return healthInterval + 5*s.stallTimeout() }
+
+// A groupSaid is what the nodes of one group said.
+type groupSaid struct {
+	voting   int        // nodes that vote for this client
+	refusing int        // nodes that refuse its groups
+	unheard  int        // nodes that have said nothing since, and could not be tried either
+	why      *NodeError // the word of one that refuses; nil: none does
+}
+
+// groupSays sums up what the nodes of this group said to questions asked since then. A refusal counts longer: until the
+// node votes, or a quorum has voted since.
+func (c *Client) groupSays(since Instant) (said groupSaid) {
+	oldest := Instant(0)
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		w := n.groups
+		n.mu.Unlock()
+		if w.tried < since {
+			said.unheard++
+		}
+		if w.voted >= since {
+			if said.voting++; said.voting == 1 || w.voted < oldest {
+				oldest = w.voted
+			}
+		}
+		if w.refused != nil {
+			said.refusing++
+			said.why = &NodeError{Node: n.endpoint.name, Err: w.refused}
+		}
+	}
+	if said.voting < c.need || said.refusing == 0 {
+		return said
+	}
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		if n.groups.refused != nil && n.groups.refusedAt < oldest {
+			n.groups.refused = nil
+		}
+		n.mu.Unlock()
+	}
+	return said
+}
+
+// refusal is why this client may use no group: so many nodes of this group refuse its groups that no quorum is left.
+func (c *Client) refusal(said *groupSaid) error {
+	if said.voting < c.need && len(c.nodes)-said.refusing < c.need {
+		return said.why
+	}
+	return nil
+}
+
+// checkGroup is why this client can never acquire the names, as far as it is known: the nodes of some group refuse its
+// groups, or the names belong to another group.
+func (c *Client) checkGroup(names []string) error {
+	for _, group := range c.siblings {
+		said := group.groupSays(longAgo + 1)
+		if err := group.refusal(&said); err != nil {
+			return err
+		}
+	}
+	return c.cfg.checkGroup(names)
+}
+
+// enterGroup waits until the client knows what the nodes of the other groups say of its groups (Q3), and returns a moment t0
+// at which it knew it. A lease that counts from t0 is safe from all that happened before the oldest of these words,
+// however long this process stands still, before t0 or after it. To clients with other groups, the names may belong to
+// another group than here. The nodes that this client acquires them on cannot know that, if only this client has them. So it
+// asks the nodes of the others.
+//
+// An error is one of checkGroup, ctx.Err() or ErrClosed. blocked says why the client may acquire nothing now: a node refuses
+// its groups, and the others of that group cannot outvote it. A group of which no node answers blocks nobody. Of the client's
+// own group, the acquire itself asks a quorum.
+func (c *Client) enterGroup(ctx context.Context, names []string) (t0 Instant, blocked, err error) {
+	t0 = c.cfg.Clock.Now()
+	if len(c.siblings) < 2 {
+		return t0, nil, c.checkGroup(names)
+	}
+	var patience timer
+	for timeUp := false; ; {
+		news := c.cfg.groupNews.await() // before it looks, so that none is lost
+		t0 = c.cfg.Clock.Now()
+		if err := c.checkGroup(names); err != nil {
+			return t0, nil, err
+		}
+		unknown, blocked := c.askSiblings()
+		if !unknown || timeUp {
+			return t0, blocked, nil
+		}
+		if patience.Timer == nil { // for as long as a connection needs to show that it is broken, and to be opened again
+			patience = c.timers.start(4 * c.stallTimeout())
+			defer c.timers.stop(patience)
+		}
+		select {
+		case <-news:
+		case due := <-patience.C:
+			timeUp = patience.isOver(due)
+		case <-ctx.Done():
+			return t0, nil, ctx.Err()
+		case <-c.ending:
+			return t0, nil, ErrClosed
+		}
+	}
+}
+
+// askSiblings asks the nodes of the other groups that were not heard lately, where it depends on them. unknown: it does.
+func (c *Client) askSiblings() (unknown bool, blocked error) {
+	for _, group := range c.siblings {
+		if group == c {
+			continue
+		}
+		since := group.cfg.Clock.Now().Add(-group.freshFor())
+		said := group.groupSays(since)
+		if said.voting >= group.need {
+			continue
+		}
+		if said.unheard > 0 {
+			unknown = true
+			group.askUnheard(since)
+		}
+		if said.refusing > 0 {
+			// No ConfigError to errors.As: a caller would take it for final.
+			blocked = fmt.Errorf("it was not asked: a node of another group refuses the groups of this client, and too few others "+
+				"of that group answer to outvote it: %v", said.why)
+		}
+	}
+	return unknown, blocked
+}
+
+func (c *Client) askUnheard(since Instant) {
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		ask := n.groups.tried < since
+		n.mu.Unlock()
+		if ask {
+			n.askReady()
+		}
+	}
+}
+
+// unasked is the round of an attempt that asks no node.
+func (c *Client) unasked(s *script, t0 Instant, why error) *round {
+	r := c.newRound(plan{call: call{script: s}, t0: t0})
+	for i := range c.nodes {
+		r.record(i, answer{vote: unknown, err: why})
+	}
+	return r
+}

@@ -1,0 +1,279 @@
+package redlock_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// openSharded makes the client with this number, which has these groups.
+func (w *world) openSharded(t *testing.T, client int, clock redlock.Clock, groups ...int) *redlock.Sharded {
+	configs := w.groupsOf(client, groups...)
+	for i := range configs {
+		configs[i].Clock = clock
+	}
+	return shardedOf(t, configs...)
+}
+
+// nameIn finds a name that belongs to the last group of each of them.
+func nameIn(all ...*redlock.Sharded) (name string) {
+	for i, found := 0, false; !found; i++ {
+		name, found = fmt.Sprint("order/", i), true
+		for _, s := range all {
+			groups := s.Groups()
+			found = found && s.Group(name) == groups[len(groups)-1]
+		}
+	}
+	return name
+}
+
+// Q3: Group 1 is replaced by group 2 while a client stands still. Its connections are open, and group 1 has its marker. Its
+// timers have not fired yet, so nothing but its clock tells it that what it knows of group 0 is old.
+func TestAShardedClientThatStoodStillAsksWhetherTheGroupsWereChanged(t *testing.T) {
+	for what, wake := range map[string]func(*link){
+		"its connections are open":   func(*link) {},
+		"its connections are slow":   func(l *link) { l.slow.Store(int64(200 * time.Millisecond)) },
+		"its connections are broken": func(l *link) { l.slow.Store(int64(100 * time.Millisecond)); l.reset() },
+		"its connections are silent": func(l *link) {
+			l.hold(replies, +1)
+			time.AfterFunc(2500*time.Millisecond, func() { l.hold(replies, -1) })
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, clock := virtual(t, 9, 2), &leaping{Clock: redlock.SystemClock()}
+				usual := w.openSharded(t, 0, clock, 0, 1)
+				require.NoError(t, usual.Enroll(t.Context()))
+				other := w.openSharded(t, 1, nil, 0, 2)
+				other.Status(t.Context())
+				name := nameIn(usual, other)
+				l, err := usual.Mutex(name).Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+				synctest.Wait()
+
+				require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
+				l, err = other.Mutex(name).Acquire(t.Context())
+				require.NoError(t, err)
+				clock.slept.Store(int64(time.Hour))
+				for _, s := range w.servers[:3] {
+					wake(s.links[0])
+				}
+				began := time.Now()
+				_, err = usual.Mutex(name).TryAcquire(t.Context())
+				requireDiffers(t, err, "Groups")
+				require.True(t, l.Valid())
+				if what == "its connections are open" {
+					require.Zero(t, time.Since(began), "it asks at once")
+				}
+			})
+		})
+	}
+}
+
+// stopping is a clock for which this process stands still for an hour at one of its readings.
+type stopping struct {
+	leaping
+	left atomic.Int64 // readings until then
+}
+
+func (s *stopping) Now() redlock.Instant {
+	if s.left.Add(-1) == 0 {
+		s.slept.Store(int64(time.Hour))
+	}
+	return s.leaping.Now()
+}
+
+// It looks at what it knows of the groups, and may stand still before it sends anything. So the lease counts from before.
+func TestAShardedClientMayStandStillAnywhereInAnAcquire(t *testing.T) {
+	for reading := range int64(25) {
+		synctest.Test(t, func(t *testing.T) {
+			w, clock := virtual(t, 9, 2), &stopping{leaping: leaping{Clock: redlock.SystemClock()}}
+			usual := w.openSharded(t, 0, clock, 0, 1)
+			require.NoError(t, usual.Enroll(t.Context()))
+			other := w.openSharded(t, 1, nil, 0, 2)
+			other.Status(t.Context())
+			name := nameIn(usual, other)
+			require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
+			l, err := other.Mutex(name).Acquire(t.Context())
+			require.NoError(t, err)
+			clock.left.Store(reading + 1)
+			second, err := usual.Mutex(name).TryAcquire(t.Context())
+			if err == nil && clock.slept.Load() > 0 {
+				require.False(t, l.Valid() && second.Valid(), "two have the lock: it stood still at reading %d", reading)
+			}
+		})
+	}
+}
+
+func TestAnIdleShardedClientLearnsThatTheGroupsWereChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 9, 2)
+		usual := w.openSharded(t, 0, nil, 0, 1)
+		require.NoError(t, usual.Enroll(t.Context()))
+		other := w.openSharded(t, 1, nil, 0, 2)
+		time.Sleep(time.Minute)
+		require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
+		time.Sleep(7 * time.Second)
+		for _, s := range w.servers[:3] {
+			s.links[0].hold(requests, +1)
+		}
+		began := time.Now()
+		_, err := usual.Mutex(nameIn(usual)).TryAcquire(t.Context())
+		requireDiffers(t, err, "Groups")
+		require.Zero(t, time.Since(began), "it asks by itself")
+	})
+}
+
+// The groups are independent. One that is away holds up nobody, neither when it goes nor later.
+func TestNoAcquireWaitsForAGroupThatIsAway(t *testing.T) {
+	for what, goes := range map[string]func(*server){
+		"they die":        (*server).stop,
+		"they are silent": func(s *server) { s.links[0].hold(requests, +1) },
+		"they are cut":    func(s *server) { s.links[0].hold(requests, +1); s.links[0].reset() },
+		"two are silent": func(s *server) {
+			if s.index > 0 {
+				s.links[0].hold(replies, +1)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 6, 1)
+				s := w.openSharded(t, 0, nil, 0, 1)
+				require.NoError(t, s.Enroll(t.Context()))
+				name := nameIn(s)
+				for i := range 240 {
+					if i == 30 {
+						for _, s := range w.servers[:3] {
+							goes(s)
+						}
+					}
+					began := time.Now()
+					l, err := s.Mutex(name).TryAcquire(t.Context())
+					require.NoError(t, err)
+					require.Zero(t, time.Since(began), "after %d", i)
+					require.NoError(t, l.Release(t.Context()))
+					time.Sleep(250 * time.Millisecond)
+				}
+				began := time.Now()
+				l, err := w.openSharded(t, 0, nil, 0, 1).Mutex(name).TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(began), time.Second, "a new client tries each node once")
+				require.NoError(t, l.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// It was refused before its first call. Then its connections to those who refused it break.
+func TestARefusedShardedClientStaysRefusedThoughItNeverAsked(t *testing.T) {
+	for what, c := range map[string]struct {
+		breaks func(*link)
+		after  time.Duration
+	}{
+		"at once":             {(*link).reset, 0},
+		"while it connects":   {(*link).reset, 300 * time.Millisecond},
+		"while it asks anew":  {(*link).reset, 500 * time.Millisecond},
+		"while it is cut off": {func(l *link) { l.hold(requests, +1) }, 30 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 9, 2)
+				usual := w.openSharded(t, 0, nil, 0, 1)
+				require.NoError(t, usual.Enroll(t.Context()))
+				other := w.openSharded(t, 1, nil, 0, 2)
+				require.Error(t, other.Enroll(t.Context()))
+				time.Sleep(10 * time.Second)
+				for _, s := range w.servers[:3] {
+					s.slow(1, 200*time.Millisecond)
+					c.breaks(s.links[1])
+				}
+				time.Sleep(c.after)
+				_, err := other.Mutex(nameIn(usual, other)).TryAcquire(t.Context())
+				requireDiffers(t, err, "Groups")
+			})
+		})
+	}
+}
+
+// Node 2 of group 1 was away when the groups were changed, and refuses the new ones. The others of its group outvote it, until
+// another one is silent for so long that what it said is old. Nothing is granted then, and nobody is refused for good.
+func TestANodeThatKnowsOldGroupsEndsNoWaitWhileOthersCouldOutvoteIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 9, 3)
+		old := w.openSharded(t, 0, nil, 0, 1, 2)
+		require.NoError(t, old.Enroll(t.Context()))
+		require.NoError(t, old.Close())
+		w.servers[5].links[1].hold(requests, +1)
+		s := w.openSharded(t, 1, nil, 1, 0)
+		require.Error(t, s.Enroll(t.Context(), redlock.ChangeConfig()))
+		w.servers[5].links[1].hold(requests, -1)
+		time.Sleep(time.Minute)
+		name := nameIn(s)
+		l, err := s.Mutex(name).Acquire(t.Context())
+		require.NoError(t, err)
+		two := w.openSharded(t, 2, nil, 1, 0)
+		got := make(chan error, 1)
+		go func() {
+			_, err := two.Mutex(name).Acquire(t.Context())
+			got <- err
+		}()
+		time.Sleep(10 * time.Second)
+		away := w.servers[4].links[2]
+		away.hold(replies, +1)
+		time.Sleep(5 * time.Second)
+		_, err = two.Mutex(name).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "what it said a moment ago counts")
+		time.Sleep(30 * time.Second)
+		_, err = two.Mutex(name).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "a node of another group refuses the groups of this client")
+		require.NoError(t, l.Release(t.Context()))
+		time.Sleep(10 * time.Second)
+		require.Empty(t, got, "neither refused nor granted")
+		away.hold(replies, -1)
+		require.NoError(t, <-got)
+	})
+}
+
+// A refusal lasts until a quorum has voted. It does not come back when that quorum is away.
+func TestARefusalThatWasOutvotedIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 9, 3)
+		old := w.openSharded(t, 0, nil, 0, 1, 2)
+		require.NoError(t, old.Enroll(t.Context()))
+		require.NoError(t, old.Close())
+		w.servers[5].links[1].hold(requests, +1)
+		require.Error(t, w.openSharded(t, 1, nil, 1, 0).Enroll(t.Context(), redlock.ChangeConfig()))
+		s := w.openSharded(t, 2, nil, 1, 0)
+		time.Sleep(30 * time.Second)
+		for _, stops := range w.servers[3:6] {
+			stops.stop()
+			if stops.index == 3 {
+				continue
+			}
+			time.Sleep(30 * time.Second)
+		}
+		_, err := s.Mutex(nameIn(s)).TryAcquire(t.Context())
+		require.ErrorContains(t, err, "refuses the groups", "the node that refuses went last")
+
+		for _, starts := range w.servers[3:5] {
+			starts.start(true)
+		}
+		time.Sleep(2 * time.Minute) // they are in quarantine, and vote
+		for _, stops := range w.servers[3:5] {
+			stops.stop()
+		}
+		time.Sleep(30 * time.Second)
+		_, err = s.Mutex(nameIn(s)).TryAcquire(t.Context())
+		require.NoError(t, err)
+	})
+}
