@@ -48,28 +48,47 @@ func ChangeConfig() EnrollOption { return func(e *enrolment) { e.say(wordChange)
 // The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
 // others are enrolled. Other errors are [ErrInvalid] for both options at once, [ErrClosed] and ctx.Err().
 func (c *Client) Enroll(ctx context.Context, options ...EnrollOption) error {
+	return enroll(ctx, []*Client{c}, options)
+}
+
+// enroll enrolls the nodes of these clients. They are the groups of a Sharded, or one client.
+func enroll(ctx context.Context, clients []*Client, options []EnrollOption) error {
 	e := enrolment{word: wordEnroll}
 	for _, option := range options {
 		option(&e)
 	}
-	switch {
-	case e.err != nil:
+	if e.err != nil {
 		return e.err
-	case c.isClosed():
-		return ErrClosed
 	}
-	if err := c.awaitUp(ctx); err != nil {
-		return err
-	}
+	ask := (*Client).askWhenUp
 	if e.word == wordNew {
 		// Only if all nodes look new, none is told that it is new. Otherwise one that forgets between the two questions, or
-		// is away at the first one and back without its data, would be taken for new among nodes that are in use.
-		r, err := c.askReadiness(ctx, wordIsNew)
-		if err != nil || !r.allLookNew() {
+		// is away at the first one and back without its data, would be taken for new among nodes that are in use. The nodes of
+		// another group tell as well that these have been in use. They do not tell that an earlier call enrolled only some
+		// groups: it may be that all names in use belong to the others.
+		looksNew := make([]bool, len(clients))
+		err := each(clients, func(i int, c *Client) error {
+			r, err := ask(c, ctx, wordIsNew)
+			looksNew[i] = err == nil && r.allLookNew()
 			return c.enrolled(r, err)
+		})
+		if slices.Contains(looksNew, false) {
+			return err
 		}
+		ask = (*Client).askReadiness
 	}
-	return c.enrolled(c.askReadiness(ctx, e.word))
+	return each(clients, func(_ int, c *Client) error { return c.enrolled(ask(c, ctx, e.word)) })
+}
+
+// askWhenUp is askReadiness, once the nodes are connected.
+func (c *Client) askWhenUp(ctx context.Context, word string) (*round, error) {
+	if c.isClosed() {
+		return nil, ErrClosed
+	}
+	if err := c.awaitUp(ctx); err != nil {
+		return nil, err
+	}
+	return c.askReadiness(ctx, word)
 }
 
 // opEnroll is the RoundError.Op of an enrolment.

@@ -148,3 +148,47 @@ func TestEnrollOnlyNewAdmitsNoNodeThatForgetsWhileItAsks(t *testing.T) {
 	t.Run("another one is slow", func(t *testing.T) { synctest.Test(t, admitsNone(false)) })
 	t.Run("it is away at first", func(t *testing.T) { synctest.Test(t, admitsNone(true)) })
 }
+
+// A group looks new, and another one does not: the servers of the first may all have forgotten, as after a power cut in their
+// rack.
+func TestEnrollOnlyNewAdmitsNoGroupWhileAnotherIsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 6, 2)
+		usual := w.openSharded(t, 0, nil, 0, 1)
+		require.NoError(t, usual.Enroll(t.Context(), redlock.OnlyNew()))
+		require.NoError(t, usual.Enroll(t.Context(), redlock.OnlyNew()), "all vote: there is nothing to do")
+		name := nameIn(usual)
+		l, err := usual.Mutex(name).Acquire(t.Context())
+		require.NoError(t, err)
+		for _, s := range w.servers[3:] {
+			s.stop()
+			s.start(false)
+		}
+		late := w.openSharded(t, 1, nil, 0, 1)
+		err = late.Enroll(t.Context(), redlock.OnlyNew())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "it looks new; it was not enrolled")
+		require.ErrorContains(t, err, "only if no client can hold a lease")
+		_, err = late.Mutex(name).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.True(t, l.Valid())
+
+		require.NoError(t, late.Enroll(t.Context()), "an operator says that no lease is out")
+	})
+}
+
+// One group cannot be reached: none is enrolled, so nothing is left half done.
+func TestEnrollOnlyNewAdmitsNoGroupWhileAnotherIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 6, 1)
+		s := w.openSharded(t, 0, nil, 0, 1)
+		w.servers[5].links[0].hold(requests, +1)
+		require.ErrorIs(t, s.Enroll(t.Context(), redlock.OnlyNew()), redlock.ErrNoQuorum)
+		for _, s := range w.servers {
+			require.False(t, s.isJudged())
+		}
+		w.servers[5].links[0].hold(requests, -1)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, s.Enroll(t.Context(), redlock.OnlyNew()))
+	})
+}

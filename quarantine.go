@@ -30,7 +30,9 @@ func marker(identity, digest string) string { return identity + " " + digest }
 var errUsed = errors.New("it has been used: it has keys, fencing tokens or a marker; " +
 	"it votes by itself when its quarantine is over; only if no client can hold a lease, enroll it without --only-new")
 
-var errLooksNew = errors.New("it looks new; it was not enrolled, because not every other node is known to be new, and so this one may have forgotten leases")
+var errLooksNew = errors.New("it looks new; it was not enrolled, because not every other node is known to be new, and so this one " +
+	"may have forgotten leases; it votes by itself when its quarantine is over; " +
+	"only if no client can hold a lease, enroll it without --only-new")
 
 var errUnjudged = errors.New("it may have forgotten what it granted, and nothing can judge that: too few other nodes answer, or their clocks disagree")
 

@@ -117,8 +117,12 @@ func (s *Sharded) Mutex(name string, more ...string) Lock { return s.Group(name)
 
 // Enroll is [Client.Enroll] of every group at once. The error joins those of the groups. Enroll new servers so: the command
 // redlock enroll knows no groups, and what it enrolled refuses clients that do, until [ChangeConfig].
+//
+// With [OnlyNew] all groups are asked first, and none is enrolled unless the nodes of all look new: others that vote show that
+// the locks are in use. So a call that enrolled only some groups, because nodes went away just then, cannot be repeated. Then
+// wait for the quarantine of the rest, or, if no client can hold a lock, call Enroll without OnlyNew.
 func (s *Sharded) Enroll(ctx context.Context, options ...EnrollOption) error {
-	return s.each(func(c *Client) error { return c.Enroll(ctx, options...) })
+	return enroll(ctx, s.groups, options)
 }
 
 // Status is [Client.Status] of every group at once, in the order in which the groups were given.
@@ -133,13 +137,19 @@ func (s *Sharded) Status(ctx context.Context) [][]NodeStatus {
 }
 
 // Close is [Client.Close] of every group at once.
-func (s *Sharded) Close() error { return s.each((*Client).Close) }
+func (s *Sharded) Close() error {
+	return each(s.groups, func(_ int, c *Client) error { return c.Close() })
+}
 
-func (s *Sharded) each(do func(*Client) error) error {
-	errs := make([]error, len(s.groups))
+// each does something with all groups at once, and joins their errors.
+func each(groups []*Client, do func(int, *Client) error) error {
+	if len(groups) == 1 {
+		return do(0, groups[0])
+	}
+	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
-	for i, c := range s.groups {
-		wg.Go(func() { errs[i] = do(c) })
+	for i, c := range groups {
+		wg.Go(func() { errs[i] = do(i, c) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
