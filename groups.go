@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,17 +14,22 @@ import (
 // A groupWord is what a node last said of the groups. It outlives the connection: a node that is away, or has forgotten,
 // takes nothing back.
 type groupWord struct {
+	contact   Instant      // since when it has been heard again and again: the longest gap was shorter than freshFor
+	heard     Instant      // when the last question was asked that it answered
 	tried     Instant      // when the last question was asked that was answered, or the last attempt to connect began that failed
 	voted     Instant      // when the question was asked to which it answered that it votes; longAgo: it says something else now
 	refused   *ConfigError // it has refused the groups, and since then neither it nor a quorum of its group has voted; or nil
 	refusedAt Instant      // when that question was asked
 }
 
-var noWord = groupWord{tried: longAgo, voted: longAgo, refusedAt: longAgo}
+var noWord = groupWord{contact: longAgo, heard: longAgo, tried: longAgo, voted: longAgo, refusedAt: longAgo}
 
 // learn takes the answer to a question that was asked then.
-func (w *groupWord) learn(votes bool, differs *ConfigError, asked Instant) {
-	w.tried, w.voted = asked, longAgo
+func (w *groupWord) learn(votes bool, differs *ConfigError, asked Instant, fresh time.Duration) {
+	if asked.Sub(w.heard) > fresh {
+		w.contact = asked
+	}
+	w.heard, w.tried, w.voted = asked, asked, longAgo
 	switch {
 	case votes:
 		w.voted, w.refused = asked, nil
@@ -63,25 +70,24 @@ func (g *groupNews) await() <-chan struct{} {
 // again (checkHealth), also those that have just become silent: usually no acquire waits for that.
 func (s *settings) freshFor() time.Duration { return healthInterval + 5*s.stallTimeout() }
 
+// always is an age that no word of a node has reached.
+const always = century
+
 // A groupSaid is what the nodes of one group said.
 type groupSaid struct {
 	voting   int        // nodes that vote for this client
 	refusing int        // nodes that refuse its groups
-	unheard  int        // nodes that have said nothing since, and could not be tried either
 	why      *NodeError // the word of one that refuses; nil: none does
 }
 
-// groupSays sums up what the nodes of this group said to questions asked since then. A refusal counts longer: until the
+// groupSays sums up what the nodes of this group said to questions that are not older. A refusal counts longer: until the
 // node votes, or a quorum has voted since.
-func (c *Client) groupSays(since Instant) (said groupSaid) {
-	oldest := Instant(0)
+func (c *Client) groupSays(oldestAge time.Duration) (said groupSaid) {
+	since, oldest := c.cfg.Clock.Now().Add(-oldestAge), Instant(0)
 	for _, n := range c.nodes {
 		n.mu.Lock()
 		w := n.groups
 		n.mu.Unlock()
-		if w.tried < since {
-			said.unheard++
-		}
 		if w.voted >= since {
 			if said.voting++; said.voting == 1 || w.voted < oldest {
 				oldest = w.voted
@@ -117,7 +123,7 @@ func (c *Client) refusal(said *groupSaid) error {
 // groups, or the names belong to another group.
 func (c *Client) checkGroup(names []string) error {
 	for _, group := range c.siblings {
-		said := group.groupSays(longAgo + 1)
+		said := group.groupSays(always)
 		if err := group.refusal(&said); err != nil {
 			return err
 		}
@@ -132,8 +138,8 @@ func (c *Client) checkGroup(names []string) error {
 // asks the nodes of the others.
 //
 // An error is one of checkGroup, ctx.Err() or ErrClosed. blocked says why the client may acquire nothing now: a node refuses
-// its groups, and the others of that group cannot outvote it. A group of which no node answers blocks nobody. Of the client's
-// own group, the acquire itself asks a quorum.
+// its groups, and the others of that group cannot outvote it; or neither another group nor its own answers. A group of which
+// no node answers blocks nobody else. Of the client's own group, the acquire itself asks a quorum.
 func (c *Client) enterGroup(ctx context.Context, names []string) (t0 Instant, blocked, err error) {
 	t0 = c.cfg.Clock.Now()
 	if len(c.siblings) < 2 {
@@ -172,14 +178,17 @@ func (c *Client) askSiblings() (unknown bool, blocked error) {
 		if group == c {
 			continue
 		}
-		since := group.cfg.Clock.Now().Add(-group.freshFor())
-		said := group.groupSays(since)
+		said := group.groupSays(group.freshFor())
 		if said.voting >= group.need {
 			continue
 		}
-		if said.unheard > 0 {
-			unknown = true
-			group.askUnheard(since)
+		// It seems to be away. Or this machine was cut off from all, as one that has just woken up may be. So its nodes must have
+		// been tried since this group is in contact.
+		if contact, reached := c.inContact(); reached {
+			unknown = group.askUntried(min(contact, group.freshFor())) || unknown
+		} else {
+			unknown = c.askUntried(c.freshFor()) || unknown
+			blocked = errOutOfContact
 		}
 		if said.refusing > 0 {
 			// No ConfigError to errors.As: a caller would take it for final.
@@ -190,15 +199,40 @@ func (c *Client) askSiblings() (unknown bool, blocked error) {
 	return unknown, blocked
 }
 
-func (c *Client) askUnheard(since Instant) {
+// askUntried asks the nodes of this group that were last tried longer ago, and reports whether there are any.
+func (c *Client) askUntried(oldestAge time.Duration) (some bool) {
+	since := c.cfg.Clock.Now().Add(-oldestAge)
 	for _, n := range c.nodes {
 		n.mu.Lock()
 		ask := n.groups.tried < since
 		n.mu.Unlock()
 		if ask {
+			some = true
 			n.askReady()
 		}
 	}
+	return some
+}
+
+var errOutOfContact = errors.New("it was not asked: too few nodes of its group, and of another one, have answered lately")
+
+// inContact is for how long a quorum of this group has been heard again and again. reached: it was, lately.
+func (c *Client) inContact() (contact time.Duration, reached bool) {
+	var array [maxNodes]Instant
+	now := c.cfg.Clock.Now()
+	contacts, oldest := array[:0], now.Add(-c.freshFor())
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		if n.groups.heard >= oldest {
+			contacts = append(contacts, n.groups.contact)
+		}
+		n.mu.Unlock()
+	}
+	if len(contacts) < c.need {
+		return 0, false
+	}
+	slices.Sort(contacts)
+	return now.Sub(contacts[c.need-1]), true
 }
 
 // unasked is the round of an attempt that asks no node.

@@ -1,12 +1,16 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -74,6 +78,66 @@ func TestAShardedClientThatStoodStillAsksWhetherTheGroupsWereChanged(t *testing.
 				}
 			})
 		})
+	}
+}
+
+// A machine that wakes up has no network at first. Its connections to group 1 survive that, or not; those to group 0 are
+// broken, and the next attempt to connect there is to come when the network is back. The failed ones say nothing of group 0.
+func TestAShardedClientThatWasCutOffFromAllTriesTheOtherGroupsAgain(t *testing.T) {
+	for _, survive := range []bool{true, false} {
+		for offline := 100 * time.Millisecond; offline < time.Second; offline += 100 * time.Millisecond {
+			synctest.Test(t, func(t *testing.T) {
+				w, clock := virtual(t, 9, 2), &leaping{Clock: redlock.SystemClock()}
+				var unreachable atomic.Bool
+				configs := withNodes(w.groupsOf(0, 0, 1), func(n *redlock.Node) {
+					dial := n.Dial
+					n.Dial = func(ctx context.Context) (redis.Conn, error) {
+						if unreachable.Load() {
+							return nil, errors.New("network is unreachable")
+						}
+						if strings.HasPrefix(n.Name, "group-0") {
+							time.Sleep(300 * time.Millisecond) // group 1 is reached first
+						}
+						return dial(ctx)
+					}
+				})
+				configs[0].Clock, configs[1].Clock = clock, clock
+				usual := shardedOf(t, configs...)
+				require.NoError(t, usual.Enroll(t.Context()))
+				other := w.openSharded(t, 1, nil, 0, 2)
+				other.Status(t.Context())
+				name := nameIn(usual, other)
+				require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
+				l, err := other.Mutex(name).Acquire(t.Context())
+				require.NoError(t, err)
+
+				clock.slept.Store(int64(time.Hour))
+				unreachable.Store(true)
+				for _, s := range w.servers[:6] {
+					if s.index < 3 || !survive {
+						s.links[0].reset()
+					}
+					s.links[0].hold(requests, +1)
+				}
+				for _, s := range w.servers[3:6] {
+					if !survive {
+						s.slow(0, 60*time.Millisecond) // it is not heard as soon as it is connected
+					}
+				}
+				time.Sleep(offline)
+				unreachable.Store(false)
+				for _, s := range w.servers[:6] {
+					s.links[0].hold(requests, -1)
+				}
+				for range 100 {
+					_, err = usual.Mutex(name).TryAcquire(t.Context())
+					require.Error(t, err, "two have the lock")
+					time.Sleep(10 * time.Millisecond)
+				}
+				requireDiffers(t, err, "Groups")
+				require.True(t, l.Valid())
+			})
+		}
 	}
 }
 
