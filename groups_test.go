@@ -292,7 +292,7 @@ func TestANodeThatKnowsOldGroupsEndsNoWaitWhileOthersCouldOutvoteIt(t *testing.T
 		time.Sleep(10 * time.Second)
 		away := w.servers[4].links[2]
 		away.hold(replies, +1)
-		time.Sleep(5 * time.Second)
+		time.Sleep(3 * time.Second)
 		_, err = two.Mutex(name).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld, "what it said a moment ago counts")
 		time.Sleep(30 * time.Second)
