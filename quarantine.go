@@ -171,7 +171,9 @@ func (n *node) learnReady(a answer, then Instant, asked bool) {
 		s.askAgain = time.AfterFunc(again+time.Millisecond, n.askReady)
 	}
 	agrees := s.differs == nil
-	n.groups.learn(s.ready, s.differs, then, n.freshFor())
+	if n.up { // else its connection broke, and this is no word of the server's
+		n.groups.learn(s.ready, s.differs, then, n.freshFor())
+	}
 	n.mu.Unlock()
 	cfg.groupNews.tell()
 	defer func() {
