@@ -43,7 +43,7 @@ func TestEveryLibraryIsALockUntilItsServersForget(t *testing.T) {
 	require.Len(t, b.Cells, 1+len(peers.Peers()))
 	for _, c := range b.Cells {
 		require.Equal(t, check.Safe, c.Runs[0].Verdict, c.Subject)
-		require.Greater(t, c.Runs[0].Acquired, 10, c.Subject)
+		require.Positive(t, c.Runs[0].Acquired, c.Subject) // no more: how many depends on how busy the machine is
 		require.Contains(t, c.Runs[0].Replay, "--subject "+c.Subject+" ")
 	}
 	out.Reset()
