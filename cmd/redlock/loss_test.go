@@ -135,9 +135,10 @@ func TestALossSaysWhichNodesDidNotRenewTheLeaseAndWhy(t *testing.T) {
 
 func TestALeaseThatIsRenewedAgainIsToldSo(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
-	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "sleep", "60")
+	log := newRunLog(t)
+	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "bash", "-c", `echo run >>"$0"; exec sleep 60`, string(log))
+	log.await(t, "run", 1) // it has the lock
 	for outage := 1; outage <= 2; outage++ {
-		eventually(t, "the lock", func() bool { return do(t, f.Nodes()[0], "GET", "k") != nil })
 		everyNode(t, f, (*fleet.Node).Cut)
 		eventually(t, "the outage", func() bool { return strings.Count(p.said(), "cannot be renewed") == outage })
 		everyNode(t, f, (*fleet.Node).Heal)
