@@ -102,12 +102,9 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket, lead time.Durati
 	}
 
 	// D4: like one attempt to acquire (A1 to A4), but each node grants only what the ticket has.
-	t0, blocked, err := c.enterGroup(ctx, l.res.names)
-	if err != nil {
-		return nil, nil, err
-	}
-	if blocked != nil {
-		return nil, c.unasked(c.protocol.adopt, t0, blocked), nil
+	t0, blocked, err := c.enterGroup(ctx, c.protocol.adopt, l.res.names)
+	if blocked != nil || err != nil {
+		return nil, blocked, err
 	}
 	var token any = c.waiters.ownerToken(l.owner)
 	ballot, known := c.propose(t0.Add(lead), c.need)

@@ -33,9 +33,14 @@ var errNoBallot = errors.New("it was not asked, because a fencing token takes th
 // unreached is the round of an attempt that cannot make a ballot (F1), because this client was never connected to as many
 // nodes as a quorum.
 func (c *Client) unreached(s *script, t0 Instant) *round {
+	return c.unasked(s, t0, func(n *node) error { return cmp.Or(n.absent(t0), errNoBallot) })
+}
+
+// unasked is the lost round of an attempt that asks no node, with the reason of each.
+func (c *Client) unasked(s *script, t0 Instant, why func(*node) error) *round {
 	r := c.newRound(plan{call: call{script: s}, t0: t0})
 	for _, n := range c.nodes {
-		r.record(n.index, answer{vote: unknown, err: cmp.Or(n.absent(t0), errNoBallot)})
+		r.record(n.index, answer{vote: unknown, err: why(n)})
 	}
 	return r
 }

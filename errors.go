@@ -79,40 +79,25 @@ func (e *RoundError) causes() string {
 	if e.Err == nil {
 		return ""
 	}
-	type cause struct {
-		text  string
-		nodes []string
-		rank  int
-	}
-	var causes []*cause
-	byKey := map[string]*cause{}
+	var all causes
 	for _, err := range e.Err.Errors {
-		key, text := causeOf(err)
-		c := byKey[key]
-		if c == nil {
-			c = &cause{text: text}
-			if saysNothing(err) {
-				c.rank = 1
-			}
-			byKey[key] = c
-			causes = append(causes, c)
-		}
+		c := all.of(err)
 		var n *NodeError
 		if errors.As(err, &n) {
 			c.nodes = append(c.nodes, printable(n.Node))
 		}
 	}
 	// What a node said comes before what is only about the round: that nobody asked the node, or waited for it.
-	slices.SortStableFunc(causes, func(a, b *cause) int { return cmp.Compare(a.rank, b.rank) })
+	slices.SortStableFunc(all, func(a, b *cause) int { return cmp.Compare(a.rank, b.rank) })
 	var b strings.Builder
-	for i, c := range causes {
+	for i, c := range all {
 		sep := "; "
 		if i == 0 {
 			sep = ": "
 		}
 		switch {
 		case e.Op == opEnroll:
-			b.WriteString(sep + strings.Join(c.nodes, ", ") + ": " + c.text)
+			b.WriteString(sep + c.byNodes())
 		case len(c.nodes) > 0:
 			fmt.Fprintf(&b, "%s%s [%s]", sep, c.text, strings.Join(c.nodes, " "))
 		default:
@@ -120,6 +105,35 @@ func (e *RoundError) causes() string {
 		}
 	}
 	return b.String()
+}
+
+// A cause is a reason that several nodes may have. causeOf has its key and its text.
+type cause struct {
+	key, text string
+	nodes     []string
+	rank      int // 1: it says nothing about the node
+}
+
+// byNodes is the cause behind the names of its nodes.
+func (c *cause) byNodes() string { return strings.Join(c.nodes, ", ") + ": " + c.text }
+
+// causes has each reason once.
+type causes []*cause
+
+// of is the cause of this error. It is added if it is not there.
+func (all *causes) of(err error) *cause {
+	key, text := causeOf(err)
+	for _, c := range *all {
+		if c.key == key {
+			return c
+		}
+	}
+	c := &cause{key: key, text: text}
+	if saysNothing(err) {
+		c.rank = 1
+	}
+	*all = append(*all, c)
+	return c
 }
 
 // saysNothing reports whether the error tells about the round alone, and nothing about the node.

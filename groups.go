@@ -77,13 +77,13 @@ func (c *Client) checkGroup(names []string) error {
 // another group than here. The nodes that this client acquires them on cannot know that, if only this client has them. So it
 // asks the nodes of the others.
 //
-// An error is one of checkGroup, ctx.Err() or ErrClosed. blocked says why the client may acquire nothing now: a node refuses
-// its groups, and the others of that group cannot outvote it; or neither another group nor its own answers. A group of which
-// no node answers blocks nobody else. Of the client's own group, the acquire itself asks a quorum.
-func (c *Client) enterGroup(ctx context.Context, names []string) (t0 Instant, blocked, err error) {
-	t0 = c.cfg.Clock.Now()
+// An error is one of checkGroup, ctx.Err() or ErrClosed. blocked is the lost round of an attempt with this script that may
+// acquire nothing now: a node refuses the client's groups, and the others of that group cannot outvote it; or neither another
+// group nor its own answers. A group of which no node answers blocks nobody else. Of the client's own group, the acquire itself
+// asks a quorum.
+func (c *Client) enterGroup(ctx context.Context, s *script, names []string) (t0 Instant, blocked *round, err error) {
 	if len(c.siblings) < 2 {
-		return t0, nil, c.checkGroup(names)
+		return c.cfg.Clock.Now(), nil, c.checkGroup(names)
 	}
 	var patience timer
 	for timeUp := false; ; {
@@ -92,9 +92,13 @@ func (c *Client) enterGroup(ctx context.Context, names []string) (t0 Instant, bl
 		if err := c.checkGroup(names); err != nil {
 			return t0, nil, err
 		}
-		unknown, blocked := c.askSiblings()
-		if !unknown || timeUp {
-			return t0, blocked, nil
+		unknown, why := c.askSiblings()
+		switch {
+		case unknown && !timeUp:
+		case why != nil:
+			return t0, c.unasked(s, t0, func(*node) error { return why }), nil
+		default:
+			return t0, nil, nil
 		}
 		if patience.Timer == nil { // for as long as a connection needs to show that it is broken, and to be opened again
 			patience = c.timers.start(4 * c.stallTimeout())
@@ -173,13 +177,4 @@ func (c *Client) inContact() (contact time.Duration, reached bool) {
 	}
 	slices.Sort(contacts)
 	return now.Sub(contacts[c.need-1]), true
-}
-
-// unasked is the round of an attempt that asks no node.
-func (c *Client) unasked(s *script, t0 Instant, why error) *round {
-	r := c.newRound(plan{call: call{script: s}, t0: t0})
-	for i := range c.nodes {
-		r.record(i, answer{vote: unknown, err: why})
-	}
-	return r
 }

@@ -32,9 +32,16 @@ func (o *ownership) mustWait(counted nodeSet, apart time.Duration, now Instant) 
 	return wait > 0 && counted&^o.provenAt() != 0 && now.Add(wait) >= o.deadline()
 }
 
-// took notes that a renewal took the keys on this node. If it had them before, it lost them in between, and what was proven
-// of those says nothing of these: as if they had been planted. That happens if the renewal was sent before the client heard
-// that the node had granted the acquire.
+// writtenAnew notes that the keys on these nodes are not those of before: what was proven of those, or is yet to be proven by
+// a round that was sent before, says nothing of these. o.mu is held.
+func (o *ownership) writtenAnew(nodes nodeSet) {
+	o.plants++
+	o.planted |= nodes
+	o.proven.And(^uint64(nodes))
+}
+
+// took notes that a renewal took the keys on this node. If it had them before, it lost them in between. That
+// happens if the renewal was sent before the client heard that the node had granted the acquire.
 func (o *ownership) took(node int) {
 	o.mu.Lock()
 	had, reader := o.hadKeys(), o.reader
@@ -42,9 +49,7 @@ func (o *ownership) took(node int) {
 		had |= o.acquire.grantedBy() | o.acquire.vouchingNow()
 	}
 	if had.has(node) {
-		o.plants++
-		o.planted.add(node)
-		o.proven.And(^(uint64(1) << node))
+		o.writtenAnew(1 << node)
 	}
 	o.mu.Unlock()
 	if reader != nil { // the writer's keys are the reader's now

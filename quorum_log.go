@@ -60,7 +60,7 @@ func (c *Client) votesChanged() {
 // logVotes logs what is new: of each node, and of the quorum.
 func (c *Client) logVotes() {
 	votes, open := 0, 0
-	var without reasons
+	var without causes
 	for i, n := range c.nodes {
 		switch up, unsure, why := c.voteOf(n); {
 		case unsure:
@@ -69,35 +69,16 @@ func (c *Client) logVotes() {
 			votes++
 			c.logVote(n, &c.quorumLog.silent[i], nil, up)
 		default:
-			without.add(n.endpoint.name, why)
+			cause := without.of(why)
+			if cause.nodes = append(cause.nodes, n.endpoint.name); len(cause.nodes) == 1 {
+				cause.text = inShort(why)
+			}
 			c.logVote(n, &c.quorumLog.silent[i], why, up)
 		}
 	}
 	if c.hasTried() {
 		c.logSpare(votes, open, without)
 	}
-}
-
-// reasons are why nodes do not vote. Each has the names of its nodes, and then a text, and is there once.
-type reasons []struct{ key, nodes, text string }
-
-func (r *reasons) add(node string, why error) {
-	key, _ := causeOf(why)
-	for i := range *r {
-		if one := &(*r)[i]; one.key == key {
-			one.nodes += ", " + node
-			return
-		}
-	}
-	*r = append(*r, struct{ key, nodes, text string }{key, node, inShort(why)})
-}
-
-func (r reasons) String() string {
-	var said []string
-	for _, one := range r {
-		said = append(said, one.nodes+": "+one.text)
-	}
-	return strings.Join(said, "; ")
 }
 
 // voteOf is whether the node is connected, and why it does not vote; nil: it votes. unsure: it is about to say whether it
@@ -148,7 +129,7 @@ func (c *Client) logAway(n *node, err error) {
 
 // logSpare logs if another number of failures is tolerated, as far as that matters: none, or not even those that there
 // are. A node that is about to say whether it votes may change either. without has the nodes that do not vote, and why.
-func (c *Client) logSpare(votes, open int, without reasons) {
+func (c *Client) logSpare(votes, open int, without causes) {
 	was, is := c.quorumLog.spare, spareSome
 	switch {
 	case votes+open < c.need:
@@ -180,7 +161,11 @@ func (c *Client) logSpare(votes, open int, without reasons) {
 	}
 	var missing []any
 	if len(without) > 0 {
-		missing = []any{"without", without.String()}
+		said := make([]string, len(without))
+		for i, c := range without {
+			said[i] = c.byNodes()
+		}
+		missing = []any{"without", strings.Join(said, "; ")}
 	}
 	c.cfg.Logger.Log(context.Background(), level, c.voteCount(votes)+": "+means, missing...)
 }

@@ -40,12 +40,9 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	}
 
 	// A1: the moment from which a lease counts. With several groups, it is one at which all of them were known (Q3).
-	t0, blocked, err := c.enterGroup(ctx, l.res.names)
-	if err != nil {
-		return nil, nil, err
-	}
-	if blocked != nil {
-		return nil, c.unasked(c.protocol.acquire, t0, blocked), nil
+	t0, blocked, err := c.enterGroup(ctx, c.protocol.acquire, l.res.names)
+	if blocked != nil || err != nil {
+		return nil, blocked, err
 	}
 	// A token that was never used before, so that nothing that was sent for an older attempt and arrives late can
 	// touch this one (etcd#22082); and a ballot.

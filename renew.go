@@ -231,9 +231,7 @@ func (o *ownership) plant(lacking nodeSet) {
 	}
 	// The node may have forgotten another client's vote, and nobody vouches for it now: until somebody does, it does not
 	// count in a renewal, though it has the keys (R1).
-	o.plants++
-	o.planted |= lacking
-	o.proven.And(^uint64(lacking))
+	o.writtenAnew(lacking)
 	o.reached |= o.client.plant(o, lacking)
 }
 

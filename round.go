@@ -69,7 +69,7 @@ type plan struct {
 	answered func(r *round, node int, a answer, v verdict, decides bool)
 }
 
-// A renewed knows whether a renewal of it may still be sent, and whether the clock of a node was set since it has the keys.
+// A renewed knows whether a renewal of it may still be sent, and which nodes are proven (proven.go).
 type renewed interface {
 	whileHeld(r *round, send func()) bool
 	took(node int)
