@@ -365,3 +365,43 @@ func livesOnWhileOthersWait(t *testing.T, seed uint64, lock func(*redlock.Client
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// R3: A node that restarted lacks the key, and another client's attempt has the one that never had it. Extend waits for the third.
+// Meanwhile the scheduled renewal takes the key, and has a quorum. So the denial of before is no loss.
+func TestExtendDoesNotLoseALeaseThatAnotherRenewalHasAQuorumFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		time.Sleep(10 * time.Second)
+		l, err := all[0].Mutex("x").WithTTL(10 * time.Second).Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		var n, m, o *server
+		for _, s := range w.servers {
+			switch {
+			case s.timeToLive("x") == 0:
+				n = s
+			case m == nil:
+				m = s
+			default:
+				o = s
+			}
+		}
+		m.stop()
+		m.start(false)
+		time.Sleep(2 * time.Second) // m is connected again, in quarantine
+		synctest.Wait()
+		n.tell("SET", "x", "another client's attempt", "PX", 5000)
+		o.links[0].hold(replies, +1)
+		extended := make(chan error, 1)
+		go func() { extended <- l.Extend(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		n.tell("DEL", "x")
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		require.Positive(t, n.timeToLive("x"))
+		o.links[0].hold(replies, -1)
+		require.NotErrorIs(t, <-extended, redlock.ErrLost)
+		require.True(t, l.Valid(), "lost, though n and o have the key")
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

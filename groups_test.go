@@ -37,6 +37,19 @@ func nameIn(all ...*redlock.Sharded) (name string) {
 	return name
 }
 
+// holderAfterChange enrolls groups 0 and 1, and replaces group 1 by group 2. A client that knows that has a lock whose name
+// belonged to group 1.
+func (w *world) holderAfterChange(t *testing.T, usual *redlock.Sharded) (name string, l *redlock.Lease) {
+	require.NoError(t, usual.Enroll(t.Context()))
+	other := w.openSharded(t, 1, nil, 0, 2)
+	other.Status(t.Context())
+	name = nameIn(usual, other)
+	require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
+	l, err := other.Mutex(name).Acquire(t.Context())
+	require.NoError(t, err)
+	return name, l
+}
+
 // Q3: Group 1 is replaced by group 2 while a client stands still. Its connections are open, and group 1 has its marker. Its
 // timers have not fired yet, so nothing but its clock tells it that what it knows of group 0 is old.
 func TestAShardedClientThatStoodStillAsksWhetherTheGroupsWereChanged(t *testing.T) {
@@ -106,13 +119,7 @@ func TestAShardedClientThatWasCutOffFromAllTriesTheOtherGroupsAgain(t *testing.T
 				})
 				configs[0].Clock, configs[1].Clock = clock, clock
 				usual := shardedOf(t, configs...)
-				require.NoError(t, usual.Enroll(t.Context()))
-				other := w.openSharded(t, 1, nil, 0, 2)
-				other.Status(t.Context())
-				name := nameIn(usual, other)
-				require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
-				l, err := other.Mutex(name).Acquire(t.Context())
-				require.NoError(t, err)
+				name, l := w.holderAfterChange(t, usual)
 
 				clock.slept.Store(int64(time.Hour))
 				unreachable.Store(true)
@@ -132,6 +139,7 @@ func TestAShardedClientThatWasCutOffFromAllTriesTheOtherGroupsAgain(t *testing.T
 				for _, s := range w.servers[:6] {
 					s.links[0].hold(requests, -1)
 				}
+				var err error
 				for range 100 {
 					_, err = usual.Mutex(name).TryAcquire(t.Context())
 					require.Error(t, err, "two have the lock")
@@ -163,13 +171,7 @@ func TestAShardedClientMayStandStillAnywhereInAnAcquire(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, clock := virtual(t, 9, 2), &stopping{leaping: leaping{Clock: redlock.SystemClock()}}
 			usual := w.openSharded(t, 0, clock, 0, 1)
-			require.NoError(t, usual.Enroll(t.Context()))
-			other := w.openSharded(t, 1, nil, 0, 2)
-			other.Status(t.Context())
-			name := nameIn(usual, other)
-			require.NoError(t, other.Enroll(t.Context(), redlock.ChangeConfig()))
-			l, err := other.Mutex(name).Acquire(t.Context())
-			require.NoError(t, err)
+			name, l := w.holderAfterChange(t, usual)
 			clock.left.Store(reading + 1)
 			second, err := usual.Mutex(name).TryAcquire(t.Context())
 			if err == nil && clock.slept.Load() > 0 {

@@ -38,42 +38,91 @@ func (c *stopsIn) Now() redlock.Instant {
 // stepAhead is how far ahead the clock of a node is while it takes a key.
 const stepAhead = 40 * time.Second
 
-// A takeover is two clients, of which the first has a lease without the node n, and the second has asked n for the same lock and
-// got it there. Then its process is stopped. The first one reaches n from now on, and one of its own nodes no longer, m.
-type takeover struct {
+// Rivals are two clients that want one lock. The second one will ask n for it, get it there, and then its process is stopped.
+type rivals struct {
 	*world
-	first *redlock.Client
+	first, second *redlock.Client
+	stops         *stopsIn // the second one's
+	n, m, other   *server
+	began         time.Time
+	got           chan *redlock.Lease // of the second client, when it goes on
+}
+
+func newRivals(t *testing.T, second func(*redlock.Config), first ...func(*redlock.Config)) *rivals {
+	w := &rivals{world: virtual(t, 3, 3), stops: &stopsIn{function: "redlock.(*Client).ask"}, got: make(chan *redlock.Lease, 1)}
+	w.first = w.connect(t, 0, first...)
+	w.second = w.connect(t, 1, second, func(cfg *redlock.Config) { cfg.Clock = w.stops })
+	require.NoError(t, w.first.Enroll(t.Context()))
+	w.second.Status(t.Context())
+	time.Sleep(10 * time.Second)
+	probe := redlock.ProbeFor(w.second, "x")
+	w.n, w.other, w.m = w.servers[probe], w.servers[(probe+1)%3], w.servers[(probe+2)%3]
+	return w
+}
+
+func unchanged(*redlock.Config) {}
+
+// at waits until so much time has passed since it began.
+func (w *rivals) at(after time.Duration) {
+	time.Sleep(after - time.Since(w.began))
+	synctest.Wait()
+}
+
+// secondIsRefused has the second client ask n first from now on.
+func (w *rivals) secondIsRefused(t *testing.T) {
+	_, err := w.second.Mutex("x").TryAcquire(t.Context())
+	require.ErrorIs(t, err, redlock.ErrHeld)
+}
+
+// secondGetsN has the second client get n for so long, and go on at that time.
+func (w *rivals) secondGetsN(t *testing.T, ttl, goesOn time.Duration) {
+	w.stops.stop = func() { time.Sleep(goesOn - time.Since(w.began)) }
+	w.stops.armed.Store(true)
+	go func() {
+		l, err := w.second.Mutex("x").WithTTL(ttl).WithoutRenewal().TryAcquire(t.Context())
+		if err != nil {
+			t.Log(err)
+		}
+		w.got <- l
+	}()
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+	require.False(t, w.stops.armed.Load())
+	require.Greater(t, w.n.timeToLive("x"), ttl*2/3)
+}
+
+// requireOneHolder waits until the second client has the lock, and checks that the first one no longer has.
+func (w *rivals) requireOneHolder(t *testing.T, isValid func() bool) {
+	other := <-w.got
+	require.NotNil(t, other)
+	require.True(t, other.Valid())
+	require.False(t, isValid(), "two have the lock")
+}
+
+func mutexX(c *redlock.Client) redlock.Lock { return c.Mutex("x") }
+
+// In a takeover, the first client has a lease without the node n, which the second one got. The first one reaches n from now on,
+// and one of its own nodes no longer, m.
+type takeover struct {
+	*rivals
 	lease *redlock.Lease
-	n, m  *server
-	other *server
-	began time.Time
-	got   chan *redlock.Lease // of the second client, when it goes on
 }
 
 // A takeoverPlan is when the second client asks, for how long, and when it goes on: the first one's key on m has expired by then.
 type takeoverPlan struct {
 	asks, ttl, goesOn time.Duration
-	lock              func(*redlock.Client) redlock.Lock // the first one's
-	change            func(*redlock.Config)
+	lock              func(*redlock.Client) redlock.Lock // the first one's; nil: mutexX
+	change            func(*redlock.Config)              // of the first one; nil: none
 }
 
 func (p takeoverPlan) begin(t *testing.T) *takeover {
 	if p.lock == nil {
-		p.lock = func(c *redlock.Client) redlock.Lock { return c.Mutex("x") }
+		p.lock = mutexX
 	}
 	if p.change == nil {
-		p.change = func(*redlock.Config) {}
+		p.change = unchanged
 	}
-	w := &takeover{world: virtual(t, 3, 3), got: make(chan *redlock.Lease, 1)}
-	stops := &stopsIn{function: "redlock.(*Client).ask"}
-	w.first = w.connect(t, 0, p.change)
-	second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
-	require.NoError(t, w.first.Enroll(t.Context()))
-	second.Status(t.Context())
-	time.Sleep(10 * time.Second)
-	probe := redlock.ProbeFor(second, "x")
-	w.n, w.other, w.m = w.servers[probe], w.servers[(probe+1)%3], w.servers[(probe+2)%3]
-
+	w := &takeover{rivals: newRivals(t, unchanged, p.change)}
 	w.began = time.Now()
 	w.n.links[0].hold(requests, +1)
 	var err error
@@ -82,37 +131,12 @@ func (p takeoverPlan) begin(t *testing.T) *takeover {
 	require.Positive(t, w.m.timeToLive("x"))
 	require.Zero(t, w.n.timeToLive("x"))
 	w.at(p.asks - 100*time.Millisecond)
-	_, err = second.Mutex("x").TryAcquire(t.Context())
-	require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+	w.secondIsRefused(t)
 	w.at(p.asks)
-	stops.stop = func() { time.Sleep(p.goesOn - time.Since(w.began)) }
-	stops.armed.Store(true)
-	go func() {
-		l, err := second.Mutex("x").WithTTL(p.ttl).WithoutRenewal().TryAcquire(t.Context())
-		if err != nil {
-			t.Log(err)
-		}
-		w.got <- l
-	}()
-	w.at(p.asks + 100*time.Millisecond)
-	require.False(t, stops.armed.Load())
-	require.Positive(t, w.n.timeToLive("x"))
+	w.secondGetsN(t, p.ttl, p.goesOn)
 	w.n.links[0].hold(requests, -1)
 	w.m.links[0].hold(requests, +1)
 	return w
-}
-
-// requireOneHolder waits until the second client has the lock, and checks that the first one no longer has.
-func (w *takeover) requireOneHolder(t *testing.T, isValid func() bool) {
-	other := <-w.got
-	require.NotNil(t, other)
-	require.True(t, other.Valid())
-	require.False(t, isValid(), "two have the lock")
-}
-
-func (w *takeover) at(after time.Duration) {
-	time.Sleep(after - time.Since(w.began))
-	synctest.Wait()
 }
 
 // C2, R2: A renewal takes the key on a node whose clock has stepped ahead, and the step is hidden by how slowly the other node
@@ -323,86 +347,53 @@ func TestALostAnswerDoesNotHideThatTheKeyWasTakenUnderAWrongClock(t *testing.T) 
 // The late grant of an acquire shows a wrong clock, but its answer comes after the first renewal was sent.
 func TestALateGrantUnderAWrongClockIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const step = 40 * time.Second
-		w := virtual(t, 3, 2)
-		stops := &stopsIn{function: "redlock.(*Client).ask"}
 		noFence := func(cfg *redlock.Config) { cfg.NoFence = true } // otherwise the second's older ballot is refused
-		first := w.connect(t, 0, noFence)
-		second := w.connect(t, 1, noFence, func(cfg *redlock.Config) { cfg.Clock = stops })
-		require.NoError(t, first.Enroll(t.Context()))
-		second.Status(t.Context())
-		time.Sleep(10 * time.Second)
-		probe := redlock.ProbeFor(second, "x")
-		n, m := w.servers[probe], w.servers[(probe+2)%3]
-		l, err := first.Mutex("x").Acquire(t.Context())
+		w := newRivals(t, noFence, noFence)
+		l, err := w.first.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		_, err = second.Mutex("x").TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+		w.secondIsRefused(t)
 		require.NoError(t, l.Release(t.Context()))
 		synctest.Wait()
 
-		began := time.Now() // the second gets n, and its process is stopped
-		stops.stop = func() { time.Sleep(10600*time.Millisecond - time.Since(began)) }
-		stops.armed.Store(true)
-		got := make(chan *redlock.Lease, 1)
-		go func() {
-			l, _ := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
-			got <- l
-		}()
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
-		require.False(t, stops.armed.Load())
-		require.Greater(t, n.timeToLive("x"), 20*time.Second)
-		n.step(step) // its key is gone
-		require.Zero(t, n.timeToLive("x"))
-		n.links[0].hold(replies, +1)
-		l, err = first.Mutex("x").Acquire(t.Context())
+		w.began = time.Now()
+		w.secondGetsN(t, 30*time.Second, 10600*time.Millisecond)
+		w.n.step(stepAhead) // its key is gone
+		require.Zero(t, w.n.timeToLive("x"))
+		w.n.links[0].hold(replies, +1)
+		l, err = w.first.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Positive(t, n.timeToLive("x"), "it has granted, and its answer is on its way")
-		n.step(-step)
+		require.Positive(t, w.n.timeToLive("x"), "it has granted, and its answer is on its way")
+		w.n.step(-stepAhead)
 		require.NoError(t, l.Extend(t.Context()))
 		synctest.Wait()
-		n.links[0].hold(replies, -1) // both answers
+		w.n.links[0].hold(replies, -1) // both answers
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		m.links[0].hold(requests, +1)
-		other := <-got
-		require.NotNil(t, other)
-		require.True(t, other.Valid())
-		require.False(t, l.Valid(), "two have the lock")
-		m.links[0].hold(requests, -1)
+		w.m.links[0].hold(requests, +1)
+		w.requireOneHolder(t, l.Valid)
+		w.m.links[0].hold(requests, -1)
 	})
 }
 
-// A retaking is a lease whose key on n was lost, and taken anew by a renewal while n's clock was ahead. In between, the second
-// client got n, and its process is stopped. n's clock is right again, and its answer to the renewal is on its way.
+// In a retaking, the first client's key on n was lost, and taken anew by a renewal while n's clock was ahead. In between, the
+// second client got n. n's clock is right again, and its answer to the renewal is on its way.
 type retaking struct {
-	*world
+	*rivals
 	lease    *redlock.Lease
-	n, m     *server
-	began    time.Time
 	extended chan error
-	got      chan *redlock.Lease // of the second client, when it goes on
 }
 
 // retake makes one. heard says that the late grant of the acquire was heard before the key was lost. goesOn is when the second
 // client does: the key on m has expired by then.
 func retake(t *testing.T, lock func(*redlock.Client) redlock.Lock, heard bool, goesOn time.Duration) *retaking {
-	w := &retaking{world: virtual(t, 3, 2), extended: make(chan error, 1), got: make(chan *redlock.Lease, 1)}
-	stops := &stopsIn{function: "redlock.(*Client).ask"}
-	first := w.connect(t, 0, redlock.AskAll, func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second })
-	second := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Clock = stops })
-	require.NoError(t, first.Enroll(t.Context()))
-	second.Status(t.Context())
-	time.Sleep(10 * time.Second)
-	probe := redlock.ProbeFor(second, "x")
-	w.n, w.m = w.servers[probe], w.servers[(probe+2)%3]
+	patient := func(cfg *redlock.Config) { cfg.NodeTimeout = 2 * time.Second }
+	w := &retaking{rivals: newRivals(t, unchanged, redlock.AskAll, patient), extended: make(chan error, 1)}
 	w.n.links[0].hold(replies, +1)
 	w.began = time.Now()
 	var err error
-	w.lease, err = lock(first).Acquire(t.Context())
+	w.lease, err = lock(w.first).Acquire(t.Context())
 	require.NoError(t, err)
 	synctest.Wait()
 	require.Positive(t, w.n.timeToLive("x"), "it has granted, and its answer is on its way")
@@ -414,23 +405,11 @@ func retake(t *testing.T, lock func(*redlock.Client) redlock.Lock, heard bool, g
 		w.at(50 * time.Millisecond)
 		w.n.links[0].hold(replies, +1)
 	}
-	_, err = second.Mutex("x").TryAcquire(t.Context())
-	require.ErrorIs(t, err, redlock.ErrHeld) // from now on it asks n first
+	w.secondIsRefused(t)
 	w.n.step(stepAhead)
 	require.Zero(t, w.n.timeToLive("x"), "the key there has expired")
 	w.n.step(-stepAhead)
-	stops.stop = func() { time.Sleep(goesOn - time.Since(w.began)) }
-	stops.armed.Store(true)
-	go func() {
-		l, err := second.Mutex("x").WithTTL(30 * time.Second).WithoutRenewal().TryAcquire(t.Context())
-		if err != nil {
-			t.Log(err)
-		}
-		w.got <- l
-	}()
-	w.at(150 * time.Millisecond)
-	require.False(t, stops.armed.Load())
-	require.Greater(t, w.n.timeToLive("x"), 20*time.Second)
+	w.secondGetsN(t, 30*time.Second, goesOn)
 	w.n.step(stepAhead)
 	require.Zero(t, w.n.timeToLive("x"))
 	w.n.links[0].hold(requests, -1) // the renewal takes the key
@@ -441,24 +420,14 @@ func retake(t *testing.T, lock func(*redlock.Client) redlock.Lock, heard bool, g
 	return w
 }
 
-func (w *retaking) at(after time.Duration) {
-	time.Sleep(after - time.Since(w.began))
-	synctest.Wait()
-}
-
 func (w *retaking) extend(t *testing.T) { go func() { w.extended <- w.lease.Extend(t.Context()) }() }
 
-// requireOneHolder cuts the first client off from m, and waits until the second has the lock.
+// requireOneHolder cuts the first client off from m before.
 func (w *retaking) requireOneHolder(t *testing.T, isValid func() bool) {
 	w.m.links[0].hold(requests, +1)
-	other := <-w.got
-	require.NotNil(t, other)
-	require.True(t, other.Valid())
-	require.False(t, isValid(), "two have the lock")
+	w.rivals.requireOneHolder(t, isValid)
 	w.m.links[0].hold(requests, -1)
 }
-
-func mutexX(c *redlock.Client) redlock.Lock { return c.Mutex("x") }
 
 // R1: The late grant of an acquire proves nothing of a key that was taken anew.
 func TestALateGrantProvesNothingOfAKeyThatWasTakenAnew(t *testing.T) {
@@ -510,44 +479,4 @@ func TestAReaderKnowsThatAKeyOfItsWriterWasTakenAnew(t *testing.T) {
 			})
 		})
 	}
-}
-
-// R3: A node that restarted lacks the key, and another client's attempt has the one that never had it. Extend waits for the third.
-// Meanwhile the scheduled renewal takes the key, and has a quorum. So the denial of before is no loss.
-func TestExtendDoesNotLoseALeaseThatAnotherRenewalHasAQuorumFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, all := enrolled(t, 1)
-		time.Sleep(10 * time.Second)
-		l, err := all[0].Mutex("x").WithTTL(10 * time.Second).Acquire(t.Context())
-		require.NoError(t, err)
-		synctest.Wait()
-		var n, m, o *server
-		for _, s := range w.servers {
-			switch {
-			case s.timeToLive("x") == 0:
-				n = s
-			case m == nil:
-				m = s
-			default:
-				o = s
-			}
-		}
-		m.stop()
-		m.start(false)
-		time.Sleep(2 * time.Second) // m is connected again, in quarantine
-		synctest.Wait()
-		n.tell("SET", "x", "another client's attempt", "PX", 5000)
-		o.links[0].hold(replies, +1)
-		extended := make(chan error, 1)
-		go func() { extended <- l.Extend(t.Context()) }()
-		time.Sleep(time.Millisecond)
-		n.tell("DEL", "x")
-		time.Sleep(200 * time.Millisecond)
-		synctest.Wait()
-		require.Positive(t, n.timeToLive("x"))
-		o.links[0].hold(replies, -1)
-		require.NotErrorIs(t, <-extended, redlock.ErrLost)
-		require.True(t, l.Valid(), "lost, though n and o have the key")
-		require.NoError(t, l.Release(t.Context()))
-	})
 }
