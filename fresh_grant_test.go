@@ -310,7 +310,7 @@ func TestALeaseIsNotLostBecauseOfANodeThatNeverHadItsKey(t *testing.T) {
 // R2: Waiters may pass the third node from one to the next, so that it is never free. The lease takes it from a waiter that it
 // is reserved for.
 func TestALeaseLivesOnWhenANodeRestartsWhileOthersWait(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range uint64(trials(5)) {
 		livesOnWhileOthersWait(t, seed, func(c *redlock.Client) redlock.Lock { return c.Mutex("x") })
 		if t.Failed() {
 			return

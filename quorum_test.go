@@ -368,7 +368,7 @@ func TestALeaseEndsBeforeAStepThatNeitherQuorumNoticesEndsItsKey(t *testing.T) {
 		micros := time.Microsecond
 		early := time.Duration(behind+ahead) * micros // the key expires
 		return early <= time.Duration(travelled)*micros+bandCost(band, apartEarlier)+bandWait(band, apartLater)
-	}, &quick.Config{MaxCount: 100_000}))
+	}, &quick.Config{MaxCount: 20_000}))
 }
 
 func TestOneClockOutOfStepIsNotCounted(t *testing.T) {

@@ -85,7 +85,7 @@ func TestTheLoopStopsHoweverItsCommandsAreSplit(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Enroll(t.Context()))
 	require.NoError(t, c.Close())
-	for i := range 200 {
+	for i := range 60 {
 		var done atomic.Int64
 		loop, err := Start(t.Context(), Config{
 			URLs: f.URLs(), Window: 60, Fence: i%2 == 0,
