@@ -91,7 +91,10 @@ func (k *fairKnown) decide() fairNext {
 		n.outages, n.splits = 0, 0
 	}
 	if turn && most <= spare {
-		n.pause = min(n.pause, n.holdOff+2*k.roundTrip)
+		// After many such rounds, this is no contest: the owner has nodes that do not answer this client, and the others alone
+		// are no quorum. A message of the owner's release ends the pause, but not the time to hold off.
+		longest := max(2*k.roundTrip, k.refresh/4)
+		n.pause = min(n.pause, n.holdOff+min(2*k.roundTrip<<min(max(n.splits-5, 0), 10), longest))
 	}
 	if free := quorumOf(times, k.votes.need); free != never {
 		n.pause = min(n.pause, max(free-k.passed, 0))

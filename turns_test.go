@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,4 +192,57 @@ func TestANodeThatBecameSlowerStaysOfUseWhileItAnswersINFO(t *testing.T) {
 			require.False(t, redlock.IsTight(client))
 		}
 	})
+}
+
+// W3: The holder has a node that does not answer the waiter, and those that do are no quorum without the holder's. That may
+// last long, and nobody contends. The release is noticed all the same.
+func TestAWaiterWhoseNodesAreNoQuorumAsksSeldom(t *testing.T) {
+	for kind, of := range map[string]func(*redlock.Client) redlock.Lock{
+		"mutex":     func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+		"reader":    func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"semaphore": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) },
+		"fair":      func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() },
+	} {
+		for first := range 3 { // which node is asked first depends on the name
+			t.Run(fmt.Sprintf("%s, node %d is asked first", kind, first), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := virtual(t, 3, 2)
+					var refused atomic.Int64
+					holder, waiter := w.connect(t, 0), w.connect(t, 1, func(cfg *redlock.Config) {
+						cfg.Hooks.Refused = func([]string, error) { refused.Add(1) }
+					})
+					require.NoError(t, holder.Enroll(t.Context()))
+					for i := range 2 {
+						for _, s := range w.servers {
+							s.slow(i, 200*time.Microsecond)
+						}
+					}
+					waiter.Status(t.Context())
+					probe := redlock.ProbeFor(waiter, "x")
+					at := func(i int) *server { return w.servers[(probe+3-first+i)%3] }
+					at(0).links[0].hold(requests, 1)
+					defer at(0).links[0].hold(requests, -1)
+					at(1).links[1].hold(requests, 1)
+					defer at(1).links[1].hold(requests, -1)
+					time.Sleep(10 * time.Second)
+					held, err := of(holder).Acquire(t.Context())
+					if kind == "reader" {
+						held, err = holder.Mutex("x").Acquire(t.Context())
+					}
+					require.NoError(t, err)
+					waits := awaits(t, of(waiter))
+					time.Sleep(5 * time.Second)
+					before := refused.Load()
+					time.Sleep(10 * time.Second)
+					require.Less(t, refused.Load()-before, int64(10*25))
+					released := time.Now()
+					require.NoError(t, held.Release(t.Context()))
+					l := <-waits.got
+					require.NotNil(t, l)
+					require.Less(t, time.Since(released), 300*time.Millisecond)
+					require.NoError(t, l.Release(t.Context()))
+				})
+			})
+		}
+	}
 }

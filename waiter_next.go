@@ -109,9 +109,10 @@ func (k *known) decide() next {
 			n.probe = nil
 		}
 	case k.lostToOthers():
-		// A split vote (W3). A random pause of a few round trips, longer each time, separates the contenders.
+		// A split vote (W3). A random pause of a few round trips, longer each time, separates the contenders. After many, this
+		// is no contest: the owner has nodes that do not answer this client, and the others alone are no quorum.
 		n.outages, n.splits = 0, k.splits+1
-		n.pause = k.protocol.random(k.roundTrip * time.Duration(2<<min(n.splits, 5)))
+		n.pause = k.protocol.random(min(k.roundTrip<<min(1+n.splits, 11), max(k.roundTrip<<6, k.lostPoll/4)))
 	case k.balked && n.probe != nil && n.probe != k.asked:
 		return n // the node asked refused with an error, and another one is first now: ask that at once
 	default:
