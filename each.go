@@ -22,7 +22,8 @@ import (
 //
 // Batches cannot deadlock with each other, whatever items they share and in whatever order: each goroutine holds the
 // lock of one item, and waits for no other while it holds it. That does not cover locks that ctx holds, or that do
-// acquires. Items with the same lock run one after the other.
+// acquires. With [Wait], items with the same lock run one after the other. With [Fail] and [Skip], one whose lock another
+// item of the batch has at that moment counts as held.
 func Each[A any](
 	ctx context.Context, items []A, parallel int, lock func(A) Lock, do func(context.Context, A) error, ifHeld IfHeld,
 ) []error {

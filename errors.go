@@ -235,7 +235,12 @@ type NodeError struct {
 	Err  error  // a [*Denial] if it said no, a [*QuarantineError], or why it gave no answer that counts
 }
 
-func (e *NodeError) Error() string { return printable(e.Node + ": " + e.Err.Error()) }
+func (e *NodeError) Error() string {
+	if e.Err == nil { // a user made it, as for a test
+		return printable(e.Node)
+	}
+	return printable(e.Node + ": " + e.Err.Error())
+}
 
 // Unwrap returns the reason.
 func (e *NodeError) Unwrap() error { return e.Err }

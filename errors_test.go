@@ -280,3 +280,7 @@ func TestAnAcquireThatTimesOutDoesNotSayThatNodesThatItDidNotAskWereSilent(t *te
 		}
 	})
 }
+
+func TestTheErrorOfANodeMayLackItsReason(t *testing.T) {
+	require.Equal(t, "a", (&redlock.NodeError{Node: "a"}).Error())
+}

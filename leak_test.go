@@ -61,6 +61,11 @@ func TestALeaseForgetsTheContextsThatHaveEnded(t *testing.T) {
 		cancel()
 	}
 	require.Eventually(t, func() bool { return heap() < before+5<<20 }, time.Minute, 10*time.Millisecond)
+	for range 50_000 { // these never end
+		l.With(context.WithoutCancel(t.Context()))
+		l.With(context.Background())
+	}
+	require.Eventually(t, func() bool { return heap() < before+5<<20 }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, l.Release(soon(t)))
 }
 

@@ -43,12 +43,16 @@ func (v valued) Value(key any) any {
 }
 
 // With returns a context that carries the lease and has the values of ctx. It ends when ctx ends, or when the lease
-// ends; in that case with the lease's cause, as [Lease.Context] does.
+// ends; in that case with the lease's cause, as [Lease.Context] does. Until then the lease keeps it, about a kilobyte, unless ctx
+// never ends: so give it a ctx that ends with the work, such as that of a request.
 func (l *Lease) With(ctx context.Context) context.Context {
 	if c := carriedBy(ctx); c != nil && c.lease == l && c.done == ctx.Done() {
 		return ctx // it ends with the lease already. Another one would keep the lease reachable by its ownership
 	}
 	l.Context()
+	if ctx.Done() == nil { // it never ends, so nothing would forget what ends with both before the lease ends
+		return carry(valued{l.own, ctx}, l, ctx, carriedBy(ctx))
+	}
 	// To take a context off its parent is to call the parent's methods, which may be the user's code: they may block, and
 	// call this lease. So what the lease ends is a child of between, and that is taken off ctx on a goroutine of its own.
 	between, takeOff := context.WithCancel(ctx)

@@ -62,6 +62,34 @@ func TestEveryContextOfALeaseHasEndedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
+// With: One that never ends gives its values, and the lease has nothing to forget.
+func TestAContextOfALeaseMayHaveTheValuesOfOneThatNeverEnds(t *testing.T) {
+	type key struct{}
+	c, l := leased(t)
+	ctx := context.WithValue(context.Background(), key{}, "its value")
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, never := range []context.Context{ctx, context.WithoutCancel(ended)} {
+		l := leaseOf(c)
+		under := l.With(never)
+		child, cancel := context.WithCancel(under)
+		defer cancel()
+		require.Equal(t, "its value", child.Value(key{}))
+		carried, _ := LeaseFrom(child)
+		require.Same(t, l, carried)
+		require.NoError(t, child.Err())
+		require.Empty(t, l.ownership.joints)
+		l.ownership.end(ErrClosed)
+		require.ErrorIs(t, context.Cause(child), ErrClosed)
+		require.ErrorIs(t, context.Cause(l.With(never)), ErrClosed, "made after its end")
+	}
+	again := l.reenter(l.With(ctx))
+	under := again.With(ctx)
+	again.leave()
+	require.ErrorIs(t, context.Cause(under), ErrReleased)
+	require.NoError(t, l.Context().Err())
+}
+
 // With: It ends with its other context at once, as that one does.
 func TestAContextOfALeaseEndsWithItsOtherContext(t *testing.T) {
 	_, l := leased(t)
