@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"text/tabwriter"
@@ -76,10 +77,10 @@ type loadStats struct {
 }
 
 type latency struct {
-	Count     int     `json:"count"`
-	P50Micros float64 `json:"p50_micros"`
-	P99Micros float64 `json:"p99_micros"`
-	MaxMicros float64 `json:"max_micros"`
+	Count     int   `json:"count"`
+	P50Micros int64 `json:"p50_micros"`
+	P99Micros int64 `json:"p99_micros"`
+	MaxMicros int64 `json:"max_micros"`
 }
 
 func latencyOf(all []time.Duration) latency {
@@ -87,7 +88,7 @@ func latencyOf(all []time.Duration) latency {
 		return latency{}
 	}
 	slices.Sort(all)
-	micros := func(i int) float64 { return float64(all[i].Nanoseconds()) / 1e3 }
+	micros := func(i int) int64 { return all[i].Round(time.Microsecond).Microseconds() }
 	return latency{Count: len(all), P50Micros: micros(len(all) / 2), P99Micros: micros(len(all) * 99 / 100), MaxMicros: micros(len(all) - 1)}
 }
 
@@ -192,7 +193,7 @@ func (b *bench) load(ctx context.Context, goroutines int) (loadStats, error) {
 			return loadStats{}, all.err
 		}
 	}
-	return loadStats{Goroutines: goroutines, CyclesPerSec: float64(len(all.acquire)) / took.Seconds(),
+	return loadStats{Goroutines: goroutines, CyclesPerSec: math.Round(float64(len(all.acquire)) / took.Seconds()),
 		Acquire: latencyOf(all.acquire), Release: latencyOf(all.release)}, nil
 }
 
@@ -265,9 +266,7 @@ func (r benchReport) print(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "%s\tcycles/s\tp50\tp99\tmax\t\n", plural(r.Nodes, "node"))
 	row := func(what, rate string, l latency) {
-		text := func(micros float64) string {
-			return time.Duration(micros * 1e3).Round(time.Microsecond).String()
-		}
+		text := func(micros int64) string { return (time.Duration(micros) * time.Microsecond).String() }
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", what, rate, text(l.P50Micros), text(l.P99Micros), text(l.MaxMicros))
 	}
 	for _, l := range []loadStats{r.Alone, r.Together} {

@@ -60,6 +60,17 @@ func TestAMistakeInTheListOfNodesIsNamedWithItsPlace(t *testing.T) {
 	require.Equal(t, "redlock: --nodes-file: line 2 of standard input: its port is not 1 to 65535\n", errs)
 }
 
+// A variable of the caller's may be empty by mistake. Then the nodes of the environment are not what it meant.
+func TestAnEmptyListOfNodesIsNotThatOfTheEnvironment(t *testing.T) {
+	t.Setenv("REDLOCK_NODES", "embedded")
+	code, _, errs := run(t, "enroll", "--only-new", "--nodes", "")
+	require.Equal(t, 64, code)
+	require.Equal(t, "redlock: --nodes is empty; give the URLs of the nodes, or leave it out to use REDLOCK_NODES\n", errs)
+	code, _, errs = run(t, "doctor", "--nodes-file=")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "--nodes-file is empty; give the name of a file")
+}
+
 // What else may be in a list: passwords with anything, brackets, and the mark that editors on Windows put before a file.
 func TestAListOfNodesThatIsRightIsTaken(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--requirepass", "a;b:c::1"}})

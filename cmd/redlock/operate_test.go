@@ -211,9 +211,9 @@ func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	type latency struct {
 		Count int
-		P50   float64 `json:"p50_micros"`
-		P99   float64 `json:"p99_micros"`
-		Max   float64 `json:"max_micros"`
+		P50   int64 `json:"p50_micros"`
+		P99   int64 `json:"p99_micros"`
+		Max   int64 `json:"max_micros"`
 	}
 	type load struct {
 		Goroutines int
