@@ -262,6 +262,45 @@ func TestWhoWaitsInLineIsToldThatTheLockIsHeld(t *testing.T) {
 	_ = l.Release(ctx)
 }
 
+// T1, W1: A waiter behind another caller of its process is told what that one is told. Here the servers are up, and
+// refuse to write because their memory is full. Nobody has the lock.
+func TestWhoWaitsInLineIsToldThatServersRefuse(t *testing.T) {
+	f := startNodes(t, 3)
+	refused := make(chan struct{}, 100)
+	c := open(t, f, func(cfg *redlock.Config) {
+		cfg.Hooks.Refused = func([]string, error) {
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+		}
+	})
+	for _, n := range f.Nodes() {
+		tell(t, n, "CONFIG", "SET", "maxmemory", "1")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	errs := make(chan error, 2)
+	acquire := func() {
+		_, err := c.Mutex("x").Acquire(ctx)
+		errs <- err
+	}
+	go acquire()
+	<-refused
+	<-refused // also as a waiter that was refused before
+	go acquire()
+	require.Eventually(t, func() bool { return redlock.InLine(c, "x") == 2 }, 5*time.Second, time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	_, third := c.Mutex("x").Acquire(short)
+	require.ErrorIs(t, third, context.DeadlineExceeded)
+	stop() // both at the same moment
+	for _, err := range []error{third, <-errs, <-errs} {
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorContains(t, err, "OOM")
+	}
+}
+
 // T1: A waiter asks one node again and again. The error of an Acquire that was not served says so of the others, and does
 // not send the reader to look at nodes that are well.
 func TestAnAcquireThatTimesOutDoesNotSayThatNodesThatItDidNotAskWereSilent(t *testing.T) {

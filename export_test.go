@@ -39,14 +39,14 @@ func AwaitAll(c *Client, ctx context.Context) error { return c.awaitAll(ctx) }
 func InLine(c *Client, name string, more ...string) int {
 	c.localQueues.mu.Lock()
 	defer c.localQueues.mu.Unlock()
-	behind, contended := c.localQueues.byName[newResource("", name, more).queueKey]
+	q, contended := c.localQueues.byName[newResource("", name, more).queueKey]
 	switch {
 	case !contended:
 		return 0
-	case behind == nil:
+	case q.behind == nil:
 		return 1
 	default:
-		return 1 + behind.Len()
+		return 1 + q.behind.Len()
 	}
 }
 

@@ -9,58 +9,85 @@ import (
 // localQueues order the goroutines of this process that want the same lock: one contends, the others queue behind it
 // and take no part in rounds (W1).
 type localQueues struct {
-	mu sync.Mutex // guards the map and the lists in it
-	// byName has an entry for each contender: the queue behind it, nil until somebody queues. An element is a channel,
-	// closed when its turn has come.
-	byName map[queueKey]*list.List
+	mu     sync.Mutex // guards the map and the lists in it
+	byName map[queueKey]localQueue
 }
 
-// join waits until it is the caller's turn to contend. Unless it fails, leave must follow.
-func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) error {
+// A localQueue is what is behind one contender.
+type localQueue struct {
+	// behind is who queues; nil until somebody does. An element is a channel, closed when its turn has come.
+	behind *list.List
+	// refused is the contender's last refused round that asked all nodes: what is in the way of all who queue (T1). nil:
+	// none was since the last of them had the lock.
+	refused *round
+}
+
+// join waits until it is the caller's turn to contend. Unless it fails, leave must follow. It returns the last refused
+// round of those who were ahead, also if it fails.
+func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) (refused *round, err error) {
 	l.mu.Lock()
 	if l.byName == nil {
-		l.byName = map[queueKey]*list.List{}
+		l.byName = map[queueKey]localQueue{}
 	}
-	behind, contended := l.byName[name]
+	q, contended := l.byName[name]
 	if !contended {
-		l.byName[name] = nil
+		l.byName[name] = localQueue{}
 		l.mu.Unlock()
-		return nil
+		return nil, nil
 	}
-	if behind == nil {
-		behind = list.New()
-		l.byName[name] = behind
+	if q.behind == nil {
+		q.behind = list.New()
+		l.byName[name] = q
 	}
 	turn := make(chan struct{})
-	place := behind.PushBack(turn)
+	place := q.behind.PushBack(turn)
 	l.mu.Unlock()
 
-	var err error
 	select {
 	case <-turn:
-		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-ending:
 		err = ErrClosed
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	refused = l.byName[name].refused
+	if err == nil {
+		return refused, nil
+	}
 	select {
 	case <-turn: // the turn came at the same moment: pass it on
-		l.mu.Unlock()
-		l.leave(name)
+		l.passOn(name)
 	default:
-		behind.Remove(place)
-		l.mu.Unlock()
+		q.behind.Remove(place)
 	}
-	return err
+	return refused, err
 }
 
-// leave gives the turn to the next in the queue.
-func (l *localQueues) leave(name queueKey) {
+// wasRefused notes the contender's last refused round.
+func (l *localQueues) wasRefused(name queueKey, r *round) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	behind := l.byName[name]
+	q := l.byName[name]
+	q.refused = r
+	l.byName[name] = q
+}
+
+// leave gives the turn to the next in the queue. won: the contender has the lock, so what refused it is over.
+func (l *localQueues) leave(name queueKey, won bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.byName[name]; won && q.refused != nil {
+		q.refused = nil
+		l.byName[name] = q
+	}
+	l.passOn(name)
+}
+
+// passOn gives the turn to the next in the queue. l.mu is held.
+func (l *localQueues) passOn(name queueKey) {
+	behind := l.byName[name].behind
 	if behind == nil || behind.Len() == 0 {
 		delete(l.byName, name)
 		return

@@ -116,11 +116,14 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	if s.fair {
 		return s.acquireFair(ctx, begun, t)
 	}
-	if !s.res.share.isReader() { // readers are not in each other's way
-		if err := c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
-			return nil, s.failure(err, nil, nil, true, false)
+	// The last round that asked all nodes and was not cut short: of this call, or of one that was ahead of it.
+	var last *round
+	queues := !s.res.share.isReader() // readers are not in each other's way
+	if queues {
+		if last, err = c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
+			return nil, s.failure(err, last, nil, true, false)
 		}
-		defer c.localQueues.leave(s.res.queueKey)
+		defer func() { c.localQueues.leave(s.res.queueKey, lease != nil) }()
 	}
 	if len(s.res.keys) > 1 {
 		c.overlaps.several.Add(1)
@@ -130,7 +133,6 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	w := waiter{client: c, res: s.res}
 	defer w.end()
 	w.begin()
-	var last *round // the last one that asked all nodes and was not cut short
 	denied := false // by some node, in this call
 	for {
 		leave, err := c.awaitOverlaps(ctx, s.res)
@@ -154,6 +156,9 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 			denied = denied || r.deniedBy() != 0
 			if !r.alone() {
 				last = r
+				if queues {
+					c.localQueues.wasRefused(s.res.queueKey, r)
+				}
 				c.waiters.meet(s.res, r)
 			}
 			if err := c.heedRefusal(s, r); err != nil {

@@ -114,8 +114,8 @@ const recent = 2 * time.Second
 var errCutShort = errors.New("no answer before the wait ended")
 
 // failure is what Acquire returns if err ended it: err, joined with what was in the way (T1). last is the last round
-// that asked all nodes and was not cut short. cut is the round that err ended. Both may be nil. ahead: another caller
-// was ahead in this process's local queue, so no node was asked. denied: some node denied the lock during this call.
+// that asked all nodes and was not cut short. cut is the round that err ended. Both may be nil. ahead: another caller of
+// this process was ahead, so no node was asked; last may be its round. denied: some node denied the lock during this call.
 func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	c := s.client
 	now := c.cfg.Clock.Now()
@@ -127,18 +127,21 @@ func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	switch {
 	case errors.Is(err, ErrClosed), cut != nil && cut.result() == won: // nothing was in the way
 		return err
-	case last != nil && now.Sub(last.t0) <= recent:
+	case last != nil && now.Sub(last.t0) > recent:
+		last = nil
+	case last != nil && !ahead:
 		return join(err, last.refusal(s.res.names, c.nodes))
 	}
-	if round := s.failureFromNodes(now, cut, ahead, denied); round != nil {
+	if round := s.failureFromNodes(now, last, cut, ahead, denied); round != nil {
 		return join(err, round)
 	}
 	return err
 }
 
-// failureFromNodes explains why an acquire ended if no recent round does (T1). It uses what the client knows of the
-// nodes: an outage if fewer than a quorum could vote, otherwise held if a node said so. It is nil if nothing is known.
-func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *RoundError {
+// failureFromNodes explains why an acquire ended if no recent round of its own does (T1). It uses what the client knows of
+// the nodes: an outage if fewer than a quorum could vote, otherwise what the one ahead was told, or held if a node said
+// so. It is nil if nothing is known.
+func (s *spec) failureFromNodes(now Instant, last, cut *round, ahead, denied bool) *RoundError {
 	c := s.client
 	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: now})
 	r.late = errCutShort
@@ -166,6 +169,8 @@ func (s *spec) failureFromNodes(now Instant, cut *round, ahead, denied bool) *Ro
 	switch {
 	case voters < c.need:
 		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+	case ahead && last != nil:
+		return last.refusal(s.res.names, c.nodes)
 	case ahead:
 		return &RoundError{Op: r.script.name, Names: s.res.names, Need: c.need, kind: ErrHeld, note: "another caller in this process is ahead"}
 	case denials > 0, denied:
