@@ -74,6 +74,14 @@ func (l *localQueues) wasRefused(name queueKey, r *round) {
 	l.byName[name] = q
 }
 
+// isAwaited reports whether somebody queues behind the contender.
+func (l *localQueues) isAwaited(name queueKey) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	behind := l.byName[name].behind
+	return behind != nil && behind.Len() > 0
+}
+
 // leave gives the turn to the next in the queue. won: the contender has the lock, so what refused it is over.
 func (l *localQueues) leave(name queueKey, won bool) {
 	l.mu.Lock()

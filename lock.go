@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -116,6 +117,22 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 	if s.fair {
 		return s.acquireFair(ctx, begun, t)
 	}
+	for attempts := 0; ; {
+		w := waiter{client: c, res: s.res, attempts: attempts}
+		lease, err := s.contend(ctx, &w, begun, t)
+		if err != errTurnLost {
+			return lease, err
+		}
+		attempts = w.attempts
+	}
+}
+
+var errTurnLost = errors.New("others in this process have their turn")
+
+// contend waits for its turn in this process (W1), and then until it has the lock. The error is errTurnLost if it was
+// granted the lock several times in a row, too late to be of use, and others queue behind it.
+func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing) (lease *Lease, err error) {
+	c := s.client
 	// The last round that asked all nodes and was not cut short: of this call, or of one that was ahead of it.
 	var last *round
 	queues := !s.res.share.isReader() // readers are not in each other's way
@@ -130,10 +147,10 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 		defer c.overlaps.several.Add(-1)
 	}
 
-	w := waiter{client: c, res: s.res}
 	defer w.end()
 	w.begin()
 	denied := false // by some node, in this call
+	wasted := 0     // rounds that asked all nodes and were won too late to be of use, one after another
 	for {
 		leave, err := c.awaitOverlaps(ctx, s.res)
 		if err != nil {
@@ -156,6 +173,9 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 			denied = denied || r.deniedBy() != 0
 			if !r.alone() {
 				last = r
+				if wasted++; !r.isWasted() {
+					wasted = 0
+				}
 				if queues {
 					c.localQueues.wasRefused(s.res.queueKey, r)
 				}
@@ -168,6 +188,9 @@ func (l Lock) Acquire(ctx context.Context) (lease *Lease, err error) {
 		}
 		if err != nil {
 			return nil, s.failure(err, last, r, false, denied)
+		}
+		if wasted >= maxWasted && queues && c.localQueues.isAwaited(s.res.queueKey) {
+			return nil, errTurnLost
 		}
 	}
 }

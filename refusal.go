@@ -108,6 +108,14 @@ func (r *round) refusal(names []string, nodes []*node) *RoundError {
 	}
 }
 
+// isWasted reports whether a quorum granted the round that was refused: that came too late to be of use.
+func (r *round) isWasted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counted, _ := r.tally.counted()
+	return counted.len() >= r.tally.need && !r.yielded
+}
+
 // recent is how old a round may be to explain why a call ended (T1).
 const recent = 2 * time.Second
 

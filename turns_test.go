@@ -246,3 +246,36 @@ func TestAWaiterWhoseNodesAreNoQuorumAsksSeldom(t *testing.T) {
 		}
 	}
 }
+
+// W1: One caller's TTL is too short for nodes so far away: a quorum grants each of its rounds, and too late. It does not keep
+// the others of its process from the lock.
+func TestACallerThatIsAlwaysTooLateLetsOthersOfItsProcessGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		c := all[0]
+		for _, s := range w.servers {
+			s.slow(0, 180*time.Millisecond)
+		}
+		time.Sleep(time.Minute) // long enough to have measured the round trips
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		late := make(chan error, 1)
+		go func() {
+			_, err := c.Mutex("x").WithTTL(200 * time.Millisecond).Acquire(ctx) // a round has 50ms
+			late <- err
+		}()
+		time.Sleep(time.Millisecond)
+		for range 5 {
+			short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			l, err := c.Mutex("x").Acquire(short)
+			cancel()
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+			time.Sleep(time.Second) // the other one has its turn again
+		}
+		stop()
+		err := <-late
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	})
+}
