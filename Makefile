@@ -13,7 +13,7 @@ FUZZ ?= 20000x
 SEEDS ?= 2000
 RUNS ?= 50
 # The Lua interpreter of the embedded servers is one goroutine's at a time. Watched for races, it takes a third of the time
-# of all tests.
+# of tests in virtual time.
 RACE = -race -gcflags=github.com/yuin/gopher-lua/...=-race=false
 # Packages whose tests run at once: tests wait more than they compute.
 PACKAGES ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
