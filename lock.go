@@ -173,10 +173,10 @@ func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing
 			denied = denied || r.deniedBy() != 0
 			if !r.alone() {
 				last = r
-				if wasted++; !r.isWasted() {
-					wasted = 0
-				}
 				if queues {
+					if wasted++; !r.isWasted() {
+						wasted = 0
+					}
 					c.localQueues.wasRefused(s.res.queueKey, r)
 				}
 				c.waiters.meet(s.res, r)
@@ -189,7 +189,7 @@ func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing
 		if err != nil {
 			return nil, s.failure(err, last, r, false, denied)
 		}
-		if wasted >= maxWasted && queues && c.localQueues.isAwaited(s.res.queueKey) {
+		if wasted >= maxWasted && c.localQueues.isAwaited(s.res.queueKey) {
 			return nil, errTurnLost
 		}
 	}

@@ -112,8 +112,7 @@ func (r *round) refusal(names []string, nodes []*node) *RoundError {
 func (r *round) isWasted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	counted, _ := r.tally.counted()
-	return counted.len() >= r.tally.need && !r.yielded
+	return r.tally.verdict() == won && !r.yielded
 }
 
 // recent is how old a round may be to explain why a call ended (T1).

@@ -197,11 +197,16 @@ func TestANodeThatBecameSlowerStaysOfUseWhileItAnswersINFO(t *testing.T) {
 // W3: The holder has a node that does not answer the waiter, and those that do are no quorum without the holder's. That may
 // last long, and nobody contends. The release is noticed all the same.
 func TestAWaiterWhoseNodesAreNoQuorumAsksSeldom(t *testing.T) {
-	for kind, of := range map[string]func(*redlock.Client) redlock.Lock{
-		"mutex":     func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
-		"reader":    func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
-		"semaphore": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) },
-		"fair":      func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() },
+	reader := func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() }
+	permit := func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 1) }
+	fair := func(c *redlock.Client) redlock.Lock { return c.Mutex("x").Fair() }
+	for kind, of := range map[string]struct {
+		holder, waiter func(*redlock.Client) redlock.Lock
+	}{
+		"mutex":     {mutexX, mutexX},
+		"reader":    {mutexX, reader},
+		"semaphore": {permit, permit},
+		"fair":      {fair, fair},
 	} {
 		for first := range 3 { // which node is asked first depends on the name
 			t.Run(fmt.Sprintf("%s, node %d is asked first", kind, first), func(t *testing.T) {
@@ -225,12 +230,9 @@ func TestAWaiterWhoseNodesAreNoQuorumAsksSeldom(t *testing.T) {
 					at(1).links[1].hold(requests, 1)
 					defer at(1).links[1].hold(requests, -1)
 					time.Sleep(10 * time.Second)
-					held, err := of(holder).Acquire(t.Context())
-					if kind == "reader" {
-						held, err = holder.Mutex("x").Acquire(t.Context())
-					}
+					held, err := of.holder(holder).Acquire(t.Context())
 					require.NoError(t, err)
-					waits := awaits(t, of(waiter))
+					waits := awaits(t, of.waiter(waiter))
 					time.Sleep(5 * time.Second)
 					before := refused.Load()
 					time.Sleep(10 * time.Second)

@@ -40,13 +40,12 @@ type nodeText struct {
 // nodeList returns the nodes as the user wrote them, and what has them: a flag or a variable.
 func (f *clientFlags) nodeList(stdin io.Reader) (list []nodeText, by string, err error) {
 	text, file := f.nodes, f.nodesFile
-	switch { // a variable of the caller's may be empty: the nodes of the environment are not what it meant
+	switch by = "--nodes-file"; {
+	// A variable of the caller's may be empty: the nodes of the environment are not what it meant.
 	case text == "" && f.given("nodes"):
 		return nil, "", usage("--nodes is empty; give the URLs of the nodes, or leave it out to use %s", nodesEnv)
 	case file == "" && f.given("nodes-file"):
 		return nil, "", usage("--nodes-file is empty; give the name of a file, or leave it out to use %s", nodesFileEnv)
-	}
-	switch by = "--nodes-file"; {
 	case text != "" && file != "":
 		return nil, "", usage("--nodes and --nodes-file exclude each other; give one of them")
 	case text != "":
