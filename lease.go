@@ -168,8 +168,8 @@ func (l *Lease) endedOr(err error) error {
 //   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
 //     earlier still get the release.
 //
-// ErrLost and ErrNoQuorum come in a [*RoundError] if they are what the nodes said. Release waits for nodes that are up,
-// no longer than NodeTimeout.
+// ErrLost and ErrNoQuorum come in a [*RoundError] if they are what the nodes said. Release waits for nodes that are up, or
+// whose connection has just broken, no longer than NodeTimeout.
 //
 // ctx bounds only the wait. If it ends first, the error is ctx.Err(), and the release is sent all the same. It may carry the
 // lease, and then ends with it: that does not bound the wait, but its deadline does. Release can be called any number of

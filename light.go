@@ -142,7 +142,7 @@ func (n *node) answerLight(conn redis.Conn, q request, reply any, err error) err
 	}
 	switch {
 	case v.err != nil:
-		n.repair(q.round, v.err)
+		n.repair(q, v.err)
 		n.balk(q.round, v.err)
 	case reply == nil || !above:
 		q.round.lightRefused(n.index, reply != nil)

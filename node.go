@@ -40,6 +40,7 @@ type node struct {
 	tried       bool       // the first attempt is over: to connect, and to learn whether it may grant
 	up          bool
 	why         error      // why it is not up
+	brokeAt     Instant    // when its connection last broke
 	server      serverInfo // of the server that it is, or was last, connected to; see fitness.go
 	unfit       error      // why that server is refused as a voter; nil if it is not
 	infoAskedAt Instant    // when INFO was last asked for
@@ -118,21 +119,28 @@ type nodeHost interface {
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
-	return &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord,
+	return &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord, brokeAt: longAgo,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // enqueue hands a round to the node. An error is why the node did not accept it. The caller counts the vote, because the
 // callback of a round takes locks, and the caller may hold one of them. owed says that the round is a release and the
-// node may have the keys: if the node is not connected, it is then owed.
+// node may have the keys: if the node is not connected, it is then owed. If its connection has just broken, it is accepted,
+// because the next one may be there in time.
 func (n *node) enqueue(r *round, owed bool) error {
 	n.mu.Lock()
 	var err error
 	switch {
+	case !n.up && owed && n.cfg.Clock.Now().Sub(n.brokeAt) < n.cfg.NodeTimeout:
+		n.owe(r.debt(false))
+		why := n.why
+		n.mu.Unlock()
+		r.staysOpen(n.index, why)
+		return nil
 	case !n.up:
 		err = n.why
 		if owed {
-			n.owe(r)
+			n.owe(debt{call: r.call, t0: r.t0})
 		}
 	case n.unfit != nil && r.script.grants:
 		err = n.unfit
@@ -175,6 +183,7 @@ func (n *node) run(ctx context.Context) {
 		n.goDown(err, began)
 		closing := n.isClosing()
 		if ctx.Err() != nil || err == ErrClosed || closing && (last || !n.owes()) {
+			n.neverPaid(err)
 			return
 		}
 		last = closing

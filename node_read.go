@@ -67,7 +67,10 @@ func (n *node) answer(q request, reply any, err error) {
 		return
 	}
 	if err != nil {
-		n.repair(q.round, err)
+		if n.repair(q, err) {
+			q.round.staysOpen(n.index, err)
+			return
+		}
 		n.balk(q.round, err)
 	}
 	if q.round.script.own == ownLease {
@@ -123,11 +126,13 @@ func (n *node) countVouched(q request, a answer) {
 }
 
 // repair does what an error reply makes necessary: scripts that the server forgot are loaded again, and a release that
-// was refused is owed. An acquire is not sent again, because its release may already be queued behind it.
-func (n *node) repair(r *round, err error) {
+// was refused is owed. It reports whether the round goes on here: its command is sent again behind the scripts. An acquire
+// is not, because its release may already be queued behind it.
+func (n *node) repair(q request, err error) (goesOn bool) {
+	r, forgotten := q.round, isForgotten(err) // so it was not run
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if isForgotten(err) {
+	if forgotten {
 		n.reload()
 	}
 	if hasCode(err, "READONLY") { // it is a replica now, and may soon have another server's data
@@ -135,8 +140,19 @@ func (n *node) repair(r *round, err error) {
 	}
 	// After MaxTTL, the keys that the server should have deleted have expired, although it refused: forget the release (L3).
 	if r.script.cleansUp && n.cfg.Clock.Now().Sub(r.t0) <= n.cfg.MaxTTL {
-		n.owe(r)
+		d := r.debt(false)
+		if !forgotten {
+			d.round = nil // its vote is unknown now
+		}
+		n.owe(d)
+		return forgotten
 	}
+	// Behind this, only the releases of both tokens may be queued (D5): they are sent again behind it, or leave it no key.
+	if forgotten && r.script == n.protocol.swap && !q.again {
+		n.queue = append(n.queue, request{round: r, again: true})
+		return true
+	}
+	return false
 }
 
 // isForgotten reports whether the server no longer has the script.

@@ -13,7 +13,7 @@ func mergeRenewals(batch []request) []request {
 	into, keys := -1, 0 // the request that takes in more renewals, and its keys
 	kept := batch[:0]
 	for _, q := range batch {
-		if q.round == nil || q.round.script.own != ownLease || q.alone {
+		if q.round == nil || q.round.script.own != ownLease || q.again {
 			kept = append(kept, q)
 			continue
 		}
@@ -34,7 +34,7 @@ func mergeRenewals(batch []request) []request {
 // was not vouched for since then; if it may not grant, it does not count (R1). With Durable, an unfit one never does: it may
 // not persist what it renews, and vote at once after a restart with what it had persisted before.
 func (n *node) answerRenewals(q request, reply any, err error) {
-	if len(q.more) > 0 && err != nil && hasCode(err, "NOPERM") {
+	if !q.again && (isForgotten(err) || len(q.more) > 0 && err != nil && hasCode(err, "NOPERM")) {
 		n.renewOneByOne(q, err)
 		return
 	}
@@ -50,7 +50,7 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 			a.clock = clockSpan(a.micros, q.sentAt, q.heard)
 		}
 		if a.err != nil && err == nil {
-			n.repair(r, a.err)
+			n.repair(request{round: r}, a.err)
 		}
 		if (a.taken || a.setBack && r.takeAt.has(n.index)) && r.renewed != nil {
 			r.renewed.took(n.index)
@@ -77,12 +77,13 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 
 // renewOneByOne sends each lease of a command that the server refused once more, in a command of its own. A server looks
 // at the keys of a command before it runs the script. So one key that the user may not use would cost every lease of the
-// command this node's vote (R1). What is refused then concerns that lease alone.
+// command this node's vote (R1). What is refused then concerns that lease alone. And a server that had forgotten the script
+// has it again by then.
 func (n *node) renewOneByOne(q request, refusal error) {
 	for r := range q.rounds {
 		send := func() {
 			n.mu.Lock()
-			n.queue = append(n.queue, request{round: r, alone: true})
+			n.queue = append(n.queue, request{round: r, again: true})
 			n.mu.Unlock()
 		}
 		if r.renewed == nil { // a trial's, which waits for the answer and takes no keys

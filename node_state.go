@@ -70,7 +70,8 @@ func (n *node) comeUp(s *session) {
 	n.host.nodeChanged(n, nil)
 }
 
-// goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on. began is when
+// goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on, and their votes
+// stay open: a connection that broke may be back before the time of their rounds is over (L1). began is when
 // the attempt to connect began.
 func (n *node) goDown(err error, began Instant) {
 	err = inWords(err)
@@ -81,11 +82,16 @@ func (n *node) goDown(err error, began Instant) {
 		n.groups.tried = began
 	}
 	callbacks := n.readiness.stop()
-	requests := append(n.flight.drain(), n.queue...)
+	requests := n.flight.drain()
+	sent := len(requests)
+	requests = append(requests, n.queue...)
 	n.queue = nil
-	for _, q := range requests {
-		if q.round != nil && q.round.script.cleansUp {
-			n.owe(q.round)
+	if wasUp {
+		n.brokeAt = n.cfg.Clock.Now()
+	}
+	for i, q := range requests {
+		if q.isOwed() {
+			n.owe(q.round.debt(i < sent))
 		}
 	}
 	n.mu.Unlock()
@@ -97,6 +103,10 @@ func (n *node) goDown(err error, began Instant) {
 	n.countLights(func(*lightVote) answer { return answer{vote: unknown, err: err} })
 	n.countUnvouched(err)
 	for _, q := range requests {
+		if q.isOwed() {
+			q.round.staysOpen(n.index, err)
+			continue
+		}
 		for r := range q.rounds {
 			r.record(n.index, answer{vote: unknown, err: err})
 		}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"slices"
 	"time"
 )
@@ -19,19 +20,22 @@ const (
 	lateness = 2 * time.Minute
 )
 
-// A debt is a release that no server has confirmed. Its round is over: the node's vote in it is unknown.
+// A debt is a release that no server has confirmed.
 type debt struct {
 	call
-	t0 Instant // when its round began
+	t0   Instant // when its round began
+	sent bool    // it may have reached a server, whose answer was lost
+	// round is the release as it was sent first, if the node's vote in it is open; see paid.
+	round *round
 }
 
 // owe notes that a release is owed until a server has answered it. n.mu is held.
-func (n *node) owe(r *round) {
+func (n *node) owe(d debt) {
 	if len(n.owed) >= maxOwed {
 		n.owed[0] = debt{} // the array outlives it for a while: drop what it refers to
 		n.owed = n.owed[1:]
 	}
-	n.owed = append(n.owed, debt{n.protocol.owedCall(r.call), r.t0})
+	n.owed = append(n.owed, d)
 }
 
 // owes reports whether any release is owed.
@@ -41,14 +45,21 @@ func (n *node) owes() bool {
 	return len(n.owed) > 0
 }
 
-// owedCall is the release as it is sent again. One that handed the lock to a waiter of its own process reserved the key
-// for nobody, because that waiter's acquire followed it on the same connection (W1). Sent again, it has nothing behind
-// it, so it tells the first waiter of the queue (W2). That is a hint and costs the few others nothing that also reserve
-// for nobody.
-func (p *protocol) owedCall(c call) call {
-	if c.script == p.release && c.args[1] == millis(0) {
-		c.args = slices.Clone(c.args)
+// owedCall is the release as it is sent again, so long after it was made. Its minimum hold has gone on (H2).
+//
+// One that handed the lock to a waiter of its own process reserved the key for nobody, because that waiter's acquire
+// followed it on the same connection (W1). Sent again, it has nothing behind it, so it tells the first waiter of the queue
+// (W2). That is a hint and costs the few others nothing that also reserve for nobody.
+func (p *protocol) owedCall(c call, after time.Duration) call {
+	if c.script != p.release {
+		return c
+	}
+	c.args = slices.Clone(c.args)
+	if c.args[1] == millis(0) {
 		c.args[1] = millis(reservationTime)
+	}
+	if len(c.args) > 2 {
+		c.args[2] = max(0, c.args[2].(int64)-after.Milliseconds())
 	}
 	return c
 }
@@ -59,7 +70,8 @@ func (n *node) resendOwed(now Instant, most int) {
 	n.retried = now
 	most = min(most, len(n.owed))
 	for _, d := range n.owed[:most] {
-		n.queue = append(n.queue, request{round: n.newRound(plan{call: d.call, t0: d.t0})})
+		again := plan{call: n.protocol.owedCall(d.call, now.Sub(d.t0)), t0: d.t0, pays: &d, answered: paid}
+		n.queue = append(n.queue, request{round: n.newRound(again)})
 	}
 	if n.owed = slices.Delete(n.owed, 0, most); len(n.owed) == 0 {
 		n.owed = nil
@@ -77,5 +89,58 @@ func (n *node) dropExpired(now Instant) {
 	}
 	if n.owed = slices.Delete(n.owed, 0, expired); len(n.owed) == 0 {
 		n.owed = nil
+	}
+}
+
+// paid counts the answer to a release that was sent again as the vote of the round that sent it first. So who waits for that
+// round learns that the keys are gone, and not only that a connection broke (L1). If an answer was lost, keys that are not
+// there prove nothing: the release whose answer it was may have deleted them.
+func paid(again *round, node int, a answer, _ verdict, _ bool) {
+	d := again.pays
+	if d.round == nil {
+		return
+	}
+	if d.sent && a.vote == denied {
+		a = answer{vote: unknown, err: errAnswerLost}
+	}
+	d.round.record(node, a)
+}
+
+var errAnswerLost = errors.New("the connection broke before it answered, and it no longer has the lock")
+
+// debt is what is owed if the node does not answer this release, and is about to be asked again: its vote stays open.
+func (r *round) debt(sent bool) debt {
+	if r.pays == nil {
+		return debt{r.call, r.t0, sent, r}
+	}
+	d := *r.pays // not what was sent again: its minimum hold is counted anew each time
+	d.sent = d.sent || sent
+	return d
+}
+
+// staysOpen notes why the node has not answered yet.
+func (r *round) staysOpen(node int, why error) {
+	if r.pays != nil {
+		r = r.pays.round
+	}
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tally.votes[node] == pending {
+		r.answers[node].err = why
+	}
+}
+
+// neverPaid counts as unknown the votes of the releases that are owed: the node has ended.
+func (n *node) neverPaid(why error) {
+	n.mu.Lock()
+	owed := n.owed
+	n.mu.Unlock()
+	for _, d := range owed {
+		if d.round != nil {
+			d.round.record(n.index, answer{vote: unknown, err: why})
+		}
 	}
 }

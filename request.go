@@ -13,7 +13,7 @@ type request struct {
 	later   bool    // its round began before this node was asked
 	sampled bool    // the first of its batch: its round-trip time is measured
 	vouched bool    // its vote waits for the INFO behind it in the batch (vouch.go)
-	alone   bool    // a renewal that shares its command with no other
+	again   bool    // sent once more, because the server refused it: a renewal in a command of its own
 	overdue bool    // its answer came more than vouchReach after the INFO that it relied on
 }
 
@@ -48,6 +48,9 @@ func (q *request) arguments(args []any, state *readiness, node int) []any {
 	}
 	return q.encode(args, state, node)
 }
+
+// isOwed reports whether it is a release, which is owed to the node until a server has answered it (L3).
+func (q *request) isOwed() bool { return q.round != nil && q.round.script.cleansUp }
 
 // rounds are the rounds that the command belongs to.
 func (q *request) rounds(yield func(*round) bool) {
