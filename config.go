@@ -40,7 +40,8 @@ type Config struct {
 	// Quorum is how many nodes must grant. Default 0: a majority. Fewer would be unsafe and are an error.
 	Quorum int
 	// Drift bounds how far the clocks of this process and of a server may run apart while a lease lasts, as a fraction
-	// of the TTL. 2ms are added. From 0 to below 1. Default 0.01, which is one percent.
+	// of the TTL. 2ms are added. From 0 to below 0.5, so that a lease lives until it is renewed. Default 0.01, which is one
+	// percent.
 	Drift float64
 	// ClockBand guards against a server whose clock steps. A lease gives up twice the band of its validity. A quorum
 	// counts only servers whose clocks lie within half the band of each other. Normal differences between their clocks
@@ -176,8 +177,8 @@ func (c Config) validate() (Config, []endpoint, error) {
 		return c, nil, invalid("MaxTTL", "%v is below %v", c.MaxTTL, minTTL)
 	case c.MaxTTL > maxTime:
 		return c, nil, invalid("MaxTTL", "%v is above %v; a quarantine would last that long", c.MaxTTL, maxTime)
-	case math.IsNaN(c.Drift) || c.Drift < 0 || c.Drift >= 1:
-		return c, nil, invalid("Drift", "%v is not a fraction from 0 to 1; 0.01 is one percent", c.Drift)
+	case math.IsNaN(c.Drift) || c.Drift < 0 || c.Drift >= 0.5:
+		return c, nil, invalid("Drift", "%v is not a fraction from 0 to below 0.5; 0.01 is one percent", c.Drift)
 	case c.MaxClockSkew < 0:
 		return c, nil, invalid("MaxClockSkew", "%v is negative", c.MaxClockSkew)
 	case c.MaxClockSkew > maxTime:

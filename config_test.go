@@ -68,9 +68,9 @@ func TestInvalidConfigurationNamesTheField(t *testing.T) {
 		"a negative quorum":           {"Quorum", redlock.Config{Nodes: three, Quorum: -1}},
 		"a quorum above all":          {"Quorum", redlock.Config{Nodes: three, Quorum: 4}},
 		"a negative drift":            {"Drift", redlock.Config{Nodes: three, Drift: -0.1}},
-		"a drift of all":              {"Drift", redlock.Config{Nodes: three, Drift: 1}},
+		"a drift of a half":           {"Drift", redlock.Config{Nodes: three, Drift: 0.5}},
 		"no drift at all":             {"Drift", redlock.Config{Nodes: three, Drift: math.NaN()}},
-		"a drift that eats the TTL":   {"TTL", redlock.Config{Nodes: three, TTL: 10 * time.Millisecond, Drift: 0.9}},
+		"a drift that eats the TTL":   {"TTL", redlock.Config{Nodes: three, TTL: 10 * time.Millisecond, Drift: 0.49, MinValidity: 3 * time.Millisecond}},
 		"a large MinValidity":         {"TTL", redlock.Config{Nodes: three, MinValidity: 10 * time.Second}},
 		"a negative MinValidity":      {"MinValidity", redlock.Config{Nodes: three, MinValidity: -1}},
 		"a band that overflows":       {"ClockBand", redlock.Config{Nodes: three, ClockBand: math.MaxInt64}},
@@ -183,6 +183,7 @@ func TestInvalidLocksAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	c := open(t, f)
 	prefixed := open(t, f, func(cfg *redlock.Config) { cfg.Prefix = "redlock:" })
+	useful := open(t, f, func(cfg *redlock.Config) { cfg.MinValidity = time.Second })
 	for name, lock := range map[string]redlock.Lock{
 		"no name":                     c.Mutex(""),
 		"no second name":              c.Mutex("a", ""),
@@ -199,6 +200,7 @@ func TestInvalidLocksAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		"a long TTL":                  c.Mutex("a").WithTTL(time.Minute),
 		"no longest hold":             c.Mutex("a").WithMaxHold(0),
 		"a hold without unit":         c.Mutex("a").WithMaxHold(20),
+		"no useful longest hold":      useful.Mutex("a").WithMaxHold(time.Second),
 		"a minimum hold without unit": c.Mutex("a").WithMinHold(20),
 		"the zero Lock":               {},
 		"the zero Lock, with":         redlock.Lock{}.WithTTL(time.Second).WithoutRenewal(),

@@ -508,3 +508,29 @@ func TestADeadWaiterGoesAlsoIfTheKeyWithItsLifeWasDeleted(t *testing.T) {
 		require.Less(t, attempts.Load(), int64(20))
 	})
 }
+
+// A waiter's grants come only after its rounds are over, because its leases are too short for its nodes. It has its turn, and
+// cannot use it: others have theirs.
+func TestAWaiterWhoseRoundsEndBeforeTheirGrantsComeKeepsNobodyFromItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := fairClients(t, 3, 2)
+		held, err := c[1].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		for _, s := range w.servers {
+			s.slow(0, 180*time.Millisecond)
+		}
+		r := &roll{t: t}
+		far := r.join(0, c[0].Mutex("x").Fair().WithTTL(200*time.Millisecond)) // its rounds end after 50 ms
+		time.Sleep(2 * time.Second)
+		near := arrives(r, 1, c[1].Mutex("x").Fair())
+		require.NoError(t, held.Release(t.Context()))
+		select {
+		case err := <-near.ended:
+			require.NoError(t, err)
+		case <-time.After(time.Minute):
+			require.Fail(t, "it waits for ever")
+		}
+		far.cancel()
+		<-far.ended
+	})
+}

@@ -94,7 +94,7 @@ func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 	wasCutOff := w.cutOff
 	w.cutOff = w.reached(answers) < c.need
 	switch {
-	case r.result() == won:
+	case r.isWasted():
 		if w.wasted++; w.wasted == maxWasted {
 			w.loseTurn()
 		}

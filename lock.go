@@ -53,14 +53,18 @@ func (l Lock) WithTTL(ttl time.Duration) Lock {
 }
 
 // WithMaxHold returns the lock with leases that end at the latest after this time, also if the work takes longer: they
-// are not renewed past it and are then lost, as after a failed renewal. A time that is not positive shows as
-// [ErrInvalid] when the lock is acquired. Default: no limit.
+// are not renewed past it and are then lost, as after a failed renewal. A time that is not positive, or not above
+// [Config.MinValidity], shows as [ErrInvalid] when the lock is acquired. Default: no limit.
 func (l Lock) WithMaxHold(d time.Duration) Lock {
 	return l.with(func(s *spec) {
 		s.maxHold = d
-		if d <= 0 && s.err == nil {
+		switch least := s.client.cfg.MinValidity; {
+		case s.err != nil:
+		case d <= 0:
 			s.err = invalid("WithMaxHold", "%v is not positive", d)
-		} else if s.err == nil {
+		case d <= least:
+			s.err = invalid("WithMaxHold", "%v leaves no more than MinValidity (%v)", d, least)
+		default:
 			s.err = checkUnit("WithMaxHold", d)
 		}
 	})

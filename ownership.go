@@ -76,7 +76,13 @@ var (
 )
 
 // lead is how long before the end of the validity the lease's context ends (R3), because a timer may be late.
-func (o *ownership) lead() time.Duration { return min(o.lock.ttl/50, 20*time.Millisecond) }
+func (o *ownership) lead() time.Duration {
+	lead := min(o.lock.ttl/50, 20*time.Millisecond)
+	if o.lock.maxHold > 0 { // else a lease as short as that would be lost at once
+		lead = min(lead, o.lock.maxHold/50)
+	}
+	return lead
+}
 
 func (o *ownership) validUntil() Instant { return Instant(o.until.Load()) }
 

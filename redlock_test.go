@@ -241,6 +241,21 @@ func TestLeaseEndsByItselfWithoutRenewalOrPastItsLongestHold(t *testing.T) {
 }
 
 // A program that has a longest hold in its configuration may say for ever with the longest duration there is.
+// The context ends a little before the lease, and not at once.
+func TestAShortLongestHoldIsOfUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		for _, longest := range []time.Duration{time.Millisecond, 15 * time.Millisecond, time.Minute} {
+			acquired := time.Now()
+			l, err := all[0].Mutex("x").WithMaxHold(longest).Acquire(t.Context())
+			require.NoError(t, err)
+			<-l.Context().Done()
+			require.GreaterOrEqual(t, time.Since(acquired), longest*9/10)
+			require.ErrorIs(t, l.Release(t.Context()), redlock.ErrLost)
+		}
+	})
+}
+
 func TestTheLongestHoldOfAllIsNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, all := enrolled(t, 1)
