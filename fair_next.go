@@ -34,11 +34,14 @@ type fairNext struct {
 	holdOff time.Duration // it sleeps for at least this long
 	pause   time.Duration // and no longer than this
 	free    nodeSet       // the nodes that would grant, as far as it knows
+	// late is the nodes that have not answered. One that grants after all gets a release, which tells the first waiter: this
+	// one, perhaps.
+	late nodeSet
 }
 
 // decide makes of what is known what to do next.
 func (k *fairKnown) decide() fairNext {
-	n := fairNext{fairMemory: k.fairMemory}
+	n := fairNext{fairMemory: k.fairMemory, late: k.votes.votedBy(pending)}
 	queued, ahead := 0, 0 // nodes that have waiters ahead, and how many at the most
 	at := map[string]int{}
 	times := make([]time.Duration, 0, maxNodes) // when the nodes would grant, after the round began

@@ -179,7 +179,9 @@ func (w *fairWaiter) sleep(ctx context.Context, n fairNext) error {
 		sooner := never
 		if told := h.reserved &^ free; told != 0 {
 			free |= told
-			sooner = 2 * c.roundTrip()
+			if told&^n.late != 0 {
+				sooner = 2 * c.roundTrip()
+			}
 			if free.len() >= c.need {
 				w.expected = true
 				return nil

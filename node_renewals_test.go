@@ -50,7 +50,11 @@ func TestLeasesOfARefusedCommandAreRenewedOneByOneAndOnce(t *testing.T) {
 	}
 	require.Empty(t, n.queue, "they were refused for good")
 
-	for _, err := range []error{redis.Error("NOSCRIPT No matching script."), errors.New("EOF")} { // of no lease's doing
+	n.answerRenewals(request{round: renewal(tenure(true)), more: []*round{renewal(tenure(true))}}, nil, redis.Error("NOSCRIPT No matching script."))
+	require.Len(t, n.queue, 2, "it was not run, and the script is loaded again")
+	n.queue = nil
+
+	for _, err := range []error{redis.Error("LOADING Redis is loading the dataset in memory"), errors.New("EOF")} { // of no lease's doing
 		first, second := renewal(tenure(true)), renewal(tenure(true))
 		n.answerRenewals(request{round: first, more: []*round{second}}, nil, err)
 		require.Equal(t, unknown, second.voteOf(0))

@@ -92,7 +92,7 @@ func (n *node) dropExpired(now Instant) {
 	}
 }
 
-// paid counts the answer to a release that was sent again as the vote of the round that sent it first. So who waits for that
+// paid counts the answer to a release that was sent again as the vote of the round that sent it first. So a caller that awaits that
 // round learns that the keys are gone, and not only that a connection broke (L1). If an answer was lost, keys that are not
 // there prove nothing: the release whose answer it was may have deleted them.
 func paid(again *round, node int, a answer, _ verdict, _ bool) {

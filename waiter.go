@@ -45,6 +45,8 @@ type memory struct {
 	cutOff    bool    // fewer nodes than a quorum answered when all were last asked
 	outages   int     // rounds without a quorum, one after another
 	splits    int     // rounds that nobody won, one after another
+	turns     int     // turns that did not get the lock, one soon after another
+	turnAt    Instant // when the last of them was over
 	askedAll  Instant // when all nodes were last asked, or the wait began
 }
 
@@ -146,6 +148,7 @@ func (w *waiter) know(r refusedRound, turn hints) known {
 		memory:       w.memory,
 		obstacle:     o,
 		handedOver:   turn.localRelease && len(w.res.keys) > 1,
+		hadTurn:      turn.reserved != 0,
 		tooFew:       w.res.share.tooFew(r.answers, turn.reserved),
 		balked:       r.asked != nil && r.asked.balks.Load() != 0,
 
@@ -167,6 +170,11 @@ func (w *waiter) carryOut(ctx context.Context, n next) error {
 	}
 	if n.pause == 0 {
 		return nil
+	}
+	if n.holdOff > 0 {
+		if err := w.client.rest(ctx, n.holdOff); err != nil {
+			return err
+		}
 	}
 	return w.sleep(ctx, n)
 }

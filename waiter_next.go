@@ -15,6 +15,7 @@ type known struct {
 	memory
 	obstacle   obstacle // who was in the way
 	handedOver bool     // the round followed a release, by this process, of one of several keys
+	hadTurn    bool     // the round followed a reservation for this client
 	tooFew     nodeSet  // the nodes that reserved permits of a semaphore, fewer than it wants, and refused the round
 	balked     bool     // the node that was asked first has answered an acquire with an error
 
@@ -34,7 +35,8 @@ type next struct {
 	stays    *node         // in whose queue it stays when it asks all at once; nil: that of the node asked first
 	leaves   nodeSet       // nodes whose queues it leaves now, which passes on what they reserved
 	passesOn nodeSet       // of these, where it was told of a release and could not use it
-	pause    time.Duration // it sleeps no longer than this; 0: not at all
+	holdOff  time.Duration // it sleeps at least this long, whatever it hears
+	pause    time.Duration // it sleeps then no longer than this; 0: not at all
 	silence  time.Duration // after a pause as long as this, it asks all nodes at once; may be negative
 	queued   nodeSet       // it asks again soon if the subscription to one of these nodes changes
 	unqueued nodeSet       // it asks again at once if one of these nodes can queue it
@@ -73,6 +75,9 @@ func (k *known) decide() next {
 	n.silence = min(n.silence, k.lostPoll-k.now.Sub(k.askedAll))
 	if k.cutOff {
 		n.probe = nil // the node asked first may be what is wrong
+	}
+	if k.hadTurn {
+		n.holdOff = n.hadInVain(k)
 	}
 	switch {
 	case k.tooFew != 0:
@@ -131,6 +136,24 @@ func (k *known) decide() next {
 	}
 	n.pause = max(n.pause, 0) + time.Millisecond/4
 	return n
+}
+
+// turnsInVain is after how many turns without success in a row a waiter holds off.
+const turnsInVain = 5
+
+// hadInVain counts a turn that did not get the lock, and returns how long to hold off. A holder may have nodes that do not
+// answer some waiters. The others reserve the key for one of them after the other, and each passes it on at once: they would
+// wake each other as fast as the network allows. What is reserved meanwhile is kept.
+func (n *next) hadInVain(k *known) time.Duration {
+	if k.now.Sub(n.turnAt) > k.lostPoll {
+		n.turns = 0
+	}
+	n.turns, n.turnAt = n.turns+1, k.now
+	if n.turns <= turnsInVain {
+		return 0
+	}
+	most := min(k.roundTrip<<min(n.turns-turnsInVain, 10), reservationTime/2)
+	return most/2 + k.protocol.random(most/2+1)
 }
 
 // untilFree is how long to sleep while one owner is in the way: until the key could expire, or less where no message
