@@ -37,8 +37,11 @@ Nodes store the configuration of their clients (MaxTTL, Prefix and others). If a
 fails and names each field with both values. --change-config replaces it. Before you use it, stop all clients and wait
 for their MaxTTL.
 
-Exit code: 0 every node was enrolled, 69 not all were reached (with --yes, the others are enrolled), 64 usage, or not
-confirmed.`
+enroll takes the lock doctor/RANDOM for a moment, as doctor does. If the nodes' user may not do that, as with a wrong
+--prefix, it changes nothing.
+
+Exit code: 0 every node was enrolled, 1 the user may not lock on a node, 69 not all were reached (with --yes, the others
+are enrolled), 64 usage, or not confirmed.`
 
 type enroller struct {
 	operator
@@ -78,11 +81,19 @@ func (o *enroller) enroll(ctx context.Context, out io.Writer) error {
 	}
 	defer done()
 	before := statusOnceStarted(ctx, client)
-	err = o.declare(ctx, client, before)
+	forbidden, err := whereForbidden(ctx, client, before)
+	if err == nil {
+		err = o.declare(ctx, client, before)
+	}
 	if err != nil && ctx.Err() != nil {
 		return failure(err)
 	}
 	status := client.Status(context.WithoutCancel(ctx))
+	for i, why := range forbidden {
+		if why != nil {
+			status[i].Err = why
+		}
+	}
 	became := o.whatBecame(before, status, err)
 	if o.json {
 		return became.report(out, err)
@@ -120,6 +131,29 @@ func statusOnceStarted(ctx context.Context, client *redlock.Client) []redlock.No
 			return status
 		}
 	}
+}
+
+// whereForbidden is for each node why this client's user may not lock there, or nil. If it may not on any node, the second
+// result is the error to end with: a node that is enrolled for such a user has no vote. A trial finds that before the nodes
+// are written, except for rights to single commands, which nodes that are not enrolled do not come to.
+func whereForbidden(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) (nodes []error, err error) {
+	problems, err := client.Trial(ctx)
+	if err != nil {
+		return nil, failure(err)
+	}
+	nodes, why := make([]error, len(problems)), reasons{all: len(problems)}
+	for i, problem := range problems {
+		kinds := (*redlock.KindsError)(nil)
+		if problem == nil || !status[i].Connected || errors.As(problem, &kinds) || remedyFor(problem.Error()) != remedyFor("NOPERM") {
+			continue
+		}
+		nodes[i] = fmt.Errorf("a command that a lock needs fails: %w", problem)
+		why.add(status[i].Name, withRemedy(sentence(nodes[i])))
+	}
+	if len(why.list) == 0 {
+		return nil, nil
+	}
+	return nodes, &exitError{exitFailed, &noVoteError{fmt.Errorf("nothing was changed, because its user may not lock there: %s", &why)}}
 }
 
 // declare enrolls the nodes as the flags say. It asks first, if the nodes are in use. It corrects status where a node that

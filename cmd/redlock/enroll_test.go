@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -137,4 +138,55 @@ func TestEnrollTellsKeysFromAMissingRight(t *testing.T) {
 	code, out, errs := run(t, "enroll", "--yes", nodes(f))
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "3 nodes enrolled")
+}
+
+// A prefix is written on the nodes. Under one that their user may not use, they would be enrolled and nobody could lock.
+func TestEnrollChangesNothingWhereItsUserMayNotLock(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	var urls []string
+	for _, n := range f.Nodes() {
+		fleettest.SetUser(t, n, "locker", "on", ">right", "~lock:*", "~redlock:*", "&*", "+@all")
+		urls = append(urls, strings.Replace(n.URL(), "://", "://locker:right@", 1))
+	}
+	list := "--nodes=" + strings.Join(urls, ",")
+	refused := func(args ...string) {
+		t.Helper()
+		code, out, errs := run(t, append([]string{"enroll", list, "--prefix=other:"}, args...)...)
+		require.Equal(t, 1, code, "%s%s", out, errs)
+		require.Empty(t, out)
+		require.Contains(t, errs, "nothing was changed, because its user may not lock there: all: a command that a lock needs fails: NOPERM")
+		require.Contains(t, errs, "if they are for keys with a prefix, give --prefix")
+	}
+	refused("--only-new")
+	refused("--yes")
+	for _, n := range f.Nodes() {
+		require.Empty(t, do(t, n, "KEYS", "*"))
+	}
+	code, out, errs := run(t, "enroll", list, "--prefix=lock:", "--only-new")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "3 nodes enrolled: ")
+	refused("--change-config", "--yes")
+	require.Contains(t, string(do(t, f.Nodes()[0], "GET", "redlock:config").([]byte)), `Prefix "lock:"`)
+
+	do(t, f.Nodes()[2], "FLUSHALL")
+	for _, n := range f.Nodes() {
+		fleettest.SetUser(t, n, "locker", "resetkeys", "~redlock:*")
+	}
+	code, out, errs = run(t, "enroll", list, "--prefix=lock:", "--json")
+	require.Equal(t, 1, code, errs)
+	var r struct {
+		Votes int
+		Kind  string
+		Nodes []struct {
+			Enrolled, Problem string
+			Votes             bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &r), out)
+	require.Equal(t, "no-vote", r.Kind)
+	require.Zero(t, r.Votes)
+	for i, enrolled := range []string{"already", "already", "no"} {
+		require.Equal(t, enrolled, r.Nodes[i].Enrolled)
+		require.Contains(t, r.Nodes[i].Problem, "NOPERM")
+	}
 }

@@ -133,6 +133,9 @@ type jsonFailure struct {
 
 const kindNoVote = "no-vote"
 
+// A noVoteError is about nodes that have no vote.
+type noVoteError struct{ error }
+
 func (f *jsonFailure) failed(err error, kind string) { *f = jsonFailure{oneLine(err.Error()), kind} }
 
 // failedBy enters the error that a command ends with, if there is one.
@@ -149,8 +152,11 @@ func failureOf(exit *exitError) (f jsonFailure) {
 
 // kind is the name of what went wrong.
 func (e *exitError) kind() string {
-	if errors.As(e.err, new(*noLockError)) {
+	switch {
+	case errors.As(e.err, new(*noLockError)):
 		return "no-lock"
+	case errors.As(e.err, new(*noVoteError)):
+		return kindNoVote
 	}
 	return kindOf(e.code)
 }
