@@ -504,6 +504,15 @@ func TestAFleetThatCannotDoAScenarioSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, chaos.ErrUnable)
 }
 
+// With fewer nodes nothing would be cut, and every lock would be called safe.
+func TestPartialViewsTakeThreeNodes(t *testing.T) {
+	for nodes := 1; nodes <= 2; nodes++ {
+		_, err := chaos.Run(t.Context(), chaos.Options{Scenario: "partial-views", Subject: subject.Single{}, Fleet: "embedded", Nodes: nodes})
+		require.ErrorIs(t, err, chaos.ErrUnable)
+		require.ErrorContains(t, err, fmt.Sprintf("%d nodes are too few; give --nodes 3 or more", nodes))
+	}
+}
+
 func TestWrongOptionsAreNamed(t *testing.T) {
 	for want, wrong := range map[string]func(*chaos.Options){
 		"scenario":    func(o *chaos.Options) { o.Scenario = "doom" },

@@ -104,7 +104,7 @@ func Parse(text string) (Fault, error) {
 	}
 	for _, of := range strings.Split(inside, ",") {
 		if err := f.take(strings.TrimSpace(of)); err != nil {
-			return Fault{}, fmt.Errorf("fault %q: %w", text, err)
+			return Fault{}, fmt.Errorf("fault %q: %w; write it as %s", text, err, f.Verb.form())
 		}
 	}
 	if err := f.check(); err != nil {
@@ -148,7 +148,31 @@ func (f Fault) check() error {
 	if err := f.Verb.check(); err != nil {
 		return err
 	}
-	s := shapes[f.Verb]
+	if err := f.fits(shapes[f.Verb]); err != nil {
+		return fmt.Errorf("%w; write it as %s", err, f.Verb.form())
+	}
+	return nil
+}
+
+// form is a fault with this verb, as an example.
+func (v Verb) form() string {
+	s, example := shapes[v], Fault{Verb: v}
+	if s.node {
+		example.Node = "node-1"
+	}
+	if s.client {
+		example.Client = 2
+	}
+	switch {
+	case v == Delay:
+		example.By = 50 * time.Millisecond
+	case s.by:
+		example.By = time.Minute
+	}
+	return example.String()
+}
+
+func (f Fault) fits(s shape) error {
 	switch {
 	case s.node != (f.Node != ""):
 		return fmt.Errorf("it names a node: %v, but should: %v", f.Node != "", s.node)

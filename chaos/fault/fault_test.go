@@ -131,7 +131,7 @@ func TestAScheduleNamesNodesAndClientsOfItsRun(t *testing.T) {
 	s, err := fault.ParseSchedule("1s flushall(node-2)\n2s client-clock(client-3,+1s) for 1s")
 	require.NoError(t, err)
 	require.NoError(t, s.Check([]string{"node-1", "node-2"}, 3))
-	require.EqualError(t, s.Check([]string{"node-1"}, 3), `1s flushall(node-2): there is no "node-2"; there are node-1`)
+	require.EqualError(t, s.Check([]string{"node-1"}, 3), `fault 1, 1s flushall(node-2): there is no "node-2"; there are node-1`)
 	require.ErrorContains(t, s.Check([]string{"node-1", "node-2"}, 2), "only 2 clients")
 }
 

@@ -41,14 +41,14 @@ func ParseTimed(text string) (Timed, error) {
 	var t Timed
 	var err error
 	if t.At, err = time.ParseDuration(words[0]); err != nil {
-		return wrong(err)
+		return wrong(fmt.Errorf("%q is no time; write when it begins as 1.5s or 500ms", words[0]))
 	}
 	if t.Fault, err = Parse(strings.Join(words[1:closes+1], " ")); err != nil {
 		return wrong(err)
 	}
 	if after == 2 {
 		if t.Lasts, err = time.ParseDuration(words[closes+2]); err != nil {
-			return wrong(err)
+			return wrong(fmt.Errorf("%q is no time; write how long it lasts as 2s or 500ms", words[closes+2]))
 		}
 		if t.Lasts == 0 {
 			return wrong(errors.New("for 0: say for how long, as in: for 2s"))
@@ -99,14 +99,14 @@ func (s Schedule) Check(nodes []string, clients int) error {
 		}
 		for _, u := range s[:i] {
 			if t.Fault.Lasts() && t.Fault.ends(u.Fault) && t.At < u.Ends() && u.At < t.Ends() {
-				return fmt.Errorf("%v: it overlaps %v, and the end of one would end both; let them follow each other", t, u)
+				return fmt.Errorf("fault %d, %v: it overlaps %v, and the end of one would end both; let them follow each other", i+1, t, u)
 			}
 		}
 		switch f := t.Fault; {
 		case f.Node != "" && !slices.Contains(nodes, f.Node):
-			return fmt.Errorf("%v: there is no %q; there are %s", t, f.Node, strings.Join(nodes, ", "))
+			return fmt.Errorf("fault %d, %v: there is no %q; there are %s", i+1, t, f.Node, strings.Join(nodes, ", "))
 		case f.Client > clients:
-			return fmt.Errorf("%v: there are only %d clients", t, clients)
+			return fmt.Errorf("fault %d, %v: there are only %d clients", i+1, t, clients)
 		}
 	}
 	return nil

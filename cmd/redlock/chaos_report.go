@@ -87,14 +87,20 @@ func coloured(w io.Writer) bool {
 	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(file.Fd()))
 }
 
-// judgeFile reads and judges the history in a file.
-func judgeFile(path string) (run report.Run, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return run, &exitError{exitUnable, err}
+// judgeFile reads and judges the history in a file, or in stdin if the path is "-".
+func judgeFile(path string, stdin io.Reader) (run report.Run, err error) {
+	from := stdin
+	if path == "-" {
+		path = "standard input"
+	} else {
+		file, err := os.Open(path)
+		if err != nil {
+			return run, &exitError{exitUnable, err}
+		}
+		defer file.Close()
+		from = file
 	}
-	defer file.Close()
-	events, err := history.ReadAll(file)
+	events, err := history.ReadAll(from)
 	if err != nil {
 		return run, unable("%s: %w", path, err)
 	}
@@ -112,13 +118,13 @@ func newChaosCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check HISTORY.jsonl",
 		Short: "Judge a history",
-		Long: `Judges a history that redlock chaos run has recorded.
+		Long: `Judges a history that redlock chaos run has recorded. - is standard input.
 
 Exit code: 0 no violation, 1 violations, 2 it could not be read or is unsure, 64 usage.`,
 		Example: "  redlock chaos check report/history.jsonl",
 		Args:    takesOne("HISTORY.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			run, err := judgeFile(args[0])
+			run, err := judgeFile(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -142,7 +148,8 @@ func newChaosReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report HISTORY.jsonl -o FILE.html",
 		Short: "Make an HTML page from a history",
-		Long: `Judges a history and writes the report as an HTML page, or prints it as JSON, or both.
+		Long: `Judges a history and writes the report as an HTML page, or prints it as JSON, or both. - is standard
+input.
 
 Exit code: 0 the report was made, whatever its verdict; 2 it could not be made; 64 usage.`,
 		Example: "  redlock chaos report report/history.jsonl -o report.html\n  redlock chaos report report/history.jsonl --json",
@@ -151,7 +158,7 @@ Exit code: 0 the report was made, whatever its verdict; 2 it could not be made; 
 			if out == "" && !asJSON {
 				return usage("no output: give -o FILE.html or --json")
 			}
-			run, err := judgeFile(args[0])
+			run, err := judgeFile(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}

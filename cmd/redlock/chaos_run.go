@@ -346,8 +346,12 @@ func (o *chaosOptions) replay(scenario string) string {
 }
 
 func (o *chaosOptions) replayOf(what string) string {
+	kind := o.fleet
+	if o.image != "" {
+		kind += " --image " + shellWord(o.image)
+	}
 	return fmt.Sprintf("redlock chaos run %s %s --fleet %s --nodes %d --clients %d --seconds %v --ttl %v --seed %d",
-		what, o.subjectFlag(), o.fleet, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
+		what, o.subjectFlag(), kind, o.nodes, o.clients, o.seconds, o.ttl, o.seed)
 }
 
 type leftOut struct {

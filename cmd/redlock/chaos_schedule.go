@@ -33,8 +33,11 @@ func (d textDuration) MarshalText() ([]byte, error) { return []byte(time.Duratio
 
 func (d *textDuration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf(`"ttl": %q is no time; write it as 2s or 500ms`, text) // no other field is of this type
+	}
 	*d = textDuration(parsed)
-	return err
+	return nil
 }
 
 func readSchedule(path string) (f scheduleFile, err error) {

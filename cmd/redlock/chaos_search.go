@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,9 +82,13 @@ func (o *chaosOptions) runSearch(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
 	ctx, progress := untilBroken(ctx, cmd.ErrOrStderr())
-	if o.out != "" {
+	if o.out != "" { // made now, or a long search could be for nothing
+		_, before := os.Stat(o.out)
 		if err := os.MkdirAll(o.out, 0o755); err != nil {
 			return &exitError{exitUnable, err}
+		}
+		if errors.Is(before, fs.ErrNotExist) {
+			defer os.Remove(o.out) // which leaves it, unless it is empty
 		}
 	}
 	options := chaos.SearchOptions{Options: o.options(o.plays[0]), For: o.search}
@@ -115,7 +120,7 @@ func (o *chaosOptions) searchReport(result *chaos.SearchResult) *searchReport {
 		Subject: o.subject, Fleet: o.fleet, Seed: o.seed,
 		Runs: result.Runs, Aborted: result.Aborted, Idle: result.Idle, Unsure: result.Unsure,
 	}
-	about := fmt.Sprintf("redlock chaos run --search %v %s --fleet %s --seed %d", o.search, o.subjectFlag(), o.fleet, o.seed)
+	about := o.replayOf(fmt.Sprintf("--search %v", o.search))
 	if c := result.Closest; c != nil {
 		r.Closest = &closestReport{
 			Margin:   float64(c.Margin.Microseconds()) / 1000,

@@ -36,6 +36,11 @@ func TestASearchPrintsAndWritesTheSmallestScheduleThatIsUnsafe(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	schedule, err := os.ReadFile(filepath.Join(out, "schedule.json"))
+	if how := " --fleet embedded --nodes 1 --clients 3 --seconds 1 --ttl 200ms --seed 1"; err != nil ||
+		!strings.Contains(string(schedule), `"about": "found by redlock chaos run --search 20s --subject-command `) || !strings.Contains(string(schedule), how+`",`) {
+		t.Errorf("%v: it does not say how it was found: %s", err, schedule)
+	}
 	code, stdout, stderr = run(t, "chaos", "run", "--schedule", filepath.Join(out, "schedule.json"), "--fleet", "embedded",
 		"--subject-command", command, "--json")
 	if r := parseReport(t, []byte(stdout)); code != 1 || r.Verdict != "unsafe" || r.Nodes != 1 || r.Clients != 3 || r.Scenario != "schedule" {
@@ -120,15 +125,20 @@ func TestAScheduleThatIsNoneIsWrongUsage(t *testing.T) {
 		`{}`:                                     `it has no "faults"; write for example {`,
 		`{"faults": []} {}`:                      "more than one object",
 		"{\"faults\": [],\n\"fault\": 1}":        `schedule.json: line 2: there is no "fault"; there are about, nodes, clients, ttl, seconds, seed, faults`,
-		"{\"faults\": [],\n\n\"ttl\": \"soon\"}": `schedule.json: line 3: invalid duration "soon"`,
-		`{"faults": ["1s doom(node-1)"]}`:        `there is no "doom"; there are client-clock, `,
-		`{"faults": ["1s kill(node-1)"]}`:        "say for how long",
-		`{"faults": ["1s flushall(node-9)"]}`:    `there is no "node-9"; there are node-1, `,
-		`{"faults": ["flushall(node-1)"]}`:       "write it as",
-		`{"faults": [], "nodes": 99}`:            "99 nodes; give 1 to 15",
-		`{"faults": ["1s pause(node-1) for 0"]}`: "say for how long",
-		`{"faults": [null]}`:                     `fault 1, 0s (): there is no ""`,
-		`{"faults": [], "ttl": "800s"}`:          "a TTL of 13m20s: a run of five TTLs is longer than an hour; give --seconds, or a shorter --ttl",
+		"{\"faults\": [],\n\n\"ttl\": \"soon\"}": `schedule.json: line 3: "ttl": "soon" is no time; write it as 2s or 500ms`,
+		"{\"about\": \"2\",\n\"ttl\": \"2\"}":    `schedule.json: line 2: "ttl": "2" is no time; write it as 2s or 500ms`,
+		"{\"faults\": [\n\"1 kill(node-1) for 2s\"]}":                            `line 2: "1 kill(node-1) for 2s": "1" is no time; write when it begins as 1.5s or 500ms`,
+		"{\"faults\": [\n\"1s kill(node-1) for 2\"]}":                            `line 2: "1s kill(node-1) for 2": "2" is no time; write how long it lasts as 2s or 500ms`,
+		"{\"faults\": [\n\"1s delay(node-1) for 2s\"]}":                          `line 2: "1s delay(node-1) for 2s": fault "delay(node-1)": it needs a duration other than 0; write it as delay(node-1,50ms)`,
+		"{\"faults\": [\"1s delay(node-1,5) for 2s\"]}":                          `fault "delay(node-1,5)": a fault has one node; write it as delay(node-1,50ms)`,
+		`{"faults": ["1s doom(node-1)"]}`:                                        `there is no "doom"; there are client-clock, `,
+		`{"faults": ["1s kill(node-1)"]}`:                                        "say for how long",
+		`{"faults": ["1s flushall(node-9)"]}`:                                    `fault 1, 1s flushall(node-9): there is no "node-9"; there are node-1, `,
+		`{"faults": ["flushall(node-1)"]}`:                                       "write it as",
+		`{"faults": [], "nodes": 99}`:                                            "99 nodes; give 1 to 15",
+		`{"faults": ["1s pause(node-1) for 0"]}`:                                 "say for how long",
+		`{"faults": [null]}`:                                                     `fault 1, 0s (): there is no ""`,
+		`{"faults": [], "ttl": "800s"}`:                                          "a TTL of 13m20s: a run of five TTLs is longer than an hour; give --seconds, or a shorter --ttl",
 		`{"faults": ["0s cut(node-1) for 2s", "1s cut-replies(node-1) for 3s"]}`: "1s cut-replies(node-1) for 3s: it overlaps 0s cut(node-1) for 2s",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -157,8 +167,19 @@ func TestWrongUsageOfASearchIsOneLineAndExits64(t *testing.T) {
 			t.Errorf("%s: %d: %s%s", flags, code, stdout, stderr)
 		}
 	}
-	args := []string{"chaos", "run", "--fleet", "embedded", "--search", "1s", "--clients", "2"}
+	out := filepath.Join(t.TempDir(), "out")
+	args := []string{"chaos", "run", "--fleet", "embedded", "--search", "1s", "--clients", "2", "--out", out}
 	if code, stdout, stderr := run(t, args...); code != 2 || !strings.Contains(stdout+stderr, "its script needs 3") {
 		t.Errorf("%d: %s%s", code, stdout, stderr)
+	}
+	if left, err := os.ReadDir(out); !os.IsNotExist(err) {
+		t.Errorf("a folder is left, though nothing was to be written: %v, %v", left, err)
+	}
+	if err := os.Mkdir(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, _, _ = run(t, args...)
+	if _, err := os.Stat(out); err != nil {
+		t.Errorf("the folder was there before: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -99,6 +100,20 @@ func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 	history := filepath.Join(out, "history.jsonl")
 	if code, stdout, stderr := run(t, "chaos", "check", history); code != 0 {
 		t.Errorf("check: %d: %s%s", code, stdout, stderr)
+	}
+	recorded, err := os.ReadFile(history)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", "--json", "-"}, {"report", "--json", "-"}} {
+		code, stdout, stderr := start(t, bytes.NewReader(recorded), nil, append([]string{"chaos"}, args...)...).wait()
+		if code != 0 || parseReport(t, []byte(stdout)).Acquired != r.Acquired {
+			t.Errorf("%v: %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+	code, _, stderr = start(t, strings.NewReader("no history\n"), nil, "chaos", "check", "-").wait()
+	if code != 2 || !strings.Contains(stderr, "redlock: standard input: ") {
+		t.Errorf("%d: %s", code, stderr)
 	}
 	for _, page := range []string{filepath.Join(out, "report.html"), filepath.Join(out, "again.html")} {
 		if strings.HasSuffix(page, "again.html") {
@@ -231,6 +246,13 @@ func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 	}
 	if r.Error != r.LeftOut[0].Why || r.Kind != "failed" {
 		t.Errorf("nothing was run: %s", stdout)
+	}
+}
+
+func TestAScenarioThatHurtsNothingOnSoFewNodesIsNotRun(t *testing.T) {
+	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "partial-views", "--nodes", "2", "--beside", "none")
+	if code != 2 || stdout != "" || !strings.Contains(stderr, "2 nodes are too few; give --nodes 3 or more") {
+		t.Errorf("%d: %s%s", code, stdout, stderr)
 	}
 }
 
