@@ -61,6 +61,8 @@ func TestHelpExplainsEveryCommand(t *testing.T) {
 func TestACommandThatIsMisspeltIsNamedWithItsNeighbour(t *testing.T) {
 	for line, said := range map[string]string{
 		"inspct x":  `there is no command "inspct" (did you mean inspect?); redlock --help lists them`,
+		"foo":       `there is no command "foo"; redlock --help lists them`,
+		"enrol":     `there is no command "enrol" (did you mean enroll?); redlock --help lists them`,
 		"chaos rnu": `there is no command "rnu" (did you mean run?); redlock chaos --help lists them`,
 		"xyzzy":     `there is no command "xyzzy"; redlock --help lists them`,
 	} {

@@ -57,7 +57,7 @@ var faults = map[string]fault{
 	"everysec with Durable": {options: fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
 		early: func(_ *testing.T, p *planted) { p.flags = append(p.flags, "--durable") },
 		plant: func(t *testing.T, p *planted) { do(t, p.sick, "CONFIG", "SET", "appendfsync", "everysec") },
-		said:  "it answers before it persists (appendfsync everysec)", remedy: "set appendfsync always, or unset Durable"},
+		said:  "--durable is set, but it answers before it persists (appendfsync everysec)", remedy: "set appendfsync always, or give --durable=false"},
 
 	"a clock that is 5 s ahead": {options: fleet.Options{Clocks: true}, plant: func(t *testing.T, p *planted) {
 		require.NoError(t, p.sick.SetClock(5*time.Second))

@@ -98,7 +98,11 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	}
 	meant := ""
 	cmd.SuggestionsMinimumDistance = 2 // letters
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	// Of a short word these are half or more, so something else must be alike: rnu means run, and foo does not mean top.
+	other := func(name string) bool {
+		return len(args[0]) < 5 && (args[0] == "" || !strings.EqualFold(name[:1], args[0][:1]))
+	}
+	if near := slices.DeleteFunc(cmd.SuggestionsFor(args[0]), other); len(near) > 0 {
 		meant = " (did you mean " + strings.Join(near, " or ") + "?)"
 	}
 	return usage("there is no command %s%s; %s --help lists them", brief(args[0]), meant, cmd.CommandPath())

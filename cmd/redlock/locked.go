@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	if err != nil {
 		return codeOf(err)
 	}
-	if err := o.checkTimes(cfg.TTL); err != nil {
+	if err := o.checkTimes(cfg.TTL, cmp.Or(cfg.MaxTTL, usualMaxTTL)); err != nil {
 		return codeOf(err)
 	}
 	// With less validity, the command would be ended as soon as it started.

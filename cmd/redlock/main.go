@@ -276,7 +276,7 @@ func withFlag(err error) error {
 	for field, flag := range map[string]string{"TTL": "--ttl", "MaxTTL": "--max-ttl", "NodeTimeout": "--node-timeout",
 		"WithMinHold": "--at-least", "WithOwner": "--owner", "name": "KEY", "permits": "--semaphore"} {
 		if rest, found := strings.CutPrefix(text, "invalid: "+field+": "); found {
-			if strings.HasPrefix(rest, "it ") {
+			if strings.HasPrefix(rest, "it ") || strings.HasPrefix(rest, "the ") {
 				flag += ":"
 			}
 			return errors.New(flag + " " + rest)

@@ -201,7 +201,7 @@ func (o *runOptions) parse(args []string, dash int) (err error) {
 	if err := o.checkEvery(); err != nil {
 		return err
 	}
-	if err := o.checkTimes(o.leaseTTL(o.maxTTL)); err != nil {
+	if err := o.checkTimes(o.leaseTTL(o.maxTTL), o.maxTTL); err != nil {
 		return err
 	}
 	if o.owner == "" {
@@ -216,11 +216,12 @@ const (
 	shortestTTL    = 100 * time.Millisecond // with less, there is no time to end a command in
 )
 
-// checkTimes checks --kill-after against the length of a lease, or chooses it.
-func (o *runOptions) checkTimes(ttl time.Duration) error {
-	ttl, flag := o.kind.length(ttl), "--ttl"
-	if ttl == o.kind.maxHold {
-		flag = "--max-hold"
+// checkTimes checks --kill-after against the length of a lease, or chooses it. longest is the MaxTTL of the nodes; 0: it is
+// not known yet, nor is what they leave of the TTL.
+func (o *runOptions) checkTimes(ttl, longest time.Duration) error {
+	flag, most := "--ttl", longest
+	if length := o.kind.length(ttl); length == o.kind.maxHold {
+		flag, most, ttl = "--max-hold", ttl, length
 	}
 	if !o.given("kill-after") {
 		o.killAfter = min(usualKillAfter, ttl/4)
@@ -232,12 +233,19 @@ func (o *runOptions) checkTimes(ttl time.Duration) error {
 		return usage("--kill-after %v is negative", o.killAfter)
 	case ttl < shortestTTL:
 		return usage("%s %v is too short to end a command in; give %v or more", flag, ttl, shortestTTL)
-	case o.killAfter+margin(ttl) > ttl/2:
-		return usage("--kill-after %v is too long for %s %v: give --kill-after %v or less, or a longer %[2]s",
-			o.killAfter, flag, ttl, (ttl/2 - margin(ttl)).Round(time.Millisecond))
+	case longest == 0 || o.killAfter <= longestKillAfter(ttl):
+		return nil
 	}
-	return nil
+	longer := ""
+	if o.killAfter <= longestKillAfter(most) {
+		longer = fmt.Sprintf(", or a longer %s, up to %v", flag, most)
+	}
+	return usage("--kill-after %v is too long for %s %v: give --kill-after %v or less%s",
+		o.killAfter, flag, ttl, longestKillAfter(ttl).Truncate(time.Millisecond), longer)
 }
+
+// longestKillAfter is the longest --kill-after with a lease of this length.
+func longestKillAfter(ttl time.Duration) time.Duration { return ttl/2 - margin(ttl) }
 
 // findCommand fails with 126 and 127, as a shell does.
 func findCommand(name string) (string, error) {

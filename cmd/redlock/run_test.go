@@ -115,36 +115,37 @@ func TestRunSays126And127AsAShellDoes(t *testing.T) {
 
 func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 	for line, remedy := range map[string]string{
-		"run k true":                                           "run KEY -- CMD",
-		"run -- true":                                          "no key",
-		"run k --":                                             "no command",
-		"run k -- true":                                        "--nodes",
-		"run --nope k -- true":                                 "--help",
-		"run --wait soon k -- true":                            "forever",
-		"run --wait -1s k -- true":                             "forever",
-		"run --ttl 2s --kill-after 2s k -- true":               "--kill-after 900ms or less",
-		"run --ttl 10ms --kill-after 0 k -- true":              "100ms or more",
-		"run --ttl 1ns k -- true":                              "100ms or more",
-		"run --ttl 99ms k -- true":                             "100ms or more",
-		"run --max-hold 99ms k -- true":                        "--max-hold 99ms is too short to end a command in; give 100ms or more",
-		"run --max-hold 0 k -- true":                           "--max-hold 0s: give more than 0",
-		"run --max-hold 3s --kill-after 2s k -- true":          "--kill-after 2s is too long for --max-hold 3s: give --kill-after 1.35s or less, or a longer --max-hold",
-		"run --at-least 20s --max-hold 10s k -- true":          "--at-least 20s is longer than --max-hold 10s: give --at-least 10s or less, or a longer --max-hold",
-		"run --permits 2 k -- true":                            "give that too",
-		"run --semaphore 2 --permits 3 k -- true":              "--permits 3: give 1 to 2",
-		"run --semaphore 2 --permits 0 k -- true":              "--permits 0: give 1 to 2",
-		"run --kill-after -1s k -- true":                       "negative",
-		"run --nodes embedded --ttl 1m k -- true":              "redlock: --ttl 1m0s is above MaxTTL (30s); raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 1m0s\n",
-		"run --nodes embedded --at-least 4m k -- true":         "redlock: --at-least 4m0s, plus what is added for a round and the clocks, is above MaxTTL (30s)",
-		"run --nodes embedded --at-least 4m j -- true":         "give 28.463s or less, or raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 4m4s\n",
-		"run --nodes a:1,http://x#@y k -- true":                "--nodes: the 2nd of the URLs: not a URL",
-		"run --nodes a:1,a:1,a:1 k -- true":                    "one server has one vote",
-		"run --nodes http://a,b:1,c:1 k -- true":               "redis://",
-		"run --nodes redis://a:1,unix://b,redis://c k -- true": "three slashes",
-		"run --nodes embedded --kill-after x k -- true":        "--help",
-		"demo --seconds 0":                                     "1 to 3600",
-		"demo now":                                             "now",
-		"dance":                                                "dance",
+		"run k true":                "run KEY -- CMD",
+		"run -- true":               "no key",
+		"run k --":                  "no command",
+		"run k -- true":             "--nodes",
+		"run --nope k -- true":      "--help",
+		"run --wait soon k -- true": "forever",
+		"run --wait -1s k -- true":  "forever",
+		"run --max-ttl 2s --kill-after 2s k -- true":                   "--kill-after 900ms or less",
+		"run --ttl 10ms --kill-after 0 k -- true":                      "100ms or more",
+		"run --ttl 1ns k -- true":                                      "100ms or more",
+		"run --ttl 99ms k -- true":                                     "100ms or more",
+		"run --max-hold 99ms k -- true":                                "--max-hold 99ms is too short to end a command in; give 100ms or more",
+		"run --max-hold 0 k -- true":                                   "--max-hold 0s: give more than 0",
+		"run --nodes embedded --ttl 2s --kill-after 2s k -- true":      "--kill-after 900ms or less, or a longer --ttl, up to 30s",
+		"run --nodes embedded --max-hold 3s --kill-after 2s k -- true": "--kill-after 2s is too long for --max-hold 3s: give --kill-after 1.35s or less, or a longer --max-hold",
+		"run --at-least 20s --max-hold 10s k -- true":                  "--at-least 20s is longer than --max-hold 10s: give --at-least 10s or less, or a longer --max-hold",
+		"run --permits 2 k -- true":                                    "give that too",
+		"run --semaphore 2 --permits 3 k -- true":                      "--permits 3: give 1 to 2",
+		"run --semaphore 2 --permits 0 k -- true":                      "--permits 0: give 1 to 2",
+		"run --kill-after -1s k -- true":                               "negative",
+		"run --nodes embedded --ttl 1m k -- true":                      "redlock: --ttl 1m0s is above MaxTTL (30s); raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 1m0s\n",
+		"run --nodes embedded --at-least 4m k -- true":                 "redlock: --at-least 4m0s, plus what is added for a round and the clocks, is above MaxTTL (30s)",
+		"run --nodes embedded --at-least 4m j -- true":                 "give 28.463s or less, or raise MaxTTL on every client of these nodes and, while none holds a lock, on the nodes: redlock enroll --change-config --max-ttl 4m4s\n",
+		"run --nodes a:1,http://x#@y k -- true":                        "--nodes: the 2nd of the URLs: not a URL",
+		"run --nodes a:1,a:1,a:1 k -- true":                            "one server has one vote",
+		"run --nodes http://a,b:1,c:1 k -- true":                       "redis://",
+		"run --nodes redis://a:1,unix://b,redis://c k -- true":         "three slashes",
+		"run --nodes embedded --kill-after x k -- true":                "--help",
+		"demo --seconds 0":                                             "1 to 3600",
+		"demo now":                                                     "now",
+		"dance":                                                        "dance",
 	} {
 		code, stdout, stderr := run(t, strings.Fields(line)...)
 		assert.Equal(t, 64, code, line)
@@ -168,7 +169,10 @@ func TestAShortLeaseNeedsNoOtherFlag(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	code, _, errs = run(t, "run", nodes(f), "--kill-after=2s", "k", "--", "true")
 	require.Equal(t, 64, code)
-	require.Contains(t, errs, "--kill-after 2s is too long for --ttl 2s: give --kill-after 900ms or less")
+	require.Contains(t, errs, "--kill-after 2s is too long for --ttl 2s: give --kill-after 900ms or less\n", "no lease is longer there")
+	code, _, errs = run(t, "run", nodes(f), "--kill-after=6s", "k", "--", "true")
+	require.Equal(t, 64, code)
+	require.Contains(t, errs, "--kill-after 6s is too long for --ttl 2s: give --kill-after 900ms or less\n", "not what the usual TTL allows")
 }
 
 func TestSecretsAreNotPrinted(t *testing.T) {

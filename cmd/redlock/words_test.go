@@ -30,6 +30,7 @@ func TestWrongUsageIsToldInPlainWords(t *testing.T) {
 		"dance":                        `there is no command "dance"`,
 		"run --nodes embedded --wait 0 --owner " + long + " k -- true": `--owner "xxxxxxxxxxxxxxxxxxxx"… has 5000 bytes, more than the 256 allowed`,
 		"inspect --nodes embedded " + long:                             `KEY "xxxxxxxxxxxxxxxxxxxx"… has 5000 bytes, more than the 1024 allowed; use a hash of it`,
+		"run --nodes embedded redlock:node -- true":                    `redlock: KEY: the key "redlock:node" is one that this library uses itself; use another KEY or --prefix`,
 		"run --kill-after " + long + " k -- true":                      `…: give a duration`,
 		"demo " + long:                      `"… is one`,
 		long:                                `there is no command "xxx`,
@@ -47,6 +48,25 @@ func TestWrongUsageIsToldInPlainWords(t *testing.T) {
 	code, _, errs := run(t, "inspect", "--nodes=embedded", "")
 	require.Equal(t, 64, code)
 	require.Equal(t, "redlock: KEY: it is empty\n", errs)
+}
+
+// The library's errors name what a Go program would change.
+func TestErrorsOfTheLibraryAreToldWithTheFlags(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	same := strings.Replace(f.URLs()[1], "127.0.0.1", "localhost", 1)
+	for flags, said := range map[string]string{
+		"--max-ttl=30s": "`redlock enroll --only-new` ends this now",
+		"--durable":     "--durable is set, but it keeps no append-only file; set appendonly yes and appendfsync always, or give --durable=false",
+		"--nodes=" + strings.Join(append(f.URLs()[:2:2], same), ",") + " --max-ttl=30s": "it is the same server as ",
+	} {
+		for _, command := range []string{"doctor", "doctor --json", "run --wait=0 k -- true", "run --wait=0 --json k -- true"} {
+			_, out, errs := run(t, with(strings.Fields(command), append([]string{nodes(f)}, strings.Fields(flags)...)...)...)
+			require.Contains(t, out+errs, said, command)
+			for _, word := range []string{"Nodes[", "Config.", "Client.", "OnlyNew", "unset Durable"} {
+				require.NotContains(t, out+errs, word, command)
+			}
+		}
+	}
 }
 
 func TestDoctorSaysOnceWhatItWarnsOf(t *testing.T) {
