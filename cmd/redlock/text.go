@@ -37,7 +37,8 @@ func say(w io.Writer, format string, args ...any) {
 // inFlags says with the flags of this command what the library says with the fields of its Config.
 var inFlags = strings.NewReplacer("in Node.TLS.RootCAs (--ca)", "with --ca", "in Node.TLS.Certificates (--cert and --key)", "with --cert and --key",
 	", or set Node.TLS.ServerName", "", "Config.Durable is set", "--durable is set", "or unset Durable", "or give --durable=false",
-	"Client.Enroll with OnlyNew or `redlock enroll", "`redlock enroll", "use another name or Prefix", "use another KEY or --prefix")
+	"Client.Enroll with OnlyNew or `redlock enroll", "`redlock enroll", "use another name or Prefix", "use another KEY or --prefix",
+	"*time.Millisecond, for example", "ms, for example")
 
 // Where the library's error names a node by its index, this command has named the node.
 var indexOfSame = regexp.MustCompile(`invalid: Nodes\[\d+\]: (it is the same server as )`)

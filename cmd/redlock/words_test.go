@@ -30,6 +30,7 @@ func TestWrongUsageIsToldInPlainWords(t *testing.T) {
 		"dance":                        `there is no command "dance"`,
 		"run --nodes embedded --wait 0 --owner " + long + " k -- true": `--owner "xxxxxxxxxxxxxxxxxxxx"… has 5000 bytes, more than the 256 allowed`,
 		"inspect --nodes embedded " + long:                             `KEY "xxxxxxxxxxxxxxxxxxxx"… has 5000 bytes, more than the 1024 allowed; use a hash of it`,
+		"run --nodes embedded --node-timeout 250ns k -- true":          `--node-timeout 250ns is too short to be meant; give it a unit: 250ms, for example`,
 		"run --nodes embedded redlock:node -- true":                    `redlock: KEY: the key "redlock:node" is one that this library uses itself; use another KEY or --prefix`,
 		"run --kill-after " + long + " k -- true":                      `…: give a duration`,
 		"demo " + long:                      `"… is one`,
