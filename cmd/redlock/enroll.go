@@ -144,8 +144,8 @@ func whereForbidden(ctx context.Context, client *redlock.Client, status []redloc
 	nodes, why := make([]error, len(problems)), reasons{all: len(problems)}
 	for i, problem := range problems {
 		kinds := (*redlock.KindsError)(nil)
-		if problem == nil || !status[i].Connected || errors.As(problem, &kinds) || remedyFor(problem.Error()) != remedyFor("NOPERM") {
-			continue
+		if !status[i].Connected || errors.As(problem, &kinds) || !lacksRight(problem) || lacksRight(status[i].Err) {
+			continue // a user that may not do what enroll does is told by that
 		}
 		nodes[i] = fmt.Errorf("a command that a lock needs fails: %w", problem)
 		why.add(status[i].Name, withRemedy(sentence(nodes[i])))
@@ -155,6 +155,8 @@ func whereForbidden(ctx context.Context, client *redlock.Client, status []redloc
 	}
 	return nodes, &exitError{exitFailed, &noVoteError{fmt.Errorf("nothing was changed, because its user may not lock there: %s", &why)}}
 }
+
+func lacksRight(err error) bool { return err != nil && remedyFor(err.Error()) == remedyFor("NOPERM") }
 
 // declare enrolls the nodes as the flags say. It asks first, if the nodes are in use. It corrects status where a node that
 // was away turns out to have granted all the time.
@@ -326,7 +328,7 @@ func whyNotNew(err error, all int, said ...string) string {
 		case strings.HasPrefix(text, "it looks new"), slices.Contains(said, node.Node): // the first waits for the others
 		case strings.HasPrefix(text, "it has been used"):
 			why.add(node.Node, "not new, because it has keys, fencing tokens or a marker; it may have forgotten locks")
-		case remedyFor(text) == remedyFor("NOPERM"):
+		case lacksRight(node.Err):
 			why.add(node.Node, "its user lacks the rights to DBSIZE and EXISTS, so it is not known whether it is new")
 		default:
 			why.add(node.Node, text)
