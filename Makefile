@@ -12,9 +12,9 @@ COLLECTOR = go.opentelemetry.io/collector/cmd/builder@v0.120.0
 FUZZ ?= 20000x
 SEEDS ?= 2000
 RUNS ?= 50
-# The Lua interpreter of the embedded servers is one goroutine's at a time. Watched for races, it takes a third of the time
-# of tests in virtual time.
-RACE = -race -gcflags=github.com/yuin/gopher-lua/...=-race=false
+# Not watched for races: the Lua interpreter of the embedded servers, which is one goroutine's at a time and takes a third of
+# the time of tests in virtual time; the regular expressions and the parser of Go, with which tests read source and documents.
+RACE = -race -gcflags=github.com/yuin/gopher-lua/...=-race=false -gcflags=regexp/...=-race=false -gcflags=go/...=-race=false
 # Packages whose tests run at once: tests wait more than they compute.
 PACKAGES ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 BENCH ?= .

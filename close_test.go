@@ -96,7 +96,7 @@ func TestCloseEndsEveryLeaseAlsoThoseThatAreBeingRenewed(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	fast := func(cfg *redlock.Config) { cfg.TTL, cfg.NodeTimeout = 30*time.Millisecond, 10*time.Millisecond }
 	open(t, f, fast)
-	for i := range 40 {
+	for i := range fifth(40) {
 		c := openFresh(t, f, fast)
 		var leases []*redlock.Lease
 		for j := range 40 {

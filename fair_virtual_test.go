@@ -114,12 +114,12 @@ func TestAThousandDeadWaitersLoseTheirPlacesTogether(t *testing.T) {
 		require.NoError(t, err)
 		r := &roll{t: t}
 		var dead []arrival
-		for range 1000 {
+		for range fifth(1000) {
 			dead = append(dead, r.join(0, c[1].Mutex("x").Fair()))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Len(t, w.servers[0].placesOf("x"), 1000)
+		require.Len(t, w.servers[0].placesOf("x"), fifth(1000))
 		waiter := arrives(r, 1, c[2].Mutex("x").Fair())
 		w.dies(t, 1)
 		began := time.Now()

@@ -26,6 +26,14 @@ func trials(usual int) int {
 	return usual
 }
 
+// fifth is a fifth of the usual number of repetitions if this run is one of many, as those of make stress are.
+func fifth(usual int) int {
+	if trials(2) == 1 {
+		return usual / 5
+	}
+	return usual
+}
+
 // parallel calls do for each number, at several at a time.
 func parallel(times, at int, do func(i int)) {
 	var wg sync.WaitGroup

@@ -21,8 +21,8 @@ import (
 // follows it must not be missed, or a waiter sleeps until the key expires.
 func TestNoWaiterSleepsPastARelease(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
-	const runs, clients = 10, 24
-	for run := range runs {
+	const clients = 24
+	for run := range fifth(10) {
 		name := fmt.Sprint("hot/", run)
 		var wg sync.WaitGroup
 		for range clients {

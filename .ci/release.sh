@@ -27,11 +27,13 @@ check() {
 	for dir in $(adapters); do
 		required=$(cd "$dir" && go list -m -f '{{.Version}}' "$module")
 		[ "$required" = "$version" ] || fail "$dir/go.mod requires $module $required; run: $0 set $version"
+	done
+	[ -n "$(notes | tr -d '[:space:]')" ] || fail "CHANGELOG.md has nothing under \"## ${version#v}\""
+	[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
+	for dir in $(adapters); do # last, as this takes long
 		(cd "$dir" && go mod verify >/dev/null && go mod tidy -diff >/dev/null) || fail "$dir: go mod tidy changes something"
 	done
 	go mod tidy -diff >/dev/null || fail "go mod tidy changes something"
-	[ -n "$(notes | tr -d '[:space:]')" ] || fail "CHANGELOG.md has nothing under \"## ${version#v}\""
-	[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 }
 
 case $command in

@@ -36,6 +36,7 @@ func progress(t *testing.T, load Load, set Setting, s subject.Subject) Sample {
 func TestEachSubjectMakesProgressAndLeavesNothing(t *testing.T) {
 	for _, transport := range []Transport{TCP, Unix} {
 		set := setting(t, transport)
+		set.Time = 20 * time.Millisecond
 		for _, s := range subject.All() {
 			t.Run(string(transport)+"/"+s.Name, func(t *testing.T) {
 				set.Prefix = t.Name()
@@ -57,7 +58,7 @@ func TestEachSubjectMakesProgressAndLeavesNothing(t *testing.T) {
 
 func TestContendersTakeTurns(t *testing.T) {
 	set := setting(t, TCP)
-	set.Time = 300 * time.Millisecond
+	set.Time = 100 * time.Millisecond
 	load := Load{Goroutines: 4, Clients: 4, Keys: Hot, Hold: time.Millisecond}
 	for _, s := range subject.All() {
 		if load.Bearable(s) != nil {
