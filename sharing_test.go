@@ -336,7 +336,7 @@ func TestReadersThatGiveUpDoNotHaveOthersAskAgain(t *testing.T) {
 
 // S3: Who begins to read takes along the readers of all clients, and tells the first writer, however far back in the queue.
 func TestReadersOfManyClientsGetInTogether(t *testing.T) {
-	between := fifth(1000) // of other clients
+	const between = 1000 // of other clients
 	queues := map[bool][]string{true: {"redlock:wait:x", "redlock:shared:x"}, false: {"redlock:wait:x"}}
 	for name, kind := range map[string]struct {
 		last         func(*redlock.Client) redlock.Lock

@@ -26,7 +26,7 @@ func trials(usual int) int {
 	return usual
 }
 
-// fifth is a fifth of the usual number of repetitions if this run is one of many, as those of make stress are.
+// fifth is a fifth of the usual number of repetitions if this run is one of many, as those of make stress are ([trials]).
 func fifth(usual int) int {
 	if trials(2) == 1 {
 		return usual / 5

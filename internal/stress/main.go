@@ -211,7 +211,7 @@ func (r *results) run(ctx context.Context, p program, o options) {
 	// The program is a child of this process, so that it ends with ctx. test2json only translates.
 	tests, translate := exec.CommandContext(ctx, p.file, args...), exec.Command("go", "tool", "test2json", "-t", "-p", p.name)
 	tests.Dir = p.dir
-	// What a test repeats, each run does once, or a fifth of it: all runs together do ten times as much as one of make unit.
+	// What a test repeats, each of these runs does once or a fifth as often: see CONTRIBUTING.md.
 	if os.Getenv("REDLOCK_TRIALS") == "" {
 		tests.Env = append(os.Environ(), "REDLOCK_TRIALS=1")
 	}
@@ -339,6 +339,9 @@ func (r *results) report(took time.Duration) (failed bool) {
 	r.reportTimes()
 	fmt.Printf("stress: %d tests (%d of them skipped somewhere), each at least %d times, %d programs run in %v\n",
 		len(r.tests), skipped, least, r.done, took.Round(time.Second))
+	if os.Getenv("REDLOCK_TRIALS") == "" {
+		fmt.Println("stress: what a test repeats, each run did once or a fifth as often as make unit does")
+	}
 	return failed
 }
 
