@@ -98,9 +98,7 @@ func TestAHandOverDoesNotFailBecauseServersForgotTheirScripts(t *testing.T) {
 		w, all := enrolled(t, 2)
 		l, err := all[0].Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
-		for _, s := range w.servers {
-			s.forgetScripts()
-		}
+		w.forgetScripts()
 		time.Sleep(10 * time.Second) // the client renews the lease
 		require.NoError(t, l.Extend(t.Context()))
 		ticket, err := l.Detach(t.Context())
@@ -121,9 +119,7 @@ func TestAnAdopterLoadsAScriptThatTheServersForgot(t *testing.T) {
 		ticket, err := l.Detach(t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Millisecond) // what Detach sent has arrived, and the next ballot is larger
-		for _, s := range w.servers {
-			s.forgetScripts()
-		}
+		w.forgetScripts()
 		taken, err := all[1].Adopt(t.Context(), ticket)
 		require.NoError(t, err)
 		require.NoError(t, taken.Release(t.Context()))

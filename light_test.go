@@ -119,9 +119,7 @@ func TestALightAcquireOnServersThatForgotTheirScriptsIsGrantedAtOnce(t *testing.
 		require.NoError(t, c.Enroll(t.Context()))
 		for range 3 {
 			time.Sleep(time.Second) // so that the last INFO is old
-			for _, s := range w.servers {
-				s.forgetScripts()
-			}
+			w.forgetScripts()
 			began := time.Now()
 			l, err := c.Mutex("x").Acquire(t.Context())
 			require.NoError(t, err)

@@ -71,8 +71,8 @@ func (n *node) comeUp(s *session) {
 }
 
 // goDown makes the node's votes unknown, those in flight too. The releases among them are owed from now on, and their votes
-// stay open: a connection that broke may be back before the time of their rounds is over (L1). began is when
-// the attempt to connect began.
+// stay open: a connection that broke may be back before the time of their rounds is over (L1). began is when the attempt to
+// connect began.
 func (n *node) goDown(err error, began Instant) {
 	err = inWords(err)
 	n.mu.Lock()

@@ -92,9 +92,9 @@ func (n *node) dropExpired(now Instant) {
 	}
 }
 
-// paid counts the answer to a release that was sent again as the vote of the round that sent it first. So a caller that awaits that
-// round learns that the keys are gone, and not only that a connection broke (L1). If an answer was lost, keys that are not
-// there prove nothing: the release whose answer it was may have deleted them.
+// paid counts the answer to a release that was sent again as the vote of the round that sent it first. So a caller that
+// awaits that round learns that the keys are gone, and not only that a connection broke (L1). If an answer was lost, keys
+// that are not there prove nothing: the release whose answer it was may have deleted them.
 func paid(again *round, node int, a answer, _ verdict, _ bool) {
 	d := again.pays
 	if d.round == nil {
@@ -137,6 +137,7 @@ func (r *round) staysOpen(node int, why error) {
 func (n *node) neverPaid(why error) {
 	n.mu.Lock()
 	owed := n.owed
+	n.owed = nil // enqueue may still add to it
 	n.mu.Unlock()
 	for _, d := range owed {
 		if d.round != nil {

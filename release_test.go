@@ -158,12 +158,7 @@ func TestAReleaseOfABareQuorumWaitsForASilentNodeUntilItIsLate(t *testing.T) {
 		l, err := all[0].Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		var had []*server
-		for _, s := range w.servers {
-			if s.redis.Exists("x") {
-				had = append(had, s)
-			}
-		}
+		had := w.having("x")
 		require.Len(t, had, 2)
 		had[1].links[0].hold(requests, +1)
 		begun := time.Now()

@@ -73,6 +73,23 @@ func (w *world) connect(t *testing.T, id int, change ...func(*redlock.Config)) *
 	return c
 }
 
+// forgetScripts has all servers forget their scripts.
+func (w *world) forgetScripts() {
+	for _, s := range w.servers {
+		s.forgetScripts()
+	}
+}
+
+// having is the servers that have the key.
+func (w *world) having(key string) (servers []*server) {
+	for _, s := range w.servers {
+		if s.redis.Exists(key) {
+			servers = append(servers, s)
+		}
+	}
+	return servers
+}
+
 // hinder may stop one server, or set its clock: then what that one grants does not count (C1).
 func (w *world) hinder(random *rand.Rand) {
 	switch s := w.servers[random.IntN(len(w.servers))]; random.IntN(4) {

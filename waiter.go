@@ -171,10 +171,8 @@ func (w *waiter) carryOut(ctx context.Context, n next) error {
 	if n.pause == 0 {
 		return nil
 	}
-	if n.holdOff > 0 {
-		if err := w.client.rest(ctx, n.holdOff); err != nil {
-			return err
-		}
+	if err := w.client.rest(ctx, n.holdOff); err != nil {
+		return err
 	}
 	return w.sleep(ctx, n)
 }
