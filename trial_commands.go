@@ -48,15 +48,17 @@ type trialCommand struct {
 	args   []any
 }
 
-// trialCommands are commands that the rounds of a trial do not show. The scripts go on without some of them where they
-// are forbidden (redis.pcall), or a mutex never runs the script that has them. A test tries every kind of lock on servers
-// without each right.
+// trialCommands are commands that the rounds of a trial may not show. The scripts go on without some of them where they
+// are forbidden (redis.pcall), a mutex never runs the script that has them, or a node that does not vote refuses before it
+// comes to them. A test tries every kind of lock on servers without each right.
 func trialCommands(lockKey string, me any) []trialCommand {
 	queue, tickets, lives := waitPrefix+lockKey, fairTicketPrefix+lockKey, fairUntilPrefix+lockKey
 	return []trialCommand{
+		{everyKind, false, "SET", []any{lockKey, "", "XX", "PX", 1}}, // there is no such key
 		{everyKind, false, "ZADD", []any{queue, 1, me}},
-		{allButMutex, true, "ZRANGE", []any{queue, 0, 0}}, // fair locks fail once a waiter is ahead
-		{allButMutex, true, "ZREM", []any{queue, me}},     // fair locks fail once a waiter's place has ended
+		{everyKind, false, "PEXPIRE", []any{queue, 60_000}}, // for a user who may do nothing of what removes it again
+		{allButMutex, true, "ZRANGE", []any{queue, 0, 0}},   // fair locks fail once a waiter is ahead
+		{allButMutex, true, "ZREM", []any{queue, me}},       // fair locks fail once a waiter's place has ended
 		{noKind, true, "ZPOPMIN", []any{queue}},
 		{everyKind, false, "DEL", []any{queue}}, // a release that reserves the key does not show it
 		{onlyFair, false, "ZRANK", []any{tickets, me}},
@@ -108,6 +110,11 @@ func refusals(failed []refusedCommand) error {
 	return e
 }
 
+// forbids reports whether it is an error of a mutex, because the node's user lacks a right.
+func forbids(why error) bool {
+	return isRefusal(why) && !errors.As(why, new(*KindsError))
+}
+
 // tryCommands adds to each node's problems what the commands show.
 func (c *Client) tryCommands(ctx context.Context, l *spec, nodes []error) error {
 	type answer struct {
@@ -128,8 +135,9 @@ func (c *Client) tryCommands(ctx context.Context, l *spec, nodes []error) error 
 	}
 	err := gather(ctx, c, c.stallTimeout(), asked.len(), answers, func(a answer) {
 		asked &^= 1 << a.node
-		if nodes[a.node] == nil {
-			nodes[a.node] = refusals(a.refused)
+		// That a node does not vote hides what its user may not do once it does.
+		if why := refusals(a.refused); nodes[a.node] == nil || forbids(why) && !isRefusal(nodes[a.node]) {
+			nodes[a.node] = why
 		}
 	})
 	if err != nil {

@@ -51,6 +51,30 @@ func TestATrialFindsWhatANodesUserMayNotDo(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrClosed)
 }
 
+// A node that is not enrolled refuses before it comes to the commands of a lock. Its user's rights are tried all the same,
+// because enroll asks for them first.
+func TestATrialFindsMissingRightsBeforeNodesAreEnrolled(t *testing.T) {
+	mutex := slices.Sorted(maps.Keys(rightsIn(t, "acquire", "extend", "release")))
+	// Without these, a mutex works, or enroll fails.
+	mutex = slices.DeleteFunc(mutex, func(right string) bool {
+		return slices.Contains([]string{"+get", "+time", "+pttl", "+zscore", "+zrange", "+zrem", "+zpopmin"}, right)
+	})
+	require.Equal(t, []string{"+del", "+pexpire", "+set", "+zadd"}, mutex)
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	c := openFresh(t, f, patient)
+	for i, right := range mutex {
+		tell(t, f.Nodes()[i], "ACL", "SETUSER", "default", strings.Replace(right, "+", "-", 1))
+	}
+	problems, err := c.Trial(soon(t))
+	require.NoError(t, err)
+	for i, right := range mutex {
+		require.Error(t, problems[i], right)
+		require.Regexp(t, `lacks the right \`+right+"|NOPERM.*'"+right[1:]+"'", problems[i].Error())
+		require.Empty(t, tell(t, f.Nodes()[i], "KEYS", "*doctor/*"), right)
+	}
+	require.ErrorContains(t, problems[4], "it is new")
+}
+
 func TestATrialLeavesNothingBehind(t *testing.T) {
 	onFleets(t, fleet.Options{}, func(t *testing.T, f *fleet.Fleet) {
 		c := open(t, f, patient)

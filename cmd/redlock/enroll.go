@@ -135,7 +135,7 @@ func statusOnceStarted(ctx context.Context, client *redlock.Client) []redlock.No
 
 // whereForbidden is for each node why this client's user may not lock there, or nil. If it may not on any node, the second
 // result is the error to end with: a node that is enrolled for such a user has no vote. A trial finds that before the nodes
-// are written, except for rights to single commands, which nodes that are not enrolled do not come to.
+// are written.
 func whereForbidden(ctx context.Context, client *redlock.Client, status []redlock.NodeStatus) (nodes []error, err error) {
 	problems, err := client.Trial(ctx)
 	if err != nil {

@@ -160,9 +160,18 @@ func TestEnrollChangesNothingWhereItsUserMayNotLock(t *testing.T) {
 	refused("--only-new")
 	refused("--yes")
 	for _, n := range f.Nodes() {
-		require.Empty(t, do(t, n, "KEYS", "*"))
+		fleettest.SetUser(t, n, "locker", "-pexpire")
 	}
 	code, out, errs := run(t, "enroll", list, "--prefix=lock:", "--only-new")
+	require.Equal(t, 1, code, "%s%s", out, errs)
+	require.Contains(t, errs, "nothing was changed, because its user may not lock there: all: a command that a lock needs fails: PEXPIRE: NOPERM")
+	for _, n := range f.Nodes() {
+		fleettest.SetUser(t, n, "locker", "+pexpire")
+	}
+	for _, n := range f.Nodes() {
+		require.Empty(t, do(t, n, "KEYS", "*"))
+	}
+	code, out, errs = run(t, "enroll", list, "--prefix=lock:", "--only-new")
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "3 nodes enrolled: ")
 	refused("--change-config", "--yes")
