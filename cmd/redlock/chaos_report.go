@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +54,59 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 			return encoder.Encode(o.document(r))
 		}),
 		writeFile(filepath.Join(o.out, "report.html"), func(w io.Writer) error { return report.HTML(w, r.Runs...) }))
+}
+
+// historyPath returns the file for the history of a scenario.
+func (o *chaosOptions) historyPath(scenario string) string {
+	if len(o.plays) == 1 {
+		return filepath.Join(o.out, "history.jsonl")
+	}
+	return filepath.Join(o.out, scenario, "history.jsonl")
+}
+
+// A historyFile receives the history of a scenario.
+type historyFile struct {
+	*bufio.Writer
+	file   *os.File
+	folder string // for it alone; "": it is in the folder of the report
+}
+
+// createHistory makes the file for the history of a scenario. It does so before the run, so that a folder that cannot be
+// written to is told at once, and so that no history of an earlier run stays there.
+func (o *chaosOptions) createHistory(scenario string) (*historyFile, error) {
+	path := o.historyPath(scenario)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	folder := ""
+	if len(o.plays) > 1 {
+		folder = filepath.Dir(path)
+	}
+	return &historyFile{bufio.NewWriter(file), file, folder}, nil
+}
+
+// end closes the file after a run that returned this error, and adds what went wrong with it. The file of a scenario that was
+// left out, or of which nothing was recorded, is removed: it would look like the history of a run. So is the folder of the
+// scenario, if it has nothing else.
+func (f *historyFile) end(err error, leftOut bool) error {
+	failed := f.Flush()
+	if errors.Is(err, failed) { // the run was told already
+		failed = nil
+	}
+	info, unknown := f.file.Stat()
+	if failed = errors.Join(failed, unknown, f.file.Close()); failed == nil && (leftOut || info.Size() == 0) {
+		if failed = os.Remove(f.file.Name()); failed == nil && f.folder != "" {
+			_ = os.Remove(f.folder) // fails if there is anything else in it
+		}
+	}
+	if failed == nil {
+		return err
+	}
+	return errors.Join(err, failed)
 }
 
 // howClose says how close a run came to two holders. nil: that is not known.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -223,20 +221,16 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 func (o *chaosOptions) one(ctx context.Context, play scenario.Scenario, progress io.Writer, result *chaosResult) (err error) {
 	options := o.options(play)
 	options.Log = progress
+	var outcome *chaos.Outcome
 	if o.out != "" {
-		path := o.historyPath(play.Name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
+		file, failed := o.createHistory(play.Name)
+		if failed != nil {
+			return failed
 		}
-		file, err := os.Create(path)
-		if err != nil {
-			return err
-		}
-		buffered := bufio.NewWriter(file)
-		options.History = buffered
-		defer func() { err = errors.Join(err, buffered.Flush(), file.Close()) }()
+		options.History = file
+		defer func() { err = file.end(err, outcome == nil && errors.Is(err, chaos.ErrUnable)) }()
 	}
-	outcome, err := chaos.Run(ctx, options)
+	outcome, err = chaos.Run(ctx, options)
 	if outcome == nil {
 		return err
 	}
@@ -328,14 +322,6 @@ func (o *chaosOptions) other(play scenario.Scenario) string {
 		return ""
 	}
 	return name
-}
-
-// historyPath returns the file for the history of a scenario.
-func (o *chaosOptions) historyPath(scenario string) string {
-	if len(o.plays) == 1 {
-		return filepath.Join(o.out, "history.jsonl")
-	}
-	return filepath.Join(o.out, scenario, "history.jsonl")
 }
 
 func (o *chaosOptions) replay(scenario string) string {

@@ -5,7 +5,9 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -246,6 +248,45 @@ func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 	}
 	if r.Error != r.LeftOut[0].Why || r.Kind != "failed" {
 		t.Errorf("nothing was run: %s", stdout)
+	}
+}
+
+func TestAScenarioThatWasLeftOutHasNoHistory(t *testing.T) {
+	for _, c := range []struct{ scenarios, file string }{
+		{"failover", "history.jsonl"},                  // alone
+		{"failover,control", "failover/history.jsonl"}, // beside one that runs
+	} {
+		out := t.TempDir()
+		stale := filepath.Join(out, filepath.FromSlash(c.file)) // of an earlier run, on another fleet
+		if err := errors.Join(os.MkdirAll(filepath.Dir(stale), 0o755), os.WriteFile(stale, []byte("{}\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", c.scenarios, "--seconds", "1", "--clients", "2",
+			"--beside", "none", "--out", out)
+		if code != 2 || !strings.Contains(stdout+stderr, "--fleet process") {
+			t.Errorf("%d: %s%s", code, stdout, stderr)
+		}
+		var files []string
+		err := filepath.WalkDir(out, func(path string, d fs.DirEntry, err error) error {
+			if path != out {
+				files = append(files, filepath.ToSlash(strings.TrimPrefix(path, out+string(filepath.Separator))))
+			}
+			return err
+		})
+		want := []string{"report.html", "report.json"}
+		if c.scenarios != "failover" {
+			want = append([]string{"control", "control/history.jsonl"}, want...)
+		}
+		if err != nil || !slices.Equal(files, want) {
+			t.Errorf("%s: %v: %v", c.scenarios, err, files)
+		}
+		written, err := os.ReadFile(filepath.Join(out, "report.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := parseReport(t, written); len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" {
+			t.Errorf("%s: %s", c.scenarios, written)
+		}
 	}
 }
 

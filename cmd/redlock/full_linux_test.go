@@ -1,6 +1,8 @@
 package main_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,6 +27,15 @@ func TestAnOutputThatCannotBeWrittenIsSaid(t *testing.T) {
 		require.Equal(t, want, code, "%s: %s", line, errs)
 		require.Equal(t, 1, strings.Count(errs, "no space left"), "%s: %s", line, errs)
 	}
+}
+
+func TestAHistoryThatCannotBeWrittenIsSaidOnce(t *testing.T) {
+	out := t.TempDir()
+	require.NoError(t, os.Symlink("/dev/full", filepath.Join(out, "history.jsonl")))
+	code, stdout, errs := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "control", "--seconds", "1", "--clients", "2",
+		"--beside", "none", "--out", out)
+	require.Equal(t, 2, code, errs)
+	require.Equal(t, 1, strings.Count(stdout+errs, "no space left"), "%s%s", stdout, errs)
 }
 
 // As in a pipe that ends after the first line, which gives redlock a SIGPIPE: the lock must be released all the same.
