@@ -129,9 +129,10 @@ func (e *ConfigError) Error() string {
 	return b.String()
 }
 
-// enrollFlags are the flags of redlock enroll for the fields that it can change. That of the nodes is given anyway.
+// enrollFlags are the flags of redlock enroll for the fields that it can change. That of the nodes is given anyway, and the
+// protocol is that of the command.
 var enrollFlags = map[string]string{agreedMaxTTL: " --max-ttl ", agreedPrefix: " --prefix ", agreedDurable: " --durable=",
-	agreedNoFence: " --no-fence=", agreedNodes: "", agreedQuorum: ""}
+	agreedNoFence: " --no-fence=", agreedNodes: "", agreedQuorum: "", agreedProtocol: ""}
 
 // remedy is what to set in this client to be as the nodes are, and with what to change the nodes to be as this client is.
 func (e *ConfigError) remedy() (set, with string) {

@@ -4,11 +4,14 @@ package main_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
 )
@@ -198,4 +201,39 @@ func TestEnrollChangesNothingWhereItsUserMayNotLock(t *testing.T) {
 		require.Equal(t, enrolled, r.Nodes[i].Enrolled)
 		require.Contains(t, r.Nodes[i].Problem, "NOPERM")
 	}
+}
+
+// The commands take from most nodes what has no flag. So redlock enroll can give it to the others, and sets its own protocol.
+func TestACommandThatDiffersInWhatHasNoFlagNamesNoCallOfTheLibrary(t *testing.T) {
+	const change = "; set the same in all clients, or, while none holds a lock, change the nodes with `redlock enroll --change-config`"
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	odd := f.Nodes()[0]
+	skewed, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), MaxClockSkew: time.Second, NodeTimeout: 3 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, skewed.Close()) })
+	require.NoError(t, skewed.Enroll(t.Context()))
+	marker, config := do(t, odd, "GET", "redlock:node"), do(t, odd, "GET", "redlock:config")
+	require.NoError(t, newClient(t, f).Enroll(t.Context(), redlock.ChangeConfig()))
+	do(t, odd, "MSET", "redlock:node", marker, "redlock:config", config)
+	for _, args := range []string{"doctor", "enroll"} {
+		_, out, errs := run(t, args, nodes(f))
+		require.Contains(t, out+errs, "MaxClockSkew is 500ms here and 1s there"+change+", which takes from most nodes what no flag gives")
+	}
+	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, string(do(t, odd, "GET", "redlock:config").([]byte)), "MaxClockSkew 500ms\n")
+
+	for _, n := range f.Nodes() {
+		identity, _, _ := strings.Cut(string(do(t, n, "GET", "redlock:node").([]byte)), " ")
+		old := regexp.MustCompile(`Protocol \d+`).ReplaceAllString(string(do(t, n, "GET", "redlock:config").([]byte)), "Protocol 2")
+		do(t, n, "MSET", "redlock:node", identity+" 0123456789abcdef", "redlock:config", old)
+	}
+	code, _, errs = run(t, "run", nodes(f), "k", "--", "true")
+	require.Equal(t, 64, code, errs)
+	require.Regexp(t, `Protocol is \d+ here and 2 there`+regexp.QuoteMeta(change), errs)
+	require.NotContains(t, errs, "most nodes", "of the protocol it takes its own")
+	code, _, errs = run(t, "enroll", nodes(f), "--change-config", "--yes")
+	require.Equal(t, 0, code, errs)
+	code, _, errs = run(t, "run", nodes(f), "k", "--", "true")
+	require.Equal(t, 0, code, errs)
 }

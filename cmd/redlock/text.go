@@ -38,7 +38,8 @@ func say(w io.Writer, format string, args ...any) {
 var inFlags = strings.NewReplacer("in Node.TLS.RootCAs (--ca)", "with --ca", "in Node.TLS.Certificates (--cert and --key)", "with --cert and --key",
 	", or set Node.TLS.ServerName", "", "Config.Durable is set", "--durable is set", "or unset Durable", "or give --durable=false",
 	"Client.Enroll with OnlyNew or `redlock enroll", "`redlock enroll", "use another name or Prefix", "use another KEY or --prefix",
-	"*time.Millisecond, for example", "ms, for example")
+	"*time.Millisecond, for example", "ms, for example",
+	"Client.Enroll and ChangeConfig", "`redlock enroll --change-config`, which takes from most nodes what no flag gives")
 
 // Where the library's error names a node by its index, this command has named the node.
 var indexOfSame = regexp.MustCompile(`invalid: Nodes\[\d+\]: (it is the same server as )`)
