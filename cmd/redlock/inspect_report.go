@@ -159,6 +159,17 @@ func (l lockReport) having() string {
 	return strings.Join(owners, ", ")
 }
 
+// permits is the numbers of permits that the holders give it, each once, in order.
+func (l lockReport) permits() (numbers []int) {
+	for _, s := range l.Sharers {
+		if s.Permits > 0 {
+			numbers = append(numbers, s.Permits)
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
+}
+
 func (l lockReport) print(out io.Writer) error {
 	key, all := printable(l.Key), plural(len(l.Nodes), "node")
 	having := l.having()
@@ -174,6 +185,10 @@ func (l lockReport) print(out io.Writer) error {
 			fmt.Fprintf(out, "%s is shared by %d on a quorum (which is %d of %s); largest fencing token %d\n", key, len(l.Sharers), l.Quorum, all, l.Fence)
 			for _, s := range l.Sharers {
 				fmt.Fprintf(out, "  %v\n", s)
+			}
+			if numbers := l.permits(); len(numbers) > 1 {
+				fmt.Fprintf(out, "its holders give it different numbers of permits: %s; so up to %d can hold it at a time; give the same number everywhere\n",
+					strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ", "), slices.Max(numbers))
 			}
 			break
 		}

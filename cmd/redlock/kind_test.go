@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,6 +88,65 @@ func TestWhoeverWaitsForThoseThatShareALockLearnsWhoTheyAre(t *testing.T) {
 	for _, lease := range leases {
 		require.NoError(t, lease.Release(t.Context()))
 	}
+}
+
+// S6: Of a semaphore, a node that refuses says the largest number of permits that a holder there has.
+func TestADifferentNumberOfPermitsIsSaid(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	client := newClient(t, f)
+	var held []*redlock.Lease
+	for range 3 {
+		lease, err := client.Semaphore("pool", 3).Acquire(t.Context())
+		require.NoError(t, err)
+		held = append(held, lease)
+	}
+	said := func(ours string, theirs int) string {
+		return fmt.Sprintf("redlock: pool has %s here (--semaphore) and %d in another run or program; so up to 3 can hold it at a time; "+
+			"give the same number everywhere\n", ours, theirs)
+	}
+	code, _, errs := run(t, "run", nodes(f), "--wait=0", "--semaphore=2", "pool", "--", "true")
+	require.Equal(t, 75, code, errs)
+	require.Equal(t, 1, strings.Count(errs, said("2 permits", 3)), errs)
+	code, _, errs = run(t, "run", nodes(f), "--wait=0", "--semaphore=2", "--json", "pool", "--", "true")
+	require.Equal(t, 75, code, errs)
+	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+	require.Contains(t, errs, `"other_permits":3`)
+	code, _, errs = run(t, "run", nodes(f), "--wait=0", "--semaphore=3", "pool", "--", "true")
+	require.Equal(t, 75, code, errs)
+	require.NotContains(t, errs, "everywhere")
+	code, out, errs := run(t, "inspect", nodes(f), "pool")
+	require.Equal(t, 0, code, errs)
+	require.NotContains(t, out, "everywhere")
+
+	waits := start(t, nil, nil, "run", nodes(f), "--semaphore=1", "pool", "--", "true")
+	eventually(t, "the line", func() bool { return strings.Contains(waits.said(), said("1 permit", 3)) })
+	for _, lease := range held {
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	code, _, errs = waits.wait()
+	require.Equal(t, 0, code, errs)
+	require.Equal(t, 1, strings.Count(errs, "everywhere"), errs)
+
+	for _, lock := range []redlock.Lock{client.Semaphore("mixed", 2), client.Semaphore("mixed", 3).WithPermits(2)} {
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Extend(t.Context()))
+		held = append(held, lease)
+	}
+	code, out, errs = run(t, "inspect", nodes(f), "mixed")
+	require.Equal(t, 0, code, errs)
+	require.Contains(t, out, "its holders give it different numbers of permits: 2, 3; so up to 3 can hold it at a time; give the same number everywhere\n")
+
+	// The nodes say the largest number alone, which is the same here.
+	waits = start(t, nil, nil, "run", nodes(f), "--semaphore=3", "mixed", "--", "true")
+	eventually(t, "the line", func() bool {
+		return strings.Contains(waits.said(), "mixed has 3 permits here (--semaphore) and 2 in another")
+	})
+	for _, lease := range held[3:] {
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	code, _, errs = waits.wait()
+	require.Equal(t, 0, code, errs)
 }
 
 // A lock that is shared is one of this library, and its key is no string.

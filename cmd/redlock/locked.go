@@ -19,10 +19,11 @@ type runReport struct {
 	WaitedSeconds float64  `json:"waited_seconds"`
 	HeldSeconds   float64  `json:"held_seconds"`
 	ExitCode      int      `json:"exit_code"`
-	Reason        string   `json:"reason"`                // exited, signal, or a kind of failure
-	Detail        string   `json:"detail,omitempty"`      // the failure, or why the lock was not released
-	Runs          int      `json:"runs,omitempty"`        // with --every: how often the command ran
-	RunsFailed    int      `json:"runs_failed,omitempty"` // how many of these did not exit with 0
+	Reason        string   `json:"reason"`                  // exited, signal, or a kind of failure
+	Detail        string   `json:"detail,omitempty"`        // the failure, or why the lock was not released
+	OtherPermits  int      `json:"other_permits,omitempty"` // how many permits others give the semaphore, if that is another number
+	Runs          int      `json:"runs,omitempty"`          // with --every: how often the command ran
+	RunsFailed    int      `json:"runs_failed,omitempty"`   // how many of these did not exit with 0
 	jsonFailure
 }
 
@@ -128,7 +129,9 @@ func (o *runner) once(ctx context.Context, work func(*redlock.Lease) (int, strin
 	acquired := time.Now()
 	o.waited += acquired.Sub(began)
 	r.WaitedSeconds = inSeconds(o.waited)
+	defer func() { r.OtherPermits = int(o.notice.permits.Load()) }()
 	if err != nil {
+		o.notice.comparePermits(err) // the hook may still be on its way
 		return codeOf(err)
 	}
 	r.Fence = lease.Fence()

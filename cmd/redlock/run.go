@@ -61,6 +61,8 @@ In all these cases CMD can run for longer than the lease. Pass the fencing token
 
 With --read, CMD shares KEY with others that read; a run without --read waits for all of them, and they for it. With
 --semaphore N, up to N hold KEY at a time. A run that does more at a time than others takes several of the N: --permits.
+Give the same N everywhere. A run that is refused, or waits, says once if a holder gave another N. One that gets the
+lock at once does not learn it; redlock inspect shows what each holder gave.
 
 --at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, it must be longer than the
 largest difference between the start times of the hosts, and shorter than the interval between two ticks. Otherwise a

@@ -21,10 +21,37 @@ const noticeAfter = time.Second
 type waitNotice struct {
 	o    *runOptions
 	last atomic.Pointer[error] // the last refusal
+
+	permits atomic.Int64 // how many permits others give the semaphore, if that is another number; 0: none is known to
 }
 
 // refused is a hook of the client.
-func (w *waitNotice) refused(_ []string, err error) { w.last.Store(&err) }
+func (w *waitNotice) refused(_ []string, err error) {
+	w.last.Store(&err)
+	w.comparePermits(err)
+}
+
+// comparePermits looks in a refusal for the number of permits that others give the semaphore (S6). No node is asked for it,
+// so a run that is not refused does not learn it.
+func (w *waitNotice) comparePermits(refusal error) {
+	refused, _ := nodeErrors(refusal)
+	for _, node := range refused {
+		if denial := (*redlock.Denial)(nil); errors.As(node, &denial) {
+			w.otherPermits(denial.Permits)
+		}
+	}
+}
+
+// otherPermits is told how many permits another gives the semaphore, 0 for another kind of lock. It says so once, if this run
+// gives another number.
+func (w *waitNotice) otherPermits(theirs int) {
+	ours := w.o.kind.semaphore
+	if ours == 0 || theirs == 0 || theirs == ours || !w.permits.CompareAndSwap(0, int64(theirs)) || w.o.json {
+		return
+	}
+	say(w.o.stderr, "%s has %s here (--semaphore) and %d in another run or program; so up to %d can hold it at a time; give the same number everywhere",
+		printable(w.o.keys[0]), plural(ours, "permit"), theirs, max(ours, theirs))
+}
 
 // start begins to watch the wait. stop ends that; after it has returned, nothing more is printed.
 func (w *waitNotice) start(ctx context.Context, client *redlock.Client) (stop func()) {
@@ -82,6 +109,9 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 			continue
 		}
 		report := reportOn(state)
+		for _, s := range state.Sharers {
+			w.otherPermits(s.Permits)
+		}
 		if n := len(state.Sharers); n > 0 {
 			last := ""
 			if n > 1 {
