@@ -87,6 +87,22 @@ func TestATrialLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+// Its queue is the one key that is left where a user may add to it and not remove it. It expires.
+func TestATrialLeavesNothingForEver(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c, n := openFresh(t, f, patient), f.Nodes()[0] // on a node that votes, the scripts see to that
+	for _, right := range []string{"-del", "-zrem", "-zpopmin"} {
+		tell(t, n, "ACL", "SETUSER", "default", right)
+	}
+	problems, err := c.Trial(soon(t))
+	require.NoError(t, err)
+	require.Error(t, problems[0])
+	require.NoError(t, c.Close()) // it sends what it owes
+	left := tell(t, n, "KEYS", "*doctor/*").([]any)
+	require.Len(t, left, 1)
+	require.Positive(t, tell(t, n, "PTTL", left[0]))
+}
+
 // What a script may ask of a server stands in the script. The trial tries whatever fair locks, readers and permits need
 // beyond a mutex, and operations.md says so.
 func TestATrialTriesTheRightsOfEveryKind(t *testing.T) {

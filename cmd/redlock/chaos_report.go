@@ -103,9 +103,6 @@ func (f *historyFile) end(err error, leftOut bool) error {
 			_ = os.Remove(f.folder) // fails if there is anything else in it
 		}
 	}
-	if failed == nil {
-		return err
-	}
 	return errors.Join(err, failed)
 }
 

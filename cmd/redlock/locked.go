@@ -71,6 +71,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		return codeOf(err)
 	}
 	notice, renewals := &waitNotice{o: o}, &renewalNotice{}
+	defer func() { r.OtherPermits = int(notice.permits.Load()) }()
 	if !o.json {
 		renewals.stderr = o.stderr
 	}
@@ -129,7 +130,6 @@ func (o *runner) once(ctx context.Context, work func(*redlock.Lease) (int, strin
 	acquired := time.Now()
 	o.waited += acquired.Sub(began)
 	r.WaitedSeconds = inSeconds(o.waited)
-	defer func() { r.OtherPermits = int(o.notice.permits.Load()) }()
 	if err != nil {
 		o.notice.comparePermits(err) // the hook may still be on its way
 		return codeOf(err)
