@@ -53,13 +53,14 @@ func TestWrongUsageIsToldInPlainWords(t *testing.T) {
 
 // The library's errors name what a Go program would change.
 func TestErrorsOfTheLibraryAreToldWithTheFlags(t *testing.T) {
-	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	same := strings.Replace(f.URLs()[1], "127.0.0.1", "localhost", 1)
 	for flags, said := range map[string]string{
-		"--max-ttl=30s": "`redlock enroll --only-new` ends this now",
-		"--durable":     "--durable is set, but it keeps no append-only file; set appendonly yes and appendfsync always, or give --durable=false",
-		"--nodes=" + strings.Join(append(f.URLs()[:2:2], same), ",") + " --max-ttl=30s": "it is the same server as ",
+		"--max-ttl=30s":              "`redlock enroll --only-new` ends this now",
+		"--durable":                  "--durable is set, but it keeps no append-only file; set appendonly yes and appendfsync always, or give --durable=false",
+		"--nodes=SAME --max-ttl=30s": "it is the same server as ",
 	} {
+		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}) // the first run writes its configuration on the nodes
+		same := strings.Replace(f.URLs()[1], "127.0.0.1", "localhost", 1)
+		flags = strings.Replace(flags, "SAME", strings.Join(append(f.URLs()[:2:2], same), ","), 1)
 		for _, command := range []string{"doctor", "doctor --json", "run --wait=0 k -- true", "run --wait=0 --json k -- true"} {
 			_, out, errs := run(t, with(strings.Fields(command), append([]string{nodes(f)}, strings.Fields(flags)...)...)...)
 			require.Contains(t, out+errs, said, command)
