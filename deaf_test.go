@@ -90,6 +90,27 @@ func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
 
+// W2: A client that hears messages, and may not publish, notices by itself that it may: as when the operator has given one
+// right after the other, or between the two questions of one connection.
+func TestAClientThatMayPublishNowNoticesItself(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f), open(t, f, as(t, f, "mute", "allchannels", "-publish"))
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	for i := range f.Nodes() {
+		require.Eventually(t, func() bool { return redlock.Refusal(b, i) != nil }, 8*time.Second, time.Millisecond)
+		fleettest.SetUser(t, f.Nodes()[i], "mute", "+publish")
+	}
+	for i := range f.Nodes() {
+		require.Eventually(t, func() bool { return redlock.Refusal(b, i) == nil }, 30*time.Second, 10*time.Millisecond)
+	}
+	require.NoError(t, held.Release(soon(t)))
+	lease := waiter.has(t)
+	require.Equal(t, strings.ToLower(lease.Token()[:32]), lease.Token()[:32], "others need not poll")
+	require.NoError(t, lease.Release(soon(t)))
+}
+
 // Status warns of missing channel rights before there is any waiter, and no longer once the user has them.
 func TestStatusWarnsOfMissingChannelRights(t *testing.T) {
 	for name, c := range map[string]struct {

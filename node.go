@@ -116,6 +116,8 @@ type nodeHost interface {
 	readied(n *node, agrees bool)
 	// ballotLimit is the largest ballot that one node is believed.
 	ballotLimit() uint64
+	// askPublish asks whether the client may publish there now, if the server refused it; nil: it did not.
+	askPublish(n *node) *command
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {

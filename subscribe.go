@@ -154,8 +154,8 @@ func (s *subscriber) mayPublish(err error) {
 	s.tell()
 }
 
-// askPublish asks the server whether this client may publish, on the node's own connection. Status uses it, because
-// there is no subscriber connection while nobody waits.
+// askPublish asks the server whether this client may publish, on the node's own connection. Status and the node's health
+// check use it, because there is no subscriber connection while nobody waits.
 func (s *subscriber) askPublish() *command {
 	return &command{name: "PUBLISH", args: []any{channelPrefix + s.client.waiters.me, ""}, done: func(_ *node, _ request, _ any, err error) {
 		if err == nil || isRefusal(err) {

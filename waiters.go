@@ -277,6 +277,9 @@ func (w *waiters) setMute(node int, mute bool) {
 	}
 }
 
+// isMute reports whether this client may not publish on the node, as far as is known.
+func (w *waiters) isMute(node int) bool { return w.mute.Load()&(1<<node) != 0 }
+
 // ownerToken makes a new owner token. Its digits are in capital letters if this client may not publish on some node: a
 // waiter that finds such an owner polls.
 func (w *waiters) ownerToken(suffix string) string {
