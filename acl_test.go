@@ -37,7 +37,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 			cfg.Nodes = redlock.Nodes(urls(f, func(u *url.URL) { u.User = url.UserPassword("locker", "SECRET") })...)
 			cfg.Prefix = prefix
 		}
-		a, b, ctx := open(t, f, asLocker), open(t, f, asLocker), soon(t)
+		a, b, ctx := open(t, f, asLocker, patient), open(t, f, asLocker, patient), soon(t)
 		held, err := a.Mutex("x", "y").Acquire(ctx)
 		require.NoError(t, err)
 		done := make(chan error, 1)

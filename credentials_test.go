@@ -94,7 +94,7 @@ func TestAPasswordThatRotates(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 			r := rotating(t, f, c.user, c.set)
 			configure := func(cfg *redlock.Config) { cfg.Credentials = r.credentials }
-			a, b := open(t, f, configure), open(t, f, configure)
+			a, b := open(t, f, configure, patient), open(t, f, configure, patient)
 			held, err := a.Mutex("x").Acquire(soon(t))
 			require.NoError(t, err)
 			waiter := begin(t, b, "x")

@@ -63,7 +63,7 @@ func TestWhatIsWrongAboutTLSIsSaidWithItsRemedy(t *testing.T) {
 		"another client certificate":   {redlock.Node{URL: "rediss://" + demands, TLS: strange}, "it does not accept the client certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cl := openFresh(t, f, func(cfg *redlock.Config) { cfg.Nodes = []redlock.Node{c.node} })
+			cl := openFresh(t, f, patient, func(cfg *redlock.Config) { cfg.Nodes = []redlock.Node{c.node} })
 			require.ErrorContains(t, cl.Status(soon(t))[0].Err, c.said)
 			_, err := cl.Mutex("x").TryAcquire(soon(t))
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)

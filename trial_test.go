@@ -195,7 +195,7 @@ func TestATrialAgreesWithWhatHappensWithoutARight(t *testing.T) {
 	} {
 		t.Run(right, func(t *testing.T) {
 			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-			a, b := open(t, f), open(t, f)
+			a, b := open(t, f, patient), open(t, f, patient)
 			for _, n := range f.Nodes() {
 				tell(t, n, "ACL", "SETUSER", "default", "-"+right)
 			}

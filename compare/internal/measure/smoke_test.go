@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,10 +43,12 @@ func TestEachSubjectMakesProgressAndLeavesNothing(t *testing.T) {
 				set.Prefix = t.Name()
 				sample := progress(t, Load{Goroutines: 8, Keys: Distinct}, set, s)
 				assert.Positive(t, sample[Rate])
-				if s.Litters { // and a name whose old keys are on a quorum of the servers cannot be acquired
-					t.Logf("%v keys left, gave up %v times", sample[Leftovers], sample[Failures])
-				} else {
+				t.Logf("%v keys left, gave up %v times", sample[Leftovers], sample[Failures])
+				if !s.Litters { // a name whose old keys are on a quorum of the servers cannot be acquired
 					assert.Zero(t, sample[Failures])
+				}
+				// Others may leave a key where a server was too slow for them: redsync does not wait for longer than 0.4 s.
+				if strings.HasPrefix(s.Name, "redlock") {
 					assert.Zero(t, sample[Leftovers])
 				}
 				assert.Positive(t, sample[CycleP50])
