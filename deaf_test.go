@@ -57,18 +57,7 @@ func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 	b := open(t, f, deaf, func(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	held, err := a.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err)
-	refusals := func() (count int) {
-		text, err := redis.String(tell(t, f.Nodes()[0], "INFO", "commandstats"), nil)
-		require.NoError(t, err)
-		for line := range strings.Lines(text) {
-			if _, stats, ok := strings.Cut(line, "cmdstat_subscribe:"); ok {
-				_, after, _ := strings.Cut(stats, "rejected_calls=")
-				_, err := fmt.Sscan(strings.Split(after, ",")[0], &count)
-				require.NoError(t, err)
-			}
-		}
-		return count
-	}
+	refusals := func() int { return refusedSubscriptions(t, f.Nodes()[0]) }
 	waiter := begin(t, b, "x")
 	require.Eventually(t, func() bool { return refusals() >= 4 }, 8*time.Second, time.Millisecond)
 	for i := range f.Nodes() {
@@ -109,6 +98,62 @@ func TestAClientThatMayPublishNowNoticesItself(t *testing.T) {
 	lease := waiter.has(t)
 	require.Equal(t, strings.ToLower(lease.Token()[:32]), lease.Token()[:32], "others need not poll")
 	require.NoError(t, lease.Release(soon(t)))
+}
+
+// W2: A client that may no longer publish notices that by itself: while it waits for another lock and its subscription
+// stands, and also if it never waits.
+func TestAClientThatMayNoLongerPublishNoticesItself(t *testing.T) {
+	for name, waits := range map[string]bool{"while it waits": true, "while it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+			a, b := open(t, f), open(t, f, as(t, f, "mute", "allchannels"))
+			if waits {
+				held, err := a.Mutex("x").Acquire(soon(t))
+				require.NoError(t, err)
+				waiter := begin(t, b, "x")
+				for _, n := range f.Nodes() {
+					require.Eventually(t, func() bool { return subscribers(t, n) == 1 }, 8*time.Second, time.Millisecond)
+				}
+				defer func() { // before the clients are closed
+					require.NoError(t, held.Release(soon(t)))
+					require.NoError(t, waiter.has(t).Release(soon(t)))
+				}()
+			}
+			for i, n := range f.Nodes() {
+				require.NoError(t, redlock.Refusal(b, i))
+				fleettest.SetUser(t, n, "mute", "-publish")
+			}
+			for i := range f.Nodes() {
+				require.Eventually(t, func() bool { return redlock.Refusal(b, i) != nil }, 30*time.Second, 10*time.Millisecond)
+			}
+			lease, err := b.Mutex("y").Acquire(soon(t))
+			require.NoError(t, err)
+			require.NotEqual(t, strings.ToLower(lease.Token()[:32]), lease.Token()[:32], "others must poll")
+			require.NoError(t, lease.Release(soon(t)))
+		})
+	}
+}
+
+// subscribers is how many connections to the server are subscribed.
+func subscribers(t *testing.T, n *fleet.Node) int {
+	list, err := redis.String(tell(t, n, "CLIENT", "LIST", "TYPE", "pubsub"), nil)
+	require.NoError(t, err)
+	return strings.Count(list, "\n")
+}
+
+// refusedSubscriptions is how many subscriptions the server has refused.
+func refusedSubscriptions(t *testing.T, n *fleet.Node) (count int) {
+	text, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)
+	require.NoError(t, err)
+	for line := range strings.Lines(text) {
+		if _, stats, ok := strings.Cut(line, "cmdstat_subscribe:"); ok {
+			_, after, _ := strings.Cut(stats, "rejected_calls=")
+			_, err := fmt.Sscan(strings.Split(after, ",")[0], &count)
+			require.NoError(t, err)
+		}
+	}
+	return count
 }
 
 // Status warns of missing channel rights before there is any waiter, and no longer once the user has them.

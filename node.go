@@ -116,7 +116,7 @@ type nodeHost interface {
 	readied(n *node, agrees bool)
 	// ballotLimit is the largest ballot that one node is believed.
 	ballotLimit() uint64
-	// askPublish asks whether the client may publish there now, if the server refused it; nil: it did not.
+	// askPublish asks whether the client may publish there now.
 	askPublish(n *node) *command
 }
 

@@ -277,9 +277,6 @@ func (w *waiters) setMute(node int, mute bool) {
 	}
 }
 
-// isMute reports whether this client may not publish on the node, as far as is known.
-func (w *waiters) isMute(node int) bool { return w.mute.Load()&(1<<node) != 0 }
-
 // ownerToken makes a new owner token. Its digits are in capital letters if this client may not publish on some node: a
 // waiter that finds such an owner polls.
 func (w *waiters) ownerToken(suffix string) string {
@@ -290,7 +287,7 @@ func (w *waiters) ownerToken(suffix string) string {
 	return token
 }
 
-// refusal is why the waiters of that node poll, with the remedy; nil if there is no reason, or nobody waited lately.
+// refusal is why the waiters of that node poll, with the remedy; nil if no reason is known.
 func (w *waiters) refusal(node int) error { return w.subscribers[node].refusal() }
 
 // wanted reports whether the subscriptions are still wanted: somebody waits, or did within lingering, or a lease wants to
