@@ -142,6 +142,40 @@ func subscribers(t *testing.T, n *fleet.Node) int {
 	return strings.Count(list, "\n")
 }
 
+// A client that was refused messages, and of which nobody waits any more, notices that it would get them now: Status must
+// not warn for ever. Then it needs no connection for them.
+func TestAClientThatWouldGetMessagesNowNoticesItselfThoughNobodyWaits(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	clock := &jumpingClock{}
+	a := open(t, f)
+	b := open(t, f, as(t, f, "deaf", "allchannels", "-subscribe"), func(cfg *redlock.Config) { cfg.Clock = clock })
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	for i := range f.Nodes() {
+		require.Eventually(t, func() bool { return redlock.Refusal(b, i) != nil }, 8*time.Second, time.Millisecond)
+	}
+	waiter.cancel()
+	require.Nil(t, <-waiter.got)
+	require.NoError(t, held.Release(soon(t)))
+	clock.ahead.Add(int64(time.Minute)) // nobody waited lately
+	var before []int
+	for _, n := range f.Nodes() {
+		before = append(before, refusedSubscriptions(t, n))
+	}
+	for i, n := range f.Nodes() { // once more would not show that it goes on
+		require.Eventually(t, func() bool { return refusedSubscriptions(t, n) >= before[i]+2 }, 30*time.Second, 10*time.Millisecond)
+		require.Error(t, redlock.Refusal(b, i), "it is still refused")
+	}
+	for _, n := range f.Nodes() {
+		fleettest.SetUser(t, n, "deaf", "+subscribe")
+	}
+	for i, n := range f.Nodes() {
+		require.Eventually(t, func() bool { return redlock.Refusal(b, i) == nil }, 60*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return subscribers(t, n) == 0 }, 10*time.Second, 10*time.Millisecond)
+	}
+}
+
 // refusedSubscriptions is how many subscriptions the server has refused.
 func refusedSubscriptions(t *testing.T, n *fleet.Node) (count int) {
 	text, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)

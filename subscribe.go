@@ -13,7 +13,8 @@ import (
 )
 
 // A subscriber gets the messages of one node, on a connection of its own. It runs while somebody waits and for a while
-// after, as three goroutines: run dials, subscribes and pings; a reader receives; a third ends them with the client.
+// after, or while it is refused, as three goroutines: run dials, subscribes and pings; a reader receives; a third ends them
+// with the client.
 type subscriber struct {
 	client     *Client
 	node       *node
@@ -101,11 +102,12 @@ func (s *subscriber) once(ctx context.Context) error {
 	return s.listen(ctx, conn)
 }
 
-// idle ends the subscriber if nobody wants its messages.
+// idle ends the subscriber if nobody wants its messages. If these were refused, it goes on until they are not: what Status
+// says of that would never change otherwise.
 func (s *subscriber) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = s.client.waiters.wanted()
+	s.running = s.client.waiters.wanted() || s.why != nil
 	return !s.running
 }
 
@@ -181,7 +183,7 @@ func (s *subscriber) tell() {
 
 const channelRemedy = "allow the user SUBSCRIBE and PUBLISH on redlock:released:* (ACL: &redlock:released:* +subscribe +publish), and the client one connection more"
 
-// refusal is why waiters poll, with the remedy; nil if there is no reason, or nobody waited lately.
+// refusal is why waiters poll, with the remedy; nil if no reason is known.
 func (s *subscriber) refusal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +241,8 @@ func (s *subscriber) handshake(conn redis.Conn, login login) error {
 	return nil
 }
 
-// listen keeps the connection subscribed until it breaks, nobody wants its messages, or ctx ends. It returns why it
-// broke.
+// listen keeps the connection subscribed until it breaks, nobody wants its messages (see idle), or ctx ends. It returns why
+// it broke.
 func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	pubsub := redis.PubSubConn{Conn: conn}
 	waiters := &s.client.waiters
@@ -264,7 +266,7 @@ func (s *subscriber) listen(ctx context.Context, conn redis.Conn) error {
 	tidy := time.NewTicker(tidyInterval)
 	defer tidy.Stop()
 	silent := 0
-	for s.client.waiters.wanted() {
+	for waiters.wanted() || s.isDeaf() {
 		select {
 		case <-tidy.C:
 			if silent++; heard.Swap(false) {
