@@ -245,6 +245,23 @@ func TestDurableNoticesWhenAServerNoLongerPersistsAtOnce(t *testing.T) {
 	}
 }
 
+// N1: How a server persists is read again and again, also while it is in quarantine.
+func TestDurableNoticesInAQuarantineThatAServerPersistsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "everysec"}})
+	var log journal
+	openFresh(t, f, log.to, func(cfg *redlock.Config) { cfg.Durable, cfg.MaxTTL = true, time.Hour })
+	for _, n := range f.Nodes() {
+		require.Eventually(t, func() bool { return strings.Contains(strings.Join(log.lines(n), ""), "appendfsync everysec") },
+			10*time.Second, time.Millisecond)
+		tell(t, n, "CONFIG", "SET", "appendfsync", "always")
+	}
+	for _, n := range f.Nodes() {
+		require.Eventually(t, func() bool { return strings.Contains(strings.Join(log.lines(n), ""), "quarantine") },
+			30*time.Second, 10*time.Millisecond)
+	}
+}
+
 // N1, R1: With Durable, a restart is no reason for a quarantine. So what a server does not persist does not count in a
 // renewal either: after a restart it would vote with what it had persisted before.
 func TestDurableCountsNoRenewalThatIsNotPersisted(t *testing.T) {

@@ -43,7 +43,7 @@ type node struct {
 	brokeAt     Instant    // when its connection last broke
 	server      serverInfo // of the server that it is, or was last, connected to; see fitness.go
 	unfit       error      // why that server is refused as a voter; nil if it is not
-	infoAskedAt Instant    // when INFO was last asked for
+	healthAsked Instant    // when its health was last asked for; see checkHealth
 	spared      Instant    // when the request was sent that was found late, and gets another chance
 	readiness   readiness  // whether it may grant; see quarantine.go
 	groups      groupWord  // what it said of the groups of a Sharded

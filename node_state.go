@@ -27,8 +27,8 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 			return stall / 4, nil
 		}
 	}
-	if now.Sub(n.infoAskedAt) >= healthInterval {
-		n.infoAskedAt = now
+	if now.Sub(n.healthAsked) >= healthInterval {
+		n.healthAsked = now
 		if len(n.cfg.groups) > 1 && !n.readiness.asking { // the groups may have been changed, and this group may be idle (Q3)
 			n.queueReady()
 		} else {
@@ -43,7 +43,7 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 		n.resendOwed(now, maxRetried)
 	}
 	if !busy && len(n.queue) == 0 {
-		return max(stall, healthInterval-now.Sub(n.infoAskedAt)), nil
+		return max(stall, healthInterval-now.Sub(n.healthAsked)), nil
 	}
 	return stall, nil
 }
@@ -58,7 +58,7 @@ func (n *node) comeUp(s *session) {
 	n.mark.Store(hashOf(s.info.runID))
 	n.observe(request{sentAt: s.askedAt, heard: now, sampled: true}, s.micros)
 	n.mu.Lock()
-	n.up, n.why, n.infoAskedAt, n.vouchedAt = true, nil, now, s.askedAt
+	n.up, n.why, n.healthAsked, n.vouchedAt = true, nil, now, s.askedAt
 	n.server, n.unfit, n.impostor = s.info, s.info.unfit(n.cfg.Durable), nil
 	n.readiness = readiness{asking: true}
 	n.light, n.readClock, n.clockSpan = s.info.knowsGT(), longAgo, span{}

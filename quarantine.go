@@ -95,7 +95,6 @@ func (n *node) askReadyThen(then func()) bool {
 // queueReady queues the question. Needs n.mu.
 func (n *node) queueReady() {
 	n.readiness.asking = true
-	n.infoAskedAt = n.cfg.Clock.Now()
 	n.queue = append(n.queue, request{command: &command{name: "INFO", done: func(n *node, _ request, reply any, err error) {
 		n.applyInfo(reply, err)
 		n.sendReady()
