@@ -325,26 +325,47 @@ func TestAServerWithTooManyClientsDoesNotMakeAClientMute(t *testing.T) {
 func TestABusyServerDoesNotMakeAClientMute(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	c := open(t, f, patient)
-	server, err := f.Nodes()[0].DialDirect(soon(t), 5*time.Second)
-	require.NoError(t, err)
-	defer server.Close()
-	_, err = server.Do("CONFIG", "SET", "lua-time-limit", 1)
-	require.NoError(t, err)
-	var script sync.WaitGroup
-	script.Go(func() { tellQuiet(f.Nodes()[0], "EVAL", "while true do end", 0) })
-	defer script.Wait()
-	defer func() { _, _ = server.Do("SCRIPT", "KILL") }()
-	require.Eventually(t, func() bool {
-		_, err := server.Do("PUBLISH", "x", "")
-		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
-	}, 8*time.Second, time.Millisecond)
+	server, _ := loop(t, f.Nodes()[0])
 	require.ErrorContains(t, c.Status(soon(t))[0].Err, "BUSY")
 	require.NoError(t, redlock.Refusal(c, 0))
-	_, err = server.Do("SCRIPT", "KILL")
+	_, err := server.Do("SCRIPT", "KILL")
 	require.NoError(t, err)
 	l, err := c.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err)
 	require.Equal(t, strings.ToLower(l.Token()[:32]), l.Token()[:32], "capitals say that the client may not publish")
+}
+
+// What a server answers while a script runs for long is no reason not to ask it afterwards.
+func TestABusyServerIsAskedAsSoonAsItsScriptIsOver(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
+	c := open(t, f, patient)
+	server, over := loop(t, f.Nodes()[0])
+	require.ErrorContains(t, c.Status(soon(t))[0].Err, "BUSY")
+	_, err := server.Do("SCRIPT", "KILL")
+	require.NoError(t, err)
+	over()
+	l, err := c.Mutex("x").TryAcquire(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, l.Release(soon(t)))
+}
+
+// loop has the server run a script that does not end by itself, and returns when it answers BUSY, with a connection that can
+// end it. over waits until it has ended.
+func loop(t *testing.T, n *fleet.Node) (server redis.Conn, over func()) {
+	server, err := n.DialDirect(soon(t), 5*time.Second)
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Close() })
+	_, err = server.Do("CONFIG", "SET", "lua-time-limit", 1)
+	require.NoError(t, err)
+	var script sync.WaitGroup
+	script.Go(func() { tellQuiet(n, "EVAL", "while true do end", 0) })
+	t.Cleanup(script.Wait)
+	t.Cleanup(func() { _, _ = server.Do("SCRIPT", "KILL") })
+	require.Eventually(t, func() bool {
+		_, err := server.Do("PUBLISH", "x", "")
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	}, 8*time.Second, time.Millisecond)
+	return server, script.Wait
 }
 
 // A server that wants a login refuses the subscriber. Rights would not help.

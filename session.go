@@ -169,6 +169,10 @@ func isForbidden(err error) bool {
 		strings.Contains(text, "unknown subcommand")
 }
 
+// isBusy reports whether the server runs a script for long, and so refuses whatever it is asked. That says nothing about what
+// it was asked.
+func isBusy(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "BUSY") }
+
 // persistence notes what CONFIG GET says. If the user may not ask, the client relies on Config.Durable alone.
 func (s *serverInfo) persistence(reply any, err error) {
 	settings, err := redis.StringMap(reply, err)
@@ -201,7 +205,7 @@ func (n *node) applyInfo(reply any, err error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
-		if isRefusal(err) {
+		if isRefusal(err) && !isBusy(err) {
 			n.server.noInfo = err
 			n.unfit = n.server.unfit(n.cfg.Durable)
 		}

@@ -145,7 +145,7 @@ func (s *subscriber) missed(err error) {
 
 // mayPublish notes whether this client may publish on the node: err is the server's refusal, or nil.
 func (s *subscriber) mayPublish(err error) {
-	if err != nil && strings.HasPrefix(err.Error(), "BUSY") { // whatever it is asked, while a script runs for long
+	if isBusy(err) {
 		return
 	}
 	s.mu.Lock()
