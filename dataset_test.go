@@ -302,6 +302,21 @@ func TestAForbiddenClientKillIsAWarning(t *testing.T) {
 	require.NoError(t, c.Mutex("x").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
 }
 
+// Status asks anew whether the user may end connections.
+func TestTheWarningOfAForbiddenClientKillIsNews(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1}), soon(t)
+	c := open(t, f, as(t, f, "meek", "&*"), patient)
+	for range 2 {
+		require.Empty(t, c.Status(ctx)[0].Warnings)
+		fleettest.SetUser(t, f.Nodes()[0], "meek", "-client|kill")
+		warnings := c.Status(ctx)[0].Warnings
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0], "allow CLIENT ID and CLIENT KILL")
+		fleettest.SetUser(t, f.Nodes()[0], "meek", "+client|kill")
+	}
+}
+
 // A withoutKill is a connection to a server that has no CLIENT KILL.
 type withoutKill struct{ redis.Conn }
 

@@ -30,8 +30,9 @@ type serverInfo struct {
 	fsync     string // appendfsync
 	onRewrite bool   // no-appendfsync-on-rewrite: it does not persist at once while it rewrites the file
 
-	// From CLIENT.
-	noKill error // why stale connections cannot be ended on the server; nil if they can
+	// From CLIENT: why stale connections cannot be ended on the server; nil if they can.
+	noID   error // the number of this connection is not known
+	noKill error // the user may not
 }
 
 func readInfo(info string) serverInfo {
@@ -174,9 +175,9 @@ func (s *serverInfo) warnings() (warn []string) {
 		warn = append(warn, "it was a replica and was promoted, or started with such a server's data: unless its repl-backlog-ttl is 0, it forgets that when it has had no replica for so long "+
 			"(an hour by default), and sits out one more quarantine; CONFIG SET repl-backlog-ttl 0")
 	}
-	if s.noKill != nil {
+	if why := cmp.Or(s.noID, s.noKill); why != nil {
 		warn = append(warn, fmt.Sprintf("after a broken connection, what it still carried cannot be cancelled (%v), so an old command may be applied late; "+
-			"allow CLIENT ID and CLIENT KILL", s.noKill))
+			"allow CLIENT ID and CLIENT KILL", why))
 	}
 	return warn
 }

@@ -24,11 +24,15 @@ type command struct {
 	done func(n *node, q request, reply any, err error) // also called, with an error, if the connection broke
 }
 
+// whole is the command with its name.
+func (c *command) whole() []any { return append([]any{c.name}, c.args...) }
+
 // What every connected server is asked every healthInterval.
 var (
 	askTime = &command{name: "TIME", done: (*node).learnTime}
 	askInfo = &command{name: "INFO", done: (*node).learnInfo}
 
+	askKill        = &command{name: "CLIENT", args: []any{"KILL", "ID", int64(nobody)}, done: (*node).learnKill} // by Status alone
 	askPersistence = &command{name: "CONFIG", args: []any{"GET", "*appendfsync*"}, done: (*node).learnPersistence}
 )
 

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +45,9 @@ const nobody = math.MaxInt64
 // handshake sends all its commands in one batch, behind the login.
 func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
-	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", int64(nobody)}, {"INFO"}, {"TIME"}}
+	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, askKill.whole(), {"INFO"}, {"TIME"}}
 	if n.cfg.Durable {
-		commands = append(commands, append([]any{askPersistence.name}, askPersistence.args...))
+		commands = append(commands, askPersistence.whole())
 	}
 	for _, script := range n.protocol.scripts() {
 		commands = append(commands, []any{"SCRIPT", "LOAD", script.source})
@@ -56,7 +55,7 @@ func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*sess
 	if err := login.start(conn, commands...); err != nil {
 		return nil, err
 	}
-	var noKill, refusal error
+	var noID, noKill, refusal error
 	for i, c := range commands {
 		reply, err := conn.Receive()
 		switch {
@@ -73,18 +72,18 @@ func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*sess
 			err = nil
 		case i == 1:
 			if s.clientID, err = redis.Int64(reply, err); err != nil {
-				noKill, s.clientID, err = err, 0, nil // the next connection cannot kill this one
+				noID, s.clientID, err = err, 0, nil // the next connection cannot kill this one
 			}
 		case i == 2:
 			if isForbidden(err) {
-				noKill = cmp.Or(noKill, err)
+				noKill = err
 			}
 			err = nil
 		case i == 3:
 			if err = n.identify(s, reply, err); err != nil {
 				return nil, err
 			}
-			s.info.noKill = noKill
+			s.info.noID, s.info.noKill = noID, noKill
 		case i == 4:
 			s.micros, err = serverTime(reply, err)
 		case c[0] == "CONFIG":
@@ -191,6 +190,18 @@ func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.host.votesChanged()
 }
 
+// learnKill notes whether the user may end connections now.
+func (n *node) learnKill(_ request, _ any, err error) {
+	if err != nil && !isRefusal(err) || isBusy(err) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server.noKill = nil; isForbidden(err) {
+		n.server.noKill = err
+	}
+}
+
 // learnInfo checks whether the server is still the same and still fit: both may change while a connection is open.
 func (n *node) learnInfo(_ request, reply any, err error) {
 	if n.applyInfo(reply, err) {
@@ -219,7 +230,8 @@ func (n *node) applyInfo(reply any, err error) bool {
 		n.readiness.marker = ""
 		return false
 	}
-	info.fsync, info.onRewrite, info.noKill = n.server.fsync, n.server.onRewrite, n.server.noKill
+	info.fsync, info.onRewrite = n.server.fsync, n.server.onRewrite
+	info.noID, info.noKill = n.server.noID, n.server.noKill
 	n.server, n.unfit = info, info.unfit(n.cfg.Durable)
 	return n.identified()
 }

@@ -57,7 +57,7 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 
 // lookAround asks every connected node anew, and waits for the answers.
 func (c *Client) lookAround(ctx context.Context) {
-	answers := make(chan struct{}, 5*len(c.nodes)) // never blocks a reader: no node is asked more than five things
+	answers := make(chan struct{}, 6*len(c.nodes)) // never blocks a reader: no node is asked more than six things
 	asked := 0
 	for _, n := range c.nodes {
 		asked += n.refresh(c.waiters.subscribers[n.index].askPublish(), func() { answers <- struct{}{} })
@@ -65,8 +65,8 @@ func (c *Client) lookAround(ctx context.Context) {
 	_ = gather(ctx, c, c.cfg.NodeTimeout, asked, answers, func(struct{}) {}) // what has not come is not news
 }
 
-// refresh asks the server for INFO, TIME, whether this client may publish, with Durable how it persists, and whether it
-// may grant. It calls done after each answer, and returns how many times that will be.
+// refresh asks the server for INFO, TIME, whether this client may publish and may end connections, with Durable how it
+// persists, and whether it may grant. It calls done after each answer, and returns how many times that will be.
 func (n *node) refresh(askPublish *command, done func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
@@ -74,7 +74,7 @@ func (n *node) refresh(askPublish *command, done func()) int {
 			done()
 		}}
 	}
-	commands := []*command{askInfo, askTime, askPublish}
+	commands := []*command{askInfo, askTime, askPublish, askKill}
 	if n.cfg.Durable {
 		commands = append(commands, askPersistence)
 	}
