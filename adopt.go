@@ -45,7 +45,8 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 	defer c.finish()
 	traced := c.traceAcquire(ctx, "adopt", s)
 	defer func() { traced.acquired(lease, err) }()
-	begun, settled, looked, loaded := c.cfg.Clock.Now(), false, false, false
+	begun, settled, looked := c.cfg.Clock.Now(), false, false
+	loaded := nodeSet(0)     // these had forgotten the script, and it has asked again
 	lead := time.Duration(0) // as in approach
 	for rounds := 1; ; rounds++ {
 		settled = settled || c.hasTried()
@@ -74,8 +75,8 @@ func (c *Client) Adopt(ctx context.Context, t Ticket) (lease *Lease, err error) 
 				return nil, err
 			}
 			continue
-		case next == isUnknown && !loaded && r.scriptForgotten():
-			loaded = true // the script is loaded again, ahead of the next round
+		case next == isUnknown && r.forgetful()&^loaded != 0:
+			loaded |= r.forgetful() // the script is loaded again, ahead of the next round
 			continue
 		case kind == ErrTicketUsed && !looked:
 			// Another adopter has a quorum, but its round may be lost all the same, as by answers that are late. Then it has

@@ -457,10 +457,15 @@ func (r *round) snapshot() ([]answer, tally) {
 	return slices.Clone(r.answers), t
 }
 
-// scriptForgotten reports whether some server answered that it no longer has the script, as after SCRIPT FLUSH.
-func (r *round) scriptForgotten() bool {
+// forgetful is the nodes whose servers answered that they no longer have the script, as after SCRIPT FLUSH.
+func (r *round) forgetful() (nodes nodeSet) {
 	answers, _ := r.snapshot()
-	return slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil && isForgotten(a.err) })
+	for i, a := range answers {
+		if isForgotten(a.err) {
+			nodes.add(i)
+		}
+	}
+	return nodes
 }
 
 // deniedBy is the nodes that denied.

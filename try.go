@@ -88,7 +88,7 @@ type try struct {
 	begun   Instant
 	rounds  int
 	settled bool     // before the last round, every node had tried to connect, or this try had waited for that
-	loaded  bool     // it has asked again because servers had forgotten the script
+	loaded  nodeSet  // it has asked again because these had forgotten the script
 	seen    []answer // what the nodes said last, in a lost round or a look (goesOn)
 }
 
@@ -118,8 +118,8 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 	}
 	refusal := r.refusal(s.res.names, c.nodes)
 	if refusal.kind != ErrHeld {
-		if !t.loaded && r.scriptForgotten() {
-			t.loaded = true
+		if forgetful := r.forgetful(); forgetful&^t.loaded != 0 {
+			t.loaded |= forgetful
 			return nil, nil // the script is loaded again, ahead of the next round
 		}
 		if t.settled || refusal.Granted >= c.need {
@@ -249,15 +249,15 @@ func (t *try) goesOn(ctx context.Context, r *round) (bool, error) {
 		c.giveWay(ctx, t.rounds, c.cfg.NodeTimeout/minTries)
 		return true, nil
 	}
-	awaited := c.allNodes()
-	haveVoted := func(t *tally) bool { return t.votedBy(pending)&awaited == 0 }
-	first, votes, err := t.look(ctx, haveVoted)
+	haveVoted := func(nodes nodeSet) func(*tally) bool {
+		return func(t *tally) bool { return t.votedBy(pending)&nodes == 0 }
+	}
+	first, votes, err := t.look(ctx, haveVoted(c.allNodes()))
 	if err != nil {
 		return false, err
 	}
 	c.pause(ctx, c.longestPause(t.rounds, c.cfg.NodeTimeout/minTries)) // the leader is there by then
-	awaited &^= votes.votedBy(pending)
-	t.seen, _, err = t.look(ctx, haveVoted)
+	t.seen, _, err = t.look(ctx, haveVoted(c.allNodes()&^votes.votedBy(pending)))
 	if err != nil {
 		return false, err
 	}

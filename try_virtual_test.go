@@ -340,3 +340,25 @@ func TestATryThatNothingExcludesGetsIn(t *testing.T) {
 		}
 	}
 }
+
+// What a server forgot is loaded behind its first refusal. Those that are far away refuse the second question too, because it
+// was sent before.
+func TestATryAsksAgainWhereServersFarAwayForgotTheScript(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 5, 1)
+		c := w.connect(t, 0)
+		require.NoError(t, c.Enroll(t.Context()))
+		for i, s := range w.servers {
+			s.slow(0, map[bool]time.Duration{true: 2 * time.Millisecond, false: 20 * time.Millisecond}[i < 3])
+		}
+		time.Sleep(10 * time.Second)
+		for _, s := range w.servers {
+			s.tell("SCRIPT", "FLUSH")
+		}
+		// One of those nearby falls silent between its answers to the two rounds.
+		time.AfterFunc(2500*time.Microsecond, func() { w.servers[2].slow(0, time.Hour) })
+		l, err := c.Semaphore("x", 2).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
