@@ -49,13 +49,14 @@ func runReported(ctx context.Context, o *runOptions, args []string, dash int) er
 		r.failed(err, reason)
 		r.Detail = r.Error
 	}
-	if err := writeJSON(o.stderr, r); err != nil {
+	if err := writeJSON(o.stderr.to, r); err != nil {
 		return &exitError{exitFailed, err}
 	}
 	return &exitError{code, nil}
 }
 
 func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, reason string, err error) {
+	defer o.stderr.flush() // last, when the lock is free and signals end redlock again
 	in := newInbox()
 	defer in.close()
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os/exec"
 	"path/filepath"
@@ -111,7 +110,7 @@ type runOptions struct {
 	keys     []string
 	path     string   // of the command
 	argv     []string // of the command, with its name as given
-	stderr   io.Writer
+	stderr   *aside
 }
 
 func newRun() *cobra.Command {
@@ -124,7 +123,7 @@ func newRun() *cobra.Command {
 			"  redlock run --wait 0 --nodes embedded try -- sh -c 'echo fence $REDLOCK_FENCE'\n" +
 			"  redlock run --every 5m report -- ./report.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.stderr = cmd.ErrOrStderr()
+			o.stderr = &aside{to: cmd.ErrOrStderr()}
 			return runReported(cmd.Context(), o, args, cmd.ArgsLenAtDash())
 		},
 	}
