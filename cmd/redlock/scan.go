@@ -162,6 +162,7 @@ func (t *topNodes) mayNotScan() (err error) {
 func (t *topNodes) findAll(ctx context.Context, prefix string, found func(keys []string)) (ended []bool) {
 	ended = make([]bool, len(t.questions))
 	missed := make([]int, len(t.questions))
+	clear(t.refused) // a right that was missing at the last search may be there now
 	for ctx.Err() == nil {
 		wanted := make([]bool, len(t.questions))
 		for node := range wanted {

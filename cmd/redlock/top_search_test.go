@@ -5,6 +5,7 @@ package main_test
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -138,4 +139,21 @@ func TestTopTellsAnEmptyValueFromAFreeLock(t *testing.T) {
 		states[l.Lock] = l.State
 	}
 	require.Equal(t, map[string]string{"empty": "foreign", "path": "foreign", "pool": "free", "nothing": "free"}, states)
+}
+
+// Whoever watches for weeks outlives changes of the rights. A node that had once refused SCAN was never asked again.
+func TestAWatchFindsLocksAgainWhenARightWasMissingForAWhile(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	p := start(t, nil, nil, "top", "--interval=100ms", "--node-timeout=3s", nodes(f))
+	everyNode(t, f, func(n *fleet.Node) error { // one after the other
+		do(t, n, "ACL", "SETUSER", "default", "-scan")
+		eventually(t, "a refusal", func() bool { return strings.Contains(fmt.Sprintf("%s", do(t, n, "ACL", "LOG")), "scan") })
+		do(t, n, "ACL", "SETUSER", "default", "+scan")
+		return nil
+	})
+	hold(t, newClient(t, f), "x")
+	eventually(t, "the lock", func() bool { return strings.Contains(p.stdout.String(), " lock=x ") })
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	code, _, errs := p.wait()
+	require.Equal(t, 0, code, errs)
 }
