@@ -105,6 +105,9 @@ func (n *node) command(name string, args []any, done func(reply any, err error))
 	n.wakeUp()
 }
 
+const leaderRemedy = "allow the user SUBSCRIBE on redlock:leader:* (ACL: &redlock:leader:* +subscribe), " +
+	"and the client one connection more"
+
 func (a accessor) Keep(ctx context.Context, node int, serve func(redis.Conn) (worked bool, err error)) {
 	n := a.c.nodes[node]
 	again := reconnect{settings: a.c.settings}
@@ -117,10 +120,11 @@ func (a accessor) Keep(ctx context.Context, node int, serve func(redis.Conn) (wo
 			told = false
 		} else if isRefusal(err) { // an operator has to act first
 			longest = refusedMax
-			if !told {
+			// Not if the server refuses the node's own connection too: the log has that.
+			if _, up, away := n.state(); !told && (up || !isRefusal(away)) {
 				told = true
-				a.c.cfg.Logger.Warn("redlock: observers of an election poll a node, because it refuses them messages; "+
-					"allow the user SUBSCRIBE on redlock:leader:* (ACL: &redlock:leader:* +subscribe)", "node", n.endpoint.name, "error", err)
+				a.c.cfg.Logger.Warn("redlock: observers of an election poll a node", "node", n.endpoint.name,
+					"error", withChannelRemedy(err, leaderRemedy))
 			}
 		}
 		again.pause(ctx, nil, longest)

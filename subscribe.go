@@ -189,23 +189,24 @@ func (s *subscriber) refusal() error {
 	defer s.mu.Unlock()
 	switch {
 	case s.why != nil:
-		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w", withChannelRemedy(s.why))
+		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w", withChannelRemedy(s.why, channelRemedy))
 	case s.mute != nil:
-		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w", withChannelRemedy(s.mute))
+		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w", withChannelRemedy(s.mute, channelRemedy))
 	default:
 		return nil
 	}
 }
 
-// withChannelRemedy is why no messages come, and what to do about it. A login that lacks or is wrong needs no rights.
-func withChannelRemedy(why error) error {
+// withChannelRemedy is why no messages come, and what to do about it: the remedy, but a login that lacks or is wrong needs no
+// rights.
+func withChannelRemedy(why error, remedy string) error {
 	switch {
 	case hasCode(why, "NOAUTH"):
 		return fmt.Errorf("it demands a login: %w; give the user and the password", why)
 	case errors.As(why, new(redis.Error)) && strings.Contains(why.Error(), "WRONGPASS"):
 		return fmt.Errorf("%w; check the user name and the password", why)
 	default:
-		return fmt.Errorf("%w; %s", why, channelRemedy)
+		return fmt.Errorf("%w; %s", why, remedy)
 	}
 }
 

@@ -1,9 +1,11 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -15,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -331,6 +334,43 @@ func TestObserversHearByPollingIfThereAreNoMessages(t *testing.T) {
 		require.Equal(t, leaderOf(second), next(t, leaders))
 		require.Less(t, time.Since(began), 3*time.Second)
 	})
+}
+
+// As after a new password: the nodes' own connections go on, and each new one is refused.
+func TestTheLogSaysWhatToDoForObserversWithoutMessages(t *testing.T) {
+	for refusal, remedy := range map[string]string{
+		"WRONGPASS invalid username-password pair or user is disabled.": "check the user name and the password",
+		"ERR max number of clients reached": "allow the user SUBSCRIBE on redlock:leader:* (ACL: &redlock:leader:* +subscribe), " +
+			"and the client one connection more",
+	} {
+		bubbled := func(t *testing.T, nodes *redlocktest.Nodes) {
+			var refuse atomic.Bool
+			var log bytes.Buffer // safe to read when all goroutines of the bubble wait
+			client := start(t, nodes, func(cfg *redlock.Config) {
+				cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				for i := range cfg.Nodes {
+					dial := cfg.Nodes[i].Dial
+					cfg.Nodes[i].Dial = func(ctx context.Context) (redis.Conn, error) {
+						if refuse.Load() {
+							return nil, fmt.Errorf("it refused: %w", redis.Error(refusal))
+						}
+						return dial(ctx)
+					}
+				}
+			})
+			e := election.New(client.Client, "x", election.Options{})
+			_, err := e.Leader(t.Context())
+			require.NoError(t, err)
+			refuse.Store(true)
+			require.True(t, next(t, e.Observe(t.Context())).None())
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			said := log.String()
+			require.Equal(t, 3, strings.Count(said, "observers of an election poll a node"), "once for each node: %s", said)
+			require.Equal(t, 3, strings.Count(said, refusal+"; "+remedy+`"`), said)
+		}
+		t.Run(refusal, func(t *testing.T) { bubble(t, 3, bubbled) })
+	}
 }
 
 // Somebody who takes the lock without an election excludes leaders, and has no label.

@@ -57,13 +57,15 @@ func TestACommandIsEndedAlthoughNobodyReadsWhatRedlockSays(t *testing.T) {
 	said := drain()
 	code, _, _ := p.wait()
 	require.Equal(t, 76, code, said)
-	require.Regexp(t, `\Aredlock: the lease cannot be renewed [^\n]+\nredlock: lease lost: [^\n]+: the command was told to end, [^\n]+\n\z`, said)
+	require.Regexp(t, `\Aredlock: the lease cannot be renewed [^\n]+\nredlock: lease lost: [^\n]+: the command was told to end, [^\n]+\n\z`,
+		said)
 }
 
 func TestRunsGoOnAlthoughNobodyReadsThatTheyFail(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
-	p, drain := startStuck(t, "run", nodes(f), "--node-timeout=1s", "--every=20ms", "k", "--", "sh", "-c", `echo run >>"$0"; exit 1`, string(log))
+	p, drain := startStuck(t, "run", nodes(f), "--node-timeout=1s", "--every=20ms", "k", "--",
+		"sh", "-c", `echo run >>"$0"; exit 1`, string(log))
 	log.await(t, "run", 4)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	said := drain()
