@@ -49,3 +49,23 @@ func TestALockIsReleasedAlthoughNobodyReadsWhoHeldIt(t *testing.T) {
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "k is free")
 }
+
+// The exit code says what came of the command, and not that the report of it is missing: a command that has run must not be
+// started again for that.
+func TestAReportThatCannotBeWrittenLeavesTheExitCode(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	hold(t, newClient(t, f), "held")
+	for line, want := range map[string]int{
+		"free -- true":           0,
+		"free -- sh -c exit\t3":  3,
+		"--wait=0 held -- true":  75,
+		"--wait=never k -- true": 64,
+	} {
+		args := []string{"-c", `exec "$0" "$@" 2>/dev/full`, binary, "run", "--json", "--node-timeout=3s", nodes(f)}
+		for _, arg := range strings.Split(line, " ") {
+			args = append(args, strings.ReplaceAll(arg, "\t", " "))
+		}
+		code, _, _ := startProgram(t, nil, nil, "sh", args...).wait()
+		require.Equal(t, want, code, line)
+	}
+}
