@@ -113,13 +113,19 @@ func (a accessor) Keep(ctx context.Context, node int, serve func(redis.Conn) (wo
 	again := reconnect{settings: a.c.settings}
 	told := false
 	for ctx.Err() == nil {
-		worked, err := a.once(ctx, n, serve)
+		served := false
+		worked, err := a.once(ctx, n, func(conn redis.Conn) (bool, error) {
+			served = true
+			return serve(conn)
+		})
 		longest := backoffMax
 		if worked {
 			again.worked()
 			told = false
-		} else if isRefusal(err) { // an operator has to act first
-			longest = refusedMax
+		} else if isRefusal(err) {
+			if served { // an operator has to act first; a login is tried as often as that of the node's own connection
+				longest = refusedMax
+			}
 			// Not if the server refuses the node's own connection too: the log has that.
 			if _, up, away := n.state(); !told && (up || !isRefusal(away)) {
 				told = true

@@ -373,6 +373,39 @@ func TestTheLogSaysWhatToDoForObserversWithoutMessages(t *testing.T) {
 	}
 }
 
+// When the new password has arrived, nothing waits for half a minute.
+func TestALoginThatWasRefusedIsTriedAgainSoon(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		var refuse atomic.Bool
+		var mu sync.Mutex // guards the rest
+		last, longest := time.Time{}, time.Duration(0)
+		client := start(t, nodes, func(cfg *redlock.Config) {
+			dial := cfg.Nodes[0].Dial
+			cfg.Nodes[0].Dial = func(ctx context.Context) (redis.Conn, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !refuse.Load() {
+					return dial(ctx)
+				}
+				longest, last = max(longest, time.Since(last)), time.Now()
+				return nil, fmt.Errorf("it refused the login: %w", redis.Error("WRONGPASS"))
+			}
+		})
+		e := election.New(client.Client, "x", election.Options{})
+		_, err := e.Leader(t.Context())
+		require.NoError(t, err)
+		mu.Lock()
+		last = time.Now()
+		mu.Unlock()
+		refuse.Store(true) // for observers: the node's own connection stands
+		require.True(t, next(t, e.Observe(t.Context())).None())
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Less(t, max(longest, time.Since(last)), 3*time.Second)
+	})
+}
+
 // Somebody who takes the lock without an election excludes leaders, and has no label.
 func TestAHolderWithoutAnElectionHasNoLabel(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
