@@ -112,6 +112,22 @@ func TestCtrlZStopsTheCommandToo(t *testing.T) {
 	}
 }
 
+// A terminal may stop what writes to it in the background. The command has a group of its own there, and must not work while
+// redlock cannot renew the lease.
+func TestTheCommandStopsWhereTheTerminalStopsRedlock(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	w := newWorker(t)
+	p := startShell(t, "NODES="+nodes(f), "WORK="+w.dir+"/work")
+	p.typed(`stty tostop; "$BINARY" run "$NODES" --ttl=9s nightly -- bash "$WORK" &` + "\n")
+	redlock, command := w.started(t)
+	require.NoError(t, f.Nodes()[0].Kill()) // what redlock says of it comes at the next renewal
+	eventually(t, "both to stop", func() bool { return isStopped(redlock) && isStopped(command) })
+	require.NoError(t, syscall.Kill(redlock, syscall.SIGKILL))
+	eventually(t, "the end of both", func() bool { return isDead(redlock) && isDead(command) })
+	p.typed("exit\n")
+	p.wait()
+}
+
 func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=10m")

@@ -28,8 +28,9 @@ Signals: redlock passes on INT, TERM, HUP, QUIT, USR1 and USR2.
   - In the foreground of a terminal, CMD stays in redlock's process group, so that it can use the terminal. INT and QUIT
     are not passed on there: typed ones reach CMD directly. To end it from elsewhere, send TERM.
   - Otherwise CMD has its own process group. INT, TERM, HUP and QUIT go to the whole group, and continue what is stopped
-    there. USR1 and USR2 go only to CMD. TSTP (Ctrl-Z, after fg) stops the group, then redlock. When redlock is
-    continued, so is the group if the lease is still valid. If not, redlock kills it.
+    there. USR1 and USR2 go only to CMD. TSTP (Ctrl-Z, after fg) stops the group, then redlock. So does TTOU, which a
+    terminal after stty tostop sends when redlock has something to say in the background. When redlock is continued, so
+    is the group if the lease is still valid. If not, redlock kills it.
 
 If redlock passed on INT, TERM, HUP or QUIT, or a signal ended CMD, others of its group may still work. redlock then
 holds the lock until all of them have ended, says so after a second, and ends with the exit code of CMD. --max-hold

@@ -45,7 +45,7 @@ type inbox struct {
 
 // newInbox begins to catch the signals, until it is closed.
 func newInbox() *inbox {
-	in := &inbox{signals: make(chan os.Signal, 16), pauser: newPauser()}
+	in := &inbox{signals: make(chan os.Signal, 16), pauser: newWriterPauser()}
 	listen(in.signals)
 	return in
 }

@@ -10,17 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pauser hears that redlock shall stop in a way that lets it be continued: TSTP, which Ctrl-Z sends.
-type pauser struct{ asked chan os.Signal }
+// A pauser hears that redlock shall stop in a way that lets it be continued.
+type pauser struct {
+	asked   chan os.Signal
+	signals []os.Signal
+}
 
-func newPauser() *pauser { return &pauser{asked: make(chan os.Signal, 1)} }
+// newPauser hears of TSTP, which Ctrl-Z sends.
+func newPauser() *pauser { return &pauser{make(chan os.Signal, 1), []os.Signal{syscall.SIGTSTP}} }
 
-// listen begins to catch TSTP. In the process group of the session leader (ssh -t host redlock top) it leaves TSTP to the
-// system, which ignores it there: no shell could continue redlock. One that redlock was started to ignore stays ignored.
+// newWriterPauser also hears of TTOU, which a terminal sends to those in the background that write to it (stty tostop). It
+// sends it again and again until they stop. So it is not for what writes to the terminal in order to stop, as top does.
+func newWriterPauser() *pauser {
+	p := newPauser()
+	p.signals = append(p.signals, syscall.SIGTTOU)
+	return p
+}
+
+// listen begins to catch them. In the process group of the session leader (ssh -t host redlock top) it leaves them to the
+// system, which ignores them there: no shell could continue redlock. One that redlock was started to ignore stays ignored.
 func (p *pauser) listen() {
-	session, err := unix.Getsid(0)
-	if err == nil && session != syscall.Getpgrp() && !signal.Ignored(syscall.SIGTSTP) {
-		signal.Notify(p.asked, syscall.SIGTSTP)
+	if session, err := unix.Getsid(0); err != nil || session == syscall.Getpgrp() {
+		return
+	}
+	for _, sig := range p.signals {
+		if !signal.Ignored(sig) {
+			signal.Notify(p.asked, sig)
+		}
 	}
 }
 
