@@ -51,7 +51,8 @@ func (l *Lease) With(ctx context.Context) context.Context {
 	}
 	l.Context()
 	if ctx.Done() == nil { // it never ends, so nothing would forget what ends with both before the lease ends
-		return carry(valued{l.own, ctx}, l, ctx, carriedBy(ctx))
+		// Made of one that ends, a context of the user's may say how that ended, if context.Cause asks it.
+		return carry(valued{l.own, context.WithoutCancel(ctx)}, l, ctx, carriedBy(ctx))
 	}
 	// To take a context off its parent is to call the parent's methods, which may be the user's code: they may block, and
 	// call this lease. So what the lease ends is a child of between, and that is taken off ctx on a goroutine of its own.

@@ -69,7 +69,7 @@ func TestAContextOfALeaseMayHaveTheValuesOfOneThatNeverEnds(t *testing.T) {
 	ctx := context.WithValue(context.Background(), key{}, "its value")
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	for _, never := range []context.Context{ctx, context.WithoutCancel(ended)} {
+	for _, never := range []context.Context{ctx, context.WithoutCancel(ended), detached{ended}} {
 		l := leaseOf(c)
 		under := l.With(never)
 		child, cancel := context.WithCancel(under)
@@ -80,6 +80,7 @@ func TestAContextOfALeaseMayHaveTheValuesOfOneThatNeverEnds(t *testing.T) {
 		require.NoError(t, child.Err())
 		require.Empty(t, l.ownership.joints)
 		l.ownership.end(ErrClosed)
+		require.ErrorIs(t, context.Cause(under), ErrClosed)
 		require.ErrorIs(t, context.Cause(child), ErrClosed)
 		require.ErrorIs(t, context.Cause(l.With(never)), ErrClosed, "made after its end")
 	}
@@ -89,6 +90,14 @@ func TestAContextOfALeaseMayHaveTheValuesOfOneThatNeverEnds(t *testing.T) {
 	require.ErrorIs(t, context.Cause(under), ErrReleased)
 	require.NoError(t, l.Context().Err())
 }
+
+// A detached context is what programs wrote before there was context.WithoutCancel: it never ends, and asks one that does for
+// its values.
+type detached struct{ context.Context }
+
+func (detached) Deadline() (at time.Time, ok bool) { return at, false }
+func (detached) Done() <-chan struct{}             { return nil }
+func (detached) Err() error                        { return nil }
 
 // With: It ends with its other context at once, as that one does.
 func TestAContextOfALeaseEndsWithItsOtherContext(t *testing.T) {
