@@ -185,12 +185,12 @@ func callUser[T any](ctx context.Context, running chan struct{}, name string, ca
 	case <-ctx.Done():
 		return none, fmt.Errorf("its %s has not returned since it was last called: %w", name, ctx.Err())
 	}
-	var err error
+	err := fmt.Errorf("its %s ended its goroutine", name) // unless it returns: runtime.Goexit, as by t.FailNow
 	returned := make(chan struct{})
 	go func() { // ends when the user's function returns
 		defer close(returned)
+		defer func() { <-running }()
 		result, err = call()
-		<-running
 	}()
 	select {
 	case <-returned:

@@ -16,6 +16,7 @@ type notifier struct {
 	ended   chan struct{} // closed when the goroutine has returned
 	dropped atomic.Uint64 // events that found the queue full
 	log     *slog.Logger  // the user's; nil: none
+	logged  uint64        // of dropped, how many the log has; run's
 	here    bool          // userApart is off, in tests: events posted without a mutex are delivered where they happen
 }
 
@@ -62,17 +63,24 @@ func (n *notifier) postFree(event func()) {
 
 // run delivers events until close, and then those that are left.
 func (n *notifier) run() {
-	defer close(n.ended)
-	logged, since := uint64(0), 0
+	over := false
+	defer func() {
+		if over {
+			close(n.ended)
+			return
+		}
+		go n.run() // a hook has ended its goroutine (runtime.Goexit), as t.FailNow does
+	}()
+	since := 0
 	deliver := func(event func()) {
 		event()
 		since++
 		// Report this only when the queue is empty, or after a whole queue of events: it must not make a slow log
 		// slower.
 		dropped := n.dropped.Load()
-		if dropped != logged && n.log != nil && (len(n.events) == 0 || since >= maxEvents) {
-			n.log.Warn("redlock: a hook or the log is too slow; events were dropped", "dropped", dropped-logged)
-			logged, since = dropped, 0
+		if dropped != n.logged && n.log != nil && (len(n.events) == 0 || since >= maxEvents) {
+			n.log.Warn("redlock: a hook or the log is too slow; events were dropped", "dropped", dropped-n.logged)
+			n.logged, since = dropped, 0
 		}
 	}
 	for {
@@ -87,6 +95,7 @@ func (n *notifier) run() {
 			case event := <-n.events:
 				deliver(event)
 			default:
+				over = true
 				return
 			}
 		}

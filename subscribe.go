@@ -21,7 +21,7 @@ type subscriber struct {
 	goroutines sync.WaitGroup
 	more       chan struct{} // capacity 1: a lease wants to know of waiters, so subscribe to that channel too
 
-	mu      sync.Mutex // guards the rest; only waiters.wanted is called under it
+	mu      sync.Mutex // guards the rest; only waiters.wanted is called under it, and no code of the user's
 	running bool
 	stood   bool  // the subscription was confirmed, on the present or the last connection
 	why     error // why subscribing fails though the node is up; nil: not known, or one was confirmed since
@@ -129,10 +129,11 @@ func (s *subscriber) subscribed() {
 // missed notes that a connection ended without a confirmed subscription, and why.
 func (s *subscriber) missed(err error) {
 	_, up, _ := s.node.state()
+	refused := isRefusal(err)
 	s.mu.Lock()
 	s.misses++
 	known := s.why != nil
-	if isRefusal(err) || up && s.misses >= missesTold { // else the node itself is away, which is logged elsewhere
+	if refused || up && s.misses >= missesTold { // else the node itself is away, which is logged elsewhere
 		s.why = inWords(err)
 	}
 	begins := s.why != nil && !known
@@ -186,12 +187,13 @@ const channelRemedy = "allow the user SUBSCRIBE and PUBLISH on redlock:released:
 // refusal is why waiters poll, with the remedy; nil if no reason is known.
 func (s *subscriber) refusal() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	why, mute := s.why, s.mute
+	s.mu.Unlock() // what follows asks the error for its text, and it may be one of the user's Dial
 	switch {
-	case s.why != nil:
-		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w", withChannelRemedy(s.why, channelRemedy))
-	case s.mute != nil:
-		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w", withChannelRemedy(s.mute, channelRemedy))
+	case why != nil:
+		return fmt.Errorf("it sends this client no messages about releases, so its waiters poll: %w", withChannelRemedy(why, channelRemedy))
+	case mute != nil:
+		return fmt.Errorf("it sends others no messages about this client's releases, so they poll: %w", withChannelRemedy(mute, channelRemedy))
 	default:
 		return nil
 	}
