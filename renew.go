@@ -299,6 +299,12 @@ func (o *ownership) renewalFailed(r *round) {
 	now := o.client.cfg.Clock.Now()
 	_, votes := r.snapshot()
 	had := o.onceHad() &^ r.takeAt // when it was sent
+	refused := votes.refused(had) && !o.client.protocol.omits(takenOnce)
+	kind := ErrNoQuorum
+	if refused {
+		kind = ErrLost
+	}
+	err := o.renewalError(r, kind)
 	o.mu.Lock()
 	scheduled := o.renewal == r
 	if scheduled {
@@ -316,20 +322,13 @@ func (o *ownership) renewalFailed(r *round) {
 	}
 	o.renewAt = now.Add(o.client.jitter(backoff))
 	due := o.nextDue()
-	o.mu.Unlock()
-
-	refused := votes.refused(had) && !o.client.protocol.omits(takenOnce)
-	kind := ErrNoQuorum
-	if refused {
-		kind = ErrLost
-	}
-	err := o.renewalError(r, kind)
 	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
-		hook(o.info(), err)
+		hook(o.info(), err) // under mu, as in prolong: it comes before the end of the lease
 	}
 	if scheduled {
 		o.traceRenewal(now.Sub(r.t0), err)
 	}
+	o.mu.Unlock()
 	if refused {
 		o.lose(err)
 		return

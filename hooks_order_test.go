@@ -1,0 +1,52 @@
+package redlock
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A seen clock is the system's, and tells when it is read.
+type seen struct {
+	Clock
+	read atomic.Pointer[func()]
+}
+
+func (s *seen) Now() Instant {
+	if tell := s.read.Load(); tell != nil {
+		(*tell)()
+	}
+	return s.Clock.Now()
+}
+
+// Hooks: that a renewal failed is told before a loss that comes just then. The clock is read while the hook's LeaseInfo is
+// made.
+func TestAFailedRenewalIsToldBeforeTheEndOfTheLease(t *testing.T) {
+	var told []string // the notifier's, until Close has returned
+	clock := &seen{Clock: SystemClock()}
+	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1"), Clock: clock, Hooks: Hooks{
+		ExtendFailed: func(LeaseInfo, error) { told = append(told, "failed") },
+		Lost:         func(LeaseInfo, error) { told = append(told, "lost") },
+	}})
+	require.NoError(t, err)
+	o := leaseOf(c).ownership
+	r := c.newRound(plan{call: call{script: c.protocol.extend}})
+	r.record(0, answer{vote: unknown, err: errors.New("away")})
+	loses := func() {
+		if !o.mu.TryLock() {
+			return
+		}
+		failed := o.failures > 0
+		o.mu.Unlock()
+		if failed && clock.read.Swap(nil) != nil {
+			o.lose(errExpired)
+		}
+	}
+	clock.read.Store(&loses)
+	o.renewalFailed(r)
+	clock.Now() // the loss comes here, unless it has come before
+	require.NoError(t, c.Close())
+	require.Equal(t, []string{"failed", "lost"}, told)
+}
