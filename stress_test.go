@@ -23,9 +23,10 @@ import (
 var stressFor = flag.Duration("stress", 3*time.Second, "how long TestStress runs")
 
 // TestStress does everything at once on real servers. Clients are closed in the middle of their work, names are
-// contended, and every kind of lock and hook is used. Meanwhile connections break, and servers stop, restart empty and
-// forget their scripts. It is for the race detector, and for the count of leaked goroutines. Two leases must never be
-// valid at once, and fencing tokens must never fall. make stress-close runs it for ten minutes.
+// contended, every kind of lock and hook is used, and several goroutines call the methods of one lease. Meanwhile
+// connections break, and servers stop, restart empty and forget their scripts. It is for the race detector, and for the
+// count of leaked goroutines. Two leases must never be valid at once, and fencing tokens must never fall. make
+// stress-close runs it for ten minutes.
 func TestStress(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	operator := openFresh(t, f, stressed)
@@ -94,6 +95,7 @@ func (s *stress) live(ctx context.Context, r *rand.Rand) {
 		Lost:         func(_ redlock.LeaseInfo, err error) { _ = err.Error(); count() },
 		NodeUp:       func(string) { count() },
 		NodeDown:     func(_ string, err error) { _ = err.Error(); count() },
+		Traced:       func(_ context.Context, op redlock.Operation) { _ = fmt.Sprint(op); count() },
 	}
 	c, err := redlock.New(cfg)
 	if err != nil {
@@ -106,7 +108,12 @@ func (s *stress) live(ctx context.Context, r *rand.Rand) {
 		seed := r.Uint64()
 		workers.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 0))
-			for s.once(c, r) {
+			for open := true; open; {
+				if r.IntN(3) == 0 {
+					open = s.shared(c, r)
+				} else {
+					open = s.once(c, r)
+				}
 			}
 		})
 	}
@@ -168,6 +175,84 @@ func (s *stress) once(c *redlock.Client, r *rand.Rand) (open bool) {
 		_ = l.Release(ctx)
 	}
 	return true
+}
+
+// shared takes a lock of another kind, which several goroutines then use at once. It reports whether the client is still
+// open.
+func (s *stress) shared(c *redlock.Client, r *rand.Rand) (open bool) {
+	lock := []func() redlock.Lock{
+		func() redlock.Lock { return c.RWMutex("rw").Reader() },
+		func() redlock.Lock { return c.RWMutex("rw").Writer() },
+		func() redlock.Lock { return c.RWMutex("rw").Writer() },
+		func() redlock.Lock { return c.Semaphore("permits", 3) },
+		func() redlock.Lock { return c.Mutex("fair").Fair() },
+		func() redlock.Lock { return c.Mutex("several", "fair") },
+		func() redlock.Lock {
+			return c.Mutex("kept").WithMinHold(time.Duration(1+r.IntN(20)) * time.Millisecond)
+		},
+	}[r.IntN(7)]()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+r.IntN(400))*time.Millisecond)
+	defer cancel()
+	var users sync.WaitGroup
+	defer users.Wait()
+	err := lock.Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
+		s.granted.Add(1)
+		uses := []func(){
+			func() { _ = l.Extend(ctx) },
+			func() { _ = l.Release(ctx) },
+			func() { _ = l.Release(context.Background()) },
+			func() {
+				if reader, err := l.Downgrade(ctx); err == nil {
+					_ = reader.Extend(ctx)
+					_ = reader.Release(ctx)
+				}
+			},
+			func() {
+				if ticket, err := l.Detach(ctx); err == nil {
+					if taken, err := c.Adopt(ctx, ticket); err == nil {
+						_ = taken.Release(ctx)
+					}
+				}
+			},
+			func() {
+				if again, err := lock.Reentrant().TryAcquire(ctx); err == nil {
+					_ = again.Release(ctx)
+				}
+			},
+			func() {
+				select {
+				case <-l.Wanted():
+				case <-l.Context().Done():
+				case <-ctx.Done():
+				}
+			},
+			func() {
+				under, end := context.WithCancel(l.With(context.Background()))
+				defer end()
+				_, _ = l.Names(), context.Cause(under)
+				_, _ = l.Valid() && l.Remaining() > 0, c.Stats()
+			},
+			func() { _, _ = c.Inspect(ctx, l.Names()[0]) },
+			func() { _ = c.ReleaseToken(ctx, l.Names()[0], l.Token()) },
+			func() { _ = c.Close() },
+		}
+		r.Shuffle(len(uses)-1, func(i, j int) { uses[i], uses[j] = uses[j], uses[i] })
+		few := uses[:1+r.IntN(6)]
+		if r.IntN(50) == 0 {
+			few = append(few, uses[len(uses)-1])
+		}
+		for _, use := range few {
+			users.Go(use)
+		}
+		if r.IntN(2) == 0 {
+			users.Wait()
+		}
+		return nil
+	})
+	if errors.Is(err, redlock.ErrInvalid) {
+		s.violate("%v", err)
+	}
+	return !errors.Is(err, redlock.ErrClosed)
 }
 
 // flap breaks connections of all kinds, at any moment.
