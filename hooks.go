@@ -17,7 +17,8 @@ import (
 type Hooks struct {
 	// Acquired: Acquire, TryAcquire or Adopt got a lease. waited is the time since the call, attempts how many rounds it took.
 	Acquired func(l LeaseInfo, waited time.Duration, attempts int)
-	// Refused: a round of Acquire failed, or a TryAcquire. err is a [*RoundError] that is [ErrHeld] or [ErrNoQuorum].
+	// Refused: a round of Acquire failed, or a TryAcquire. err is a [*RoundError] that is [ErrHeld] or [ErrNoQuorum]. names
+	// are the lock's; do not change them.
 	Refused func(names []string, err error)
 	// Extended: a renewal succeeded. left is the new validity, took the time of the round.
 	Extended func(l LeaseInfo, left, took time.Duration)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -233,7 +234,7 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 				"%s", name, remedy)
 		}
 		if try && !(l.spec.reentrant && l.spec.within(held.lock)) {
-			return nil, &RoundError{Op: "acquire", Names: l.spec.res.names, Need: l.spec.client.need, kind: ErrHeld,
+			return nil, &RoundError{Op: "acquire", Names: slices.Clone(l.spec.res.names), Need: l.spec.client.need, kind: ErrHeld,
 				note: fmt.Sprintf("ctx itself holds %q", name)}
 		}
 		if !l.spec.reentrant {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 // exported is the denial in the form of the public errors.
 func (d *denial) exported() *Denial {
-	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest, Free: d.free, Permits: d.permits}
+	t := &Denial{Owner: d.owner, Left: d.left, Highest: d.highest, Free: slices.Clone(d.free), Permits: d.permits}
 	switch d.reason {
 	case slotTaken:
 	case held:
@@ -57,7 +58,7 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 	if inStep == 0 {
 		inStep = t.said()
 	}
-	e := &RoundError{Op: r.script.name, Names: names, Need: t.need, Granted: counted.len(), Denied: t.denied,
+	e := &RoundError{Op: r.script.name, Names: slices.Clone(names), Need: t.need, Granted: counted.len(), Denied: t.denied,
 		Unknown: len(answers) - counted.len() - t.denied, kind: kind, note: note}
 	for i, a := range answers {
 		var err error
@@ -179,7 +180,8 @@ func (s *spec) failureFromNodes(now Instant, last, cut *round, ahead, denied boo
 	case ahead && last != nil:
 		return last.refusal(s.res.names, c.nodes)
 	case ahead:
-		return &RoundError{Op: r.script.name, Names: s.res.names, Need: c.need, kind: ErrHeld, note: "another caller in this process is ahead"}
+		return &RoundError{Op: r.script.name, Names: slices.Clone(s.res.names), Need: c.need, kind: ErrHeld,
+			note: "another caller in this process is ahead"}
 	case denials > 0, denied:
 		return r.error(ErrHeld, s.res.names, c.nodes, "")
 	case cut == nil, now.Sub(cut.lastAsked) < c.cfg.NodeTimeout: // the nodes could still have answered in time

@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +70,20 @@ func TestTheTextOfAnErrorOfTheUsersIsMadeUnderNoMutex(t *testing.T) {
 	require.ErrorContains(t, s.refusal(), "no")
 	require.Positive(t, asked)
 	require.True(t, free)
+}
+
+// Who gets an error may change it, as by sorting the names for a log. Others use the lock meanwhile, and the answers.
+func TestAnErrorSharesNothingWithTheLock(t *testing.T) {
+	c, _ := leased(t)
+	names := c.Mutex("b", "a").spec.res.names
+	r := c.newRound(plan{call: call{script: c.protocol.acquire}})
+	r.record(0, answer{vote: denied, denial: &denial{reason: slotTaken, free: []int{1, 2}}})
+	for range 2 {
+		refusal, denial := r.refusal(names, c.nodes), new(Denial)
+		require.Equal(t, []string{"b", "a"}, refusal.Names)
+		require.True(t, errors.As(refusal, &denial))
+		require.Equal(t, []int{1, 2}, denial.Free)
+		slices.Sort(refusal.Names)
+		slices.Reverse(denial.Free)
+	}
 }

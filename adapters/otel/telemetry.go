@@ -52,8 +52,8 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options)
 func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
 
 // WithNames adds the attribute redlock.name to spans and metrics: what name makes of a lock's names, such as "invoice"
-// for "invoice/42". Each value is a time series of its own, so there must be few. An empty value adds nothing. name is
-// called on the client's goroutine for hooks, one call at a time for each client.
+// for "invoice/42". Each value is a time series of its own, so there must be few. An empty value adds nothing. name
+// must not change its argument. It is called on the client's goroutine for hooks, one call at a time for each client.
 func WithNames(name func(names []string) string) Option { return func(o *options) { o.name = name } }
 
 // New makes a Telemetry. An error comes from the meter provider.

@@ -78,7 +78,8 @@ type Option func(*Metrics)
 
 // WithNames adds the label name to what happened (not to gauges): what name makes of a lock's names, such as "invoice"
 // for "invoice/42". Each value is a set of time series of its own. So only the first 100 values are labels; further
-// ones become "other". name must be safe for concurrent use if several clients have these hooks.
+// ones become "other". name must not change its argument, and must be safe for concurrent use if several clients have these
+// hooks.
 func WithNames(name func(names []string) string) Option { return func(m *Metrics) { m.name = name } }
 
 // maxNames is how many values the label name has at most, besides "other".
