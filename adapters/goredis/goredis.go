@@ -198,7 +198,8 @@ func follow(provider auth.StreamingCredentialsProvider, r *conn.Renewing) (user,
 	}
 	r.Keep(func() {
 		if unsubscribe != nil {
-			_ = unsubscribe() // nothing is left that could go wrong
+			// It may wait for a lock that the provider holds while it asks for a new login. The connection does not wait.
+			go func() { _ = unsubscribe() }() // nothing is left that could go wrong
 		}
 	})
 	if first == nil {

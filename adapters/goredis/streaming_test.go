@@ -223,3 +223,23 @@ func TestLoginsChangeWhileConnectionsComeAndGo(t *testing.T) {
 	wg.Wait()
 	s.endsWithoutListeners(t)
 }
+
+// A provider may be busy under its lock for long, as while it asks for a token. A connection that ends does not wait for that.
+func TestCloseDoesNotWaitForAProviderThatIsBusy(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	addUser(t, f, "user", "password")
+	s := newStream("user", "password")
+	client := open(t, optionsOf(t, f, func(_ int, o *redis.Options) { o.StreamingCredentialsProvider = s }))
+	works(t, f, client, 0)
+	s.mu.Lock()
+	closed := make(chan error, 1)
+	go func() { closed <- client.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-soon(t).Done():
+		t.Error("Close waits for the provider")
+	}
+	s.mu.Unlock()
+	s.endsWithoutListeners(t)
+}
