@@ -14,7 +14,8 @@ import (
 // apart, which keys are locks. The nodes hold these settings as text. The marker, which every acquire compares, holds
 // a digest of the text (Q3).
 
-// protocolVersion changes when clients of the old and the new version could not share nodes safely.
+// protocolVersion changes when clients of the old and the new version could not share nodes safely, or would wait for each
+// other in vain. forms_test.go has what they leave on the nodes and send to each other, and fails when that changes.
 const protocolVersion = 3
 
 // The agreed settings, in the order of the text.
