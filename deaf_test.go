@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +143,49 @@ func subscribers(t *testing.T, n *fleet.Node) int {
 	list, err := redis.String(tell(t, n, "CLIENT", "LIST", "TYPE", "pubsub"), nil)
 	require.NoError(t, err)
 	return strings.Count(list, "\n")
+}
+
+// A server that cannot write to its disk answers a PING with MISCONF, and still sends messages: waiters stay subscribed. It
+// refuses all locks, so it has no vote.
+func TestAServerThatCannotWriteToItsDiskHasNoVoteAndKeepsItsSubscribers(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	a, b := open(t, f), open(t, f)
+	held, err := a.Mutex("x").Acquire(soon(t))
+	require.NoError(t, err)
+	waiter := begin(t, b, "x")
+	node := f.Nodes()[0]
+	subscriptions := func() []string { // the numbers of the subscribed connections
+		list, err := redis.String(tell(t, node, "CLIENT", "LIST", "TYPE", "pubsub"), nil)
+		require.NoError(t, err)
+		return regexp.MustCompile(`(?m)^id=\d+`).FindAllString(list, -1)
+	}
+	refusedPings := func() (count int) {
+		text, err := redis.String(tell(t, node, "INFO", "commandstats"), nil)
+		require.NoError(t, err)
+		if stats := regexp.MustCompile(`cmdstat_ping:.*rejected_calls=(\d+)`).FindStringSubmatch(text); stats != nil {
+			count, err = strconv.Atoi(stats[1])
+			require.NoError(t, err)
+		}
+		return count
+	}
+	require.Eventually(t, func() bool { return len(subscriptions()) == 1 }, 8*time.Second, time.Millisecond)
+	before := subscriptions()
+
+	dir, err := redis.Strings(tell(t, node, "CONFIG", "GET", "dir"), nil)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(dir[1]))
+	tell(t, node, "CONFIG", "SET", "save", "3600 1")
+	tell(t, node, "BGSAVE")
+	require.Eventually(t, func() bool { return refusedPings() >= 3 }, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, before, subscriptions())
+	why := b.Status(soon(t))[0].Err
+	require.ErrorContains(t, why, "it cannot write to its disk, so it refuses locks and renewals; make room there")
+	require.ErrorContains(t, why, "MISCONF")
+
+	tell(t, node, "CONFIG", "SET", "save", "")
+	require.NoError(t, b.Status(soon(t))[0].Err)
+	require.NoError(t, held.Release(soon(t)))
+	require.NoError(t, waiter.has(t).Release(soon(t)))
 }
 
 // A client that was refused messages, and of which nobody waits any more, notices that it would get them now: Status must

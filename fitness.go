@@ -24,7 +24,8 @@ type serverInfo struct {
 	history   string // of a master that was a replica in this process: master_replid2, the history it took over
 	evicted   string // the number of keys evicted since the process began; "" and "0": none
 
-	noInfo error // why the server no longer answers INFO; nil if it does
+	noInfo   error // why the server no longer answers INFO; nil if it does
+	noWrites error // why the server refuses all writes, with the remedy; nil if it does not, or if that is not known
 
 	// From CONFIG, where Config.Durable is set and the user may read it.
 	fsync     string // appendfsync
@@ -155,6 +156,29 @@ func (s *serverInfo) unfit(durable bool) error {
 			"set no-appendfsync-on-rewrite no, or unset Durable")
 	}
 	return nil
+}
+
+// refusesWrites are what servers answer to every write while something is wrong with them. They answer INFO, and even ready.lua
+// where the marker is right, so only a write shows it.
+var refusesWrites = []struct{ code, words string }{
+	{"OOM", "its memory is full, so it grants no locks; raise maxmemory, and keep the locks' servers apart from caches: %w"},
+	{"MISCONF", "it cannot write to its disk, so it refuses locks and renewals; make room there, or have it persist nothing " +
+		"(save \"\", appendonly no): %w"},
+	{"NOREPLICAS", "it lacks replicas, so it refuses locks and renewals; set min-replicas-to-write 0, because it needs none: %w"},
+}
+
+// answersWrites notes what the server answers to a write. Such a server is asked for its vote all the same: it may grant
+// again at any time.
+func (s *serverInfo) answersWrites(err error) {
+	if isBusy(err) {
+		return
+	}
+	s.noWrites = nil
+	for _, r := range refusesWrites {
+		if err != nil && hasCode(err, r.code) {
+			s.noWrites = fmt.Errorf(r.words, err)
+		}
+	}
 }
 
 // warnings are problems that do not make a server unfit.

@@ -10,9 +10,10 @@ import (
 
 // How a node comes up, stays healthy, goes down and is closed.
 
-// checkHealth detects a stalled server, asks for INFO, TIME and the right to publish every healthInterval, and resends
-// refused releases. It returns after how long to check again. late is how much later than due it is called: if at all, it
-// looks a second time before it calls a server stalled, because replies may be here that nobody has read (timer.isOver).
+// checkHealth detects a stalled server, asks for INFO, TIME, a write and the right to publish every healthInterval, and
+// resends refused releases. It returns after how long to check again. late is how much later than due it is called: if at
+// all, it looks a second time before it calls a server stalled, because replies may be here that nobody has read
+// (timer.isOver).
 func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -34,7 +35,7 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 		} else {
 			n.queue = append(n.queue, request{command: askInfo})
 		}
-		n.queue = append(n.queue, request{command: askTime}, request{command: n.host.askPublish(n)})
+		n.queue = append(n.queue, request{command: askTime}, request{command: askWrite}, request{command: n.host.askPublish(n)})
 		if n.cfg.Durable {
 			n.queue = append(n.queue, request{command: askPersistence})
 		}

@@ -174,6 +174,11 @@ func TestTheLogSaysOnceWhyANodeThatIsConnectedDoesNotVote(t *testing.T) {
 		"FLUSHALL": {breaks: []any{"FLUSHALL"}, why: `in quarantine for .* more: it is new, or it restarted or was flushed`},
 		"eviction": {breaks: []any{"CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"}, mends: []any{"CONFIG", "SET", "maxmemory", "0"},
 			why: `it may evict locks to make room`},
+		"full memory": {breaks: []any{"CONFIG", "SET", "maxmemory", "1"}, mends: []any{"CONFIG", "SET", "maxmemory", "0"},
+			why: `its memory is full, so it grants no locks; raise maxmemory, .*: OOM`},
+		"no replicas": {breaks: []any{"CONFIG", "SET", "min-replicas-to-write", "1"},
+			mends: []any{"CONFIG", "SET", "min-replicas-to-write", "0"},
+			why:   `it lacks replicas, so it refuses locks and renewals; set min-replicas-to-write 0, .*: NOREPLICAS`},
 		"a replica": {breaks: []any{"REPLICAOF", "127.0.0.1", 1}, mends: []any{"REPLICAOF", "NO", "ONE"}, why: `it is a replica of 127.0.0.1:1`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -235,7 +235,7 @@ func TestAConnectionThatWorkedIsSoonReplaced(t *testing.T) {
 	t.Run("a node's", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := offline(t), dialler{refusal: errConnecting}
-			d.replies = "+OK\r\n:1\r\n:0\r\n$10\r\nrun_id:abc\r\n*2\r\n$1\r\n5\r\n$1\r\n5\r\n" +
+			d.replies = "+OK\r\n:1\r\n:0\r\n$10\r\nrun_id:abc\r\n*2\r\n$1\r\n5\r\n$1\r\n5\r\n$-1\r\n" +
 				strings.Repeat("+OK\r\n", len(c.protocol.scripts()))
 			n := c.nodes[0]
 			n.endpoint.dial = d.dial

@@ -31,6 +31,8 @@ func (c *command) whole() []any { return append([]any{c.name}, c.args...) }
 var (
 	askTime = &command{name: "TIME", done: (*node).learnTime}
 	askInfo = &command{name: "INFO", done: (*node).learnInfo}
+	// askWrite changes nothing: that key is the queue of no lock, because no lock key is empty.
+	askWrite = &command{name: "SET", args: []any{waitPrefix, "", "XX", "PX", 1}, done: (*node).learnWrite}
 
 	askKill        = &command{name: "CLIENT", args: []any{"KILL", "ID", int64(nobody)}, done: (*node).learnKill} // by Status alone
 	askPersistence = &command{name: "CONFIG", args: []any{"GET", "*appendfsync*"}, done: (*node).learnPersistence}

@@ -45,7 +45,7 @@ const nobody = math.MaxInt64
 // handshake sends all its commands in one batch, behind the login.
 func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*session, error) {
 	s := &session{conn: conn, askedAt: n.cfg.Clock.Now()}
-	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, askKill.whole(), {"INFO"}, {"TIME"}}
+	commands := [][]any{{"CLIENT", "SETNAME", "redlock"}, {"CLIENT", "ID"}, askKill.whole(), {"INFO"}, {"TIME"}, askWrite.whole()}
 	if n.cfg.Durable {
 		commands = append(commands, askPersistence.whole())
 	}
@@ -86,12 +86,15 @@ func (n *node) handshake(conn redis.Conn, login login, stale *staleConns) (*sess
 			s.info.noID, s.info.noKill = noID, noKill
 		case i == 4:
 			s.micros, err = serverTime(reply, err)
+		case i == 5:
+			s.info.answersWrites(err)
+			err = nil
 		case c[0] == "CONFIG":
 			s.info.persistence(reply, err)
 			err = nil
 		}
 		if err != nil {
-			if i > 4 { // SCRIPT LOAD
+			if i > 5 { // SCRIPT LOAD
 				return nil, fmt.Errorf("%s %s: %w", c[0], c[1], err)
 			}
 			return nil, fmt.Errorf("%s: %w", c[0], err)
@@ -190,6 +193,17 @@ func (n *node) learnPersistence(_ request, reply any, err error) {
 	n.host.votesChanged()
 }
 
+// learnWrite notes whether the server refuses all writes now.
+func (n *node) learnWrite(_ request, _ any, err error) {
+	if err != nil && !isRefusal(err) {
+		return
+	}
+	n.mu.Lock()
+	n.server.answersWrites(err)
+	n.mu.Unlock()
+	n.host.votesChanged()
+}
+
 // learnKill notes whether the user may end connections now.
 func (n *node) learnKill(_ request, _ any, err error) {
 	if err != nil && !isRefusal(err) || isBusy(err) {
@@ -231,7 +245,7 @@ func (n *node) applyInfo(reply any, err error) bool {
 		return false
 	}
 	info.fsync, info.onRewrite = n.server.fsync, n.server.onRewrite
-	info.noID, info.noKill = n.server.noID, n.server.noKill
+	info.noID, info.noKill, info.noWrites = n.server.noID, n.server.noKill, n.server.noWrites
 	n.server, n.unfit = info, info.unfit(n.cfg.Durable)
 	return n.identified()
 }

@@ -12,7 +12,8 @@ type NodeStatus struct {
 	Name      string
 	Connected bool
 	// Err is why the node has no vote: not connected, in quarantine (a [*QuarantineError]), unfit, its clock out of
-	// step, or refusing this client's configuration (a [*ConfigError]). It has the remedy. nil: it votes.
+	// step, refusing this client's configuration (a [*ConfigError]), or refusing all writes, as with a full disk. It has the
+	// remedy. nil: it votes.
 	Err     error
 	RunID   string // of the server process
 	Role    string // master or slave, as the server calls it
@@ -57,7 +58,7 @@ func (c *Client) Status(ctx context.Context) []NodeStatus {
 
 // lookAround asks every connected node anew, and waits for the answers.
 func (c *Client) lookAround(ctx context.Context) {
-	answers := make(chan struct{}, 6*len(c.nodes)) // never blocks a reader: no node is asked more than six things
+	answers := make(chan struct{}, 7*len(c.nodes)) // never blocks a reader: no node is asked more than seven things
 	asked := 0
 	for _, n := range c.nodes {
 		asked += n.refresh(c.waiters.subscribers[n.index].askPublish(), func() { answers <- struct{}{} })
@@ -65,8 +66,9 @@ func (c *Client) lookAround(ctx context.Context) {
 	_ = gather(ctx, c, c.cfg.NodeTimeout, asked, answers, func(struct{}) {}) // what has not come is not news
 }
 
-// refresh asks the server for INFO, TIME, whether this client may publish and may end connections, with Durable how it
-// persists, and whether it may grant. It calls done after each answer, and returns how many times that will be.
+// refresh asks the server for INFO, TIME, whether it takes writes, whether this client may publish and may end connections,
+// with Durable how it persists, and whether it may grant. It calls done after each answer, and returns how many times that
+// will be.
 func (n *node) refresh(askPublish *command, done func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
@@ -74,7 +76,7 @@ func (n *node) refresh(askPublish *command, done func()) int {
 			done()
 		}}
 	}
-	commands := []*command{askInfo, askTime, askPublish, askKill}
+	commands := []*command{askInfo, askTime, askWrite, askPublish, askKill}
 	if n.cfg.Durable {
 		commands = append(commands, askPersistence)
 	}
@@ -142,7 +144,7 @@ func (n *node) obstacle() error {
 	case n.unfit != nil:
 		return n.unfit
 	case s.ready:
-		return nil
+		return n.server.noWrites
 	}
 	if left := s.until.Sub(n.cfg.Clock.Now()); left > 0 {
 		return &QuarantineError{Left: left}

@@ -299,7 +299,10 @@ func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 	for {
 		switch m := pubsub.Receive().(type) {
 		case error:
-			return m
+			// A server that cannot write to its disk answers so to a PING, and goes on sending messages.
+			if !isRefusal(m) || !hasCode(m, "MISCONF") {
+				return m
+			}
 		case redis.Subscription:
 			if m.Kind != "subscribe" {
 				return errors.New("it ended the subscription")
