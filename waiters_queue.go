@@ -112,23 +112,16 @@ func (w *waiters) received(message string, node int, shared bool) {
 		w.placeTold(waiter, key, node)
 		return
 	}
-	permit := 0
-	if w.keys[message] == nil {
-		if slot, key, ok := reservedPermit(message); ok {
-			permit, message = slot+1, key
-		}
+	// A lock may be named like a message about a permit. Then the message is read both ways: it is only a hint.
+	var unwanted []any
+	slot, of, isPermit := reservedPermit(message)
+	if isPermit && !w.hint(of, node, shared, slot+1) {
+		unwanted = append(unwanted, of)
 	}
-	if k := w.keys[message]; k.wantedBeside(nil, shared) {
-		for _, box := range k.inboxes {
-			if box.shared == shared {
-				box.hints.reserved.add(node)
-				box.hints.permit = permit
-				box.wakeUp()
-			}
-		}
-		return
+	if (!isPermit || w.keys[message] != nil) && !w.hint(message, node, shared, 0) {
+		unwanted = append(unwanted, message)
 	}
-	if key, ok := reservedForAnother(message); ok {
+	if key, ok := reservedForAnother(message); ok && len(unwanted) > 0 {
 		if k := w.keys[key]; k != nil {
 			for _, box := range k.inboxes {
 				box.hints.poll = true
@@ -137,7 +130,24 @@ func (w *waiters) received(message string, node int, shared bool) {
 		}
 		return
 	}
-	w.leaveLocked([]any{message}, 1<<node, 0, nil, shared)
+	w.leaveLocked(unwanted, 1<<node, 0, nil, shared)
+}
+
+// hint tells the waiters of that kind for the key that the node has reserved it for them; or of a semaphore, the slot before
+// permit. It reports whether there are any. w.mu is held.
+func (w *waiters) hint(key string, node int, shared bool, permit int) bool {
+	k := w.keys[key]
+	if !k.wantedBeside(nil, shared) {
+		return false
+	}
+	for _, box := range k.inboxes {
+		if box.shared == shared {
+			box.hints.reserved.add(node)
+			box.hints.permit = permit
+			box.wakeUp()
+		}
+	}
+	return true
 }
 
 // reservedForAnother reads the message "next:<id> <key>"; see release.lua.

@@ -51,6 +51,25 @@ func TestAWaiterThatGivesUpAtItsTurnLeavesItToNobodyWhoWasNotTold(t *testing.T) 
 	}
 }
 
+// W2: A lock may be named like the message that a slot of another one is reserved. The waiters of both are told.
+func TestALockThatIsNamedLikeAMessageOfAPermitTakesNoMessageFromIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, "permit 7 x")
+		s.c.waiters.contend(s.res) // so it is known, though nobody waits for it
+		permit := waiter{client: s.c, res: s.c.Semaphore("x", 9).spec.res}
+		permit.listen()
+		const node = 1
+		s.c.waiters.received("permit 7 x", node, true)
+		require.Equal(t, hints{reserved: 1 << node, permit: 8}, s.c.waiters.drain(permit.inbox))
+
+		reader := waiter{client: s.c, res: s.c.RWMutex("permit 7 x").Reader().spec.res}
+		reader.listen()
+		s.c.waiters.received("permit 7 x", node, true)
+		require.Equal(t, hints{reserved: 1 << node, permit: 8}, s.c.waiters.drain(permit.inbox))
+		require.Equal(t, hints{reserved: 1 << node}, s.c.waiters.drain(reader.inbox))
+	})
+}
+
 // W1, W2: The same for a waiter that was told, has tried, and waits on.
 func TestAWaiterThatGivesUpAtItsTurnLeavesItToNobodyWhoHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
