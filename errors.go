@@ -60,7 +60,7 @@ func (e *RoundError) head() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: %s", e.kind, e.Op)
 	if len(e.Names) > 0 {
-		b.WriteString(" " + quoted(e.Names))
+		b.WriteString(" " + listed(e.Names))
 	}
 	if e.note != "" {
 		b.WriteString(": " + e.note)
@@ -381,6 +381,18 @@ func quoted(names []string) string {
 		q[i] = fmt.Sprintf("%q", name)
 	}
 	return strings.Join(q, ", ")
+}
+
+// maxListed is how many names of a lock a text for people has. A thousand names of a kilobyte would be a megabyte, in each
+// error and in each line of a log that has it.
+const maxListed = 10
+
+// listed is quoted for people: of many names the first ones, and how many more there are.
+func listed(names []string) string {
+	if len(names) <= maxListed {
+		return quoted(names)
+	}
+	return fmt.Sprintf("%s and %d more", quoted(names[:maxListed]), len(names)-maxListed)
 }
 
 // A QuarantineError is why a node that is connected does not vote: it may have forgotten leases that it

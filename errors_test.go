@@ -323,3 +323,21 @@ func TestAnAcquireThatTimesOutDoesNotSayThatNodesThatItDidNotAskWereSilent(t *te
 func TestTheErrorOfANodeMayLackItsReason(t *testing.T) {
 	require.Equal(t, "a", (&redlock.NodeError{Node: "a"}).Error())
 }
+
+// A lock may have a thousand names of a kilobyte. An error, which is a line of a log as well, has some of them.
+func TestAnErrorOfALockOfManyNamesListsSomeOfThem(t *testing.T) {
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprintf("%04d", i)
+	}
+	for count, want := range map[int]string{
+		10:   `"0008", "0009" (`,
+		11:   `"0008", "0009" and 1 more (`,
+		1000: `"0008", "0009" and 990 more (`,
+	} {
+		err := &redlock.RoundError{Op: "acquire", Names: names[:count], Denied: 3, Need: 2}
+		require.Contains(t, err.Error(), want)
+	}
+	info := redlock.LeaseInfo{Names: names, Fence: 7}
+	require.Contains(t, info.String(), `"0009" and 990 more, fencing token 7`)
+}

@@ -49,7 +49,7 @@ type LeaseInfo struct {
 
 // String shows what the lease is of, and not its owner token, which is a secret.
 func (l LeaseInfo) String() string {
-	return fmt.Sprintf("lease of %s, fencing token %d", quoted(l.Names), l.Fence)
+	return fmt.Sprintf("lease of %s, fencing token %d", listed(l.Names), l.Fence)
 }
 
 // LogValue is String, so that it shows no owner token in a log. JSON of it does.

@@ -247,7 +247,7 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 		}
 		if !l.spec.within(held.lock) {
 			return nil, invalid("ctx", "it already holds %q, but not all of %s, so this would wait for itself for ever; "+
-				"acquire all names at once", name, quoted(l.spec.res.names))
+				"acquire all names at once", name, listed(l.spec.res.names))
 		}
 		if lease := c.lease.reenter(ctx); lease != nil {
 			return lease, nil

@@ -47,7 +47,7 @@ func (t Ticket) String() string {
 	if len(t.names) == 0 {
 		return "no ticket"
 	}
-	return fmt.Sprintf("ticket for %s from %s", quoted(t.names), holderIn(t.Token(), 0))
+	return fmt.Sprintf("ticket for %s from %s", listed(t.names), holderIn(t.Token(), 0))
 }
 
 // GoString is String, so that no verb shows the ticket.
