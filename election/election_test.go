@@ -406,6 +406,45 @@ func TestALoginThatWasRefusedIsTriedAgainSoon(t *testing.T) {
 	})
 }
 
+// refusesPings is a connection to a server that cannot write to its disk: to a PING it says so.
+type refusesPings struct{ redis.Conn }
+
+func (c refusesPings) Receive() (any, error) {
+	reply, err := c.Conn.Receive()
+	if kind, errKind := redis.String(first(reply), err); errKind == nil && kind == "pong" {
+		return nil, redis.Error("MISCONF Redis is configured to save RDB snapshots")
+	}
+	return reply, err
+}
+
+func first(reply any) any {
+	if all, ok := reply.([]any); ok && len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// Such a server goes on sending messages, so observers stay subscribed.
+func TestObserversStayOnAServerThatCannotWriteToItsDisk(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+		var dials atomic.Int64
+		client := start(t, nodes, func(cfg *redlock.Config) {
+			dial := cfg.Nodes[0].Dial
+			cfg.Nodes[0].Dial = func(ctx context.Context) (redis.Conn, error) {
+				dials.Add(1)
+				conn, err := dial(ctx)
+				return refusesPings{conn}, err
+			}
+		})
+		e := election.New(client.Client, "x", election.Options{})
+		require.True(t, next(t, e.Observe(t.Context())).None())
+		synctest.Wait()
+		before := dials.Load()
+		time.Sleep(time.Minute)
+		require.Equal(t, before, dials.Load())
+	})
+}
+
 // Somebody who takes the lock without an election excludes leaders, and has no label.
 func TestAHolderWithoutAnElectionHasNoLabel(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -132,7 +133,10 @@ func (o *observer) subscribe(ctx context.Context) func(redis.Conn) (worked bool,
 		for {
 			switch m := pubsub.Receive().(type) {
 			case error:
-				return worked, m
+				// A server that cannot write to its disk answers so to a PING, and goes on sending messages.
+				if refusal := redis.Error(""); !errors.As(m, &refusal) || !strings.HasPrefix(refusal.Error(), "MISCONF") {
+					return worked, m
+				}
 			case redis.Subscription:
 				if m.Kind != "subscribe" {
 					return worked, errors.New("it ended the subscription")
