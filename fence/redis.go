@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -69,13 +70,12 @@ func TokenKey(key string) string {
 // The value does not expire. For another command, or options of SET, use [Script].
 //
 // ctx bounds the call. If it ends first, redigo closes the connection. conn must support contexts, as those of redigo
-// do.
+// do, and must not be in a transaction (MULTI): there, nothing is compared before EXEC.
 func Set[V ~string | ~[]byte](ctx context.Context, conn redis.Conn, key string, value V, token uint64) error {
 	if err := checkToken(token); err != nil {
 		return err
 	}
-	_, err := setScript.DoContext(ctx, conn, TokenKey(key), key, token, []byte(value))
-	return RedisError(err, key, token)
+	return run(ctx, conn, setScript, key, token, TokenKey(key), key, token, []byte(value))
 }
 
 // Check stores only the token of a key in Redis, as [Set] does. Call it before you read a value that you will change:
@@ -84,7 +84,15 @@ func Check(ctx context.Context, conn redis.Conn, key string, token uint64) error
 	if err := checkToken(token); err != nil {
 		return err
 	}
-	_, err := checkScript.DoContext(ctx, conn, TokenKey(key), token)
+	return run(ctx, conn, checkScript, key, token, TokenKey(key), token)
+}
+
+// run runs one of the two scripts. Both reply OK. Another reply is QUEUED, in a transaction: nothing has been compared.
+func run(ctx context.Context, conn redis.Conn, script *redis.Script, key string, token uint64, args ...any) error {
+	reply, err := redis.String(script.DoContext(ctx, conn, args...))
+	if err == nil && reply != "OK" {
+		return fmt.Errorf("fence: Redis replied %q for %q, not OK: is the connection in a transaction (MULTI)?", reply, key)
+	}
 	return RedisError(err, key, token)
 }
 

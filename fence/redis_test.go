@@ -233,6 +233,24 @@ func appendUnder(ctx context.Context, conn redis.Conn, token uint64) error {
 	return fence.Set(ctx, conn, "list", fmt.Sprintf("%s %d", list, token), token)
 }
 
+// Redis replies QUEUED and compares at EXEC, so nil would promise what may not come true.
+func TestNoTokenIsAcceptedInATransactionBeforeItsEnd(t *testing.T) {
+	onRedis(t, func(t *testing.T, dial func() redis.Conn) {
+		ctx, conn := t.Context(), dial()
+		require.NoError(t, fence.Set(ctx, conn, "invoice/42", "by 34", 34))
+		_, err := conn.Do("MULTI")
+		require.NoError(t, err)
+		for _, err := range []error{fence.Check(ctx, conn, "invoice/42", 33), fence.Set(ctx, conn, "invoice/42", "late", 33)} {
+			require.ErrorContains(t, err, "QUEUED")
+			require.NotErrorIs(t, err, fence.ErrStale)
+			require.NotErrorIs(t, err, fence.ErrInvalid)
+		}
+		_, err = conn.Do("DISCARD")
+		require.NoError(t, err)
+		require.NoError(t, fence.Check(ctx, conn, "invoice/42", 34))
+	})
+}
+
 func TestSetReturnsTheErrorOfABrokenConnection(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	conn := dial(t, f.URLs()[0])
