@@ -3,6 +3,7 @@ package fence
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 )
 
@@ -23,6 +24,8 @@ type statements struct {
 	raise string
 	// again: raise has the token twice.
 	again bool
+	// hex: the resource is given in hexadecimal.
+	hex bool
 	// counts: the number of affected rows is 0 exactly if a larger token is stored.
 	counts bool
 	// text: the resource is text, so not every name of a lock can be one.
@@ -46,12 +49,15 @@ var dialects = map[Dialect]statements{
 	// it always counts it: https://dev.mysql.com/doc/refman/8.0/en/insert-on-duplicate.html. So the token is read back.
 	// Without FOR UPDATE that would be read from the transaction's snapshot.
 	//
-	// VARBINARY, because most collations take "Invoice" and "invoice " for "invoice".
+	// VARBINARY, because most collations take "Invoice" and "invoice " for "invoice". The name is sent in hexadecimal: MySQL
+	// converts text from character_set_client to character_set_connection, also on its way to a VARBINARY. If these two
+	// differ, as after SET CHARACTER SET, it would become another name, or several names the same one of question marks.
 	MySQL: {
 		create:  "CREATE TABLE IF NOT EXISTS %s (resource VARBINARY(1024) NOT NULL PRIMARY KEY, token BIGINT NOT NULL) ENGINE=InnoDB",
-		raise:   "INSERT INTO %s (resource, token) VALUES (?, ?) ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)",
+		raise:   "INSERT INTO %s (resource, token) VALUES (UNHEX(?), ?) ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)",
 		again:   true,
-		highest: "SELECT token FROM %s WHERE resource = ? FOR UPDATE",
+		hex:     true,
+		highest: "SELECT token FROM %s WHERE resource = UNHEX(?) FOR UPDATE",
 	},
 	// An INSERT begins with the lock on the database, also if it then changes nothing:
 	// https://www.sqlite.org/lang_transaction.html
@@ -74,6 +80,9 @@ func (s statements) of(table string) statements {
 
 // raiseTo stores the token unless a larger one is stored, and returns the one that is stored then.
 func (s statements) raiseTo(ctx context.Context, tx *sql.Tx, resource string, token int64) (highest int64, err error) {
+	if s.hex {
+		resource = hex.EncodeToString([]byte(resource))
+	}
 	args := []any{resource, token}
 	if s.again {
 		args = append(args, token)

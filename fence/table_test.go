@@ -102,8 +102,8 @@ func TestEachDialectHasItsSQL(t *testing.T) {
 			fence.Table{Dialect: fence.MySQL, Name: "locks.token"},
 			"CREATE TABLE IF NOT EXISTS locks.token (resource VARBINARY(1024) NOT NULL PRIMARY KEY, token BIGINT NOT NULL) ENGINE=InnoDB",
 			[]string{
-				"INSERT INTO locks.token (resource, token) VALUES (?, ?) ON DUPLICATE KEY UPDATE token = GREATEST(token, ?) [file] [33] [33]",
-				"SELECT token FROM locks.token WHERE resource = ? FOR UPDATE [file]",
+				"INSERT INTO locks.token (resource, token) VALUES (UNHEX(?), ?) ON DUPLICATE KEY UPDATE token = GREATEST(token, ?) [66696c65] [33] [33]",
+				"SELECT token FROM locks.token WHERE resource = UNHEX(?) FOR UPDATE [66696c65]",
 			},
 		},
 		{

@@ -90,6 +90,39 @@ func TestMariaDB(t *testing.T) {
 	t.Run("a snapshot is not written over", d.test)
 }
 
+// MySQL converts text from the client's character set to the connection's. A name must not become another one, nor two
+// names the same: latin1 has ?? for 日本 and for 中国.
+func TestANameIsTheSameInAllCharacterSetsOfMySQL(t *testing.T) {
+	server := startMariaDB(t)
+	table := fence.Table{Dialect: fence.MySQL}
+	check := func(db *sql.DB, name string, token int) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if err := table.Check(t.Context(), tx, name, uint64(token)); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	db := server.open(t, "test")
+	require.NoError(t, table.Create(t.Context(), db))
+	names := []string{"café", "日本", "中国", "caf\xe9", "\xff", "a\x00b"}
+	for i, name := range names {
+		require.NoError(t, check(db, name, 1000-i), "%q", name)
+	}
+	for _, variable := range []string{"character_set_connection", "character_set_client"} {
+		for _, interpolate := range []bool{false, true} {
+			other := server.open(t, "test", func(c *mysql.Config) {
+				c.Params, c.InterpolateParams = map[string]string{variable: "latin1"}, interpolate
+			})
+			for i, name := range names {
+				require.ErrorIs(t, check(other, name, 999-i), fence.ErrStale, "%s %q", variable, name)
+				require.NoError(t, check(other, name, 1000-i), "%s %q", variable, name)
+			}
+		}
+	}
+}
+
 // readsBeforeCheck shows why Check comes first: no error tells that the data are old.
 func (w *trial) readsBeforeCheck() {
 	newer, older := w.begin(), w.begin()
