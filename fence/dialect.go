@@ -37,8 +37,12 @@ type statements struct {
 var dialects = map[Dialect]statements{
 	// "All rows will be locked when the ON CONFLICT DO UPDATE action is taken", also those that WHERE excludes:
 	// https://www.postgresql.org/docs/current/sql-insert.html
+	//
+	// COLLATE "C" is the order of bytes. Another order comes from the C library or ICU, and may change when these are
+	// upgraded: then the index does not find a row that is there, and a second one is stored for the same resource.
+	// https://wiki.postgresql.org/wiki/Locale_data_changes
 	Postgres: {
-		create: "CREATE TABLE IF NOT EXISTS %s (resource text PRIMARY KEY, token bigint NOT NULL)",
+		create: `CREATE TABLE IF NOT EXISTS %s (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL)`,
 		raise: "INSERT INTO %s AS stored (resource, token) VALUES ($1, $2) " +
 			"ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token",
 		counts:  true,

@@ -91,7 +91,7 @@ func TestEachDialectHasItsSQL(t *testing.T) {
 	}{
 		{
 			fence.Table{Dialect: fence.Postgres},
-			"CREATE TABLE IF NOT EXISTS redlock_fence (resource text PRIMARY KEY, token bigint NOT NULL)",
+			`CREATE TABLE IF NOT EXISTS redlock_fence (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL)`,
 			[]string{
 				"INSERT INTO redlock_fence AS stored (resource, token) VALUES ($1, $2) ON CONFLICT (resource)" +
 					" DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token [file] [33]",

@@ -40,3 +40,32 @@ func TestPostgres(t *testing.T) {
 	}
 	d.test(t)
 }
+
+// Any other order may change with the C library or ICU. Then the index does not find the row of a name.
+func TestTheIndexOfNamesInPostgresHasTheOrderOfBytes(t *testing.T) {
+	db := startPostgres(t)
+	table := fence.Table{Dialect: fence.Postgres, Name: "redlock_fence"}
+	for _, statements := range [][]string{
+		nil,
+		{ // how to change a table that was made without it
+			"DROP TABLE redlock_fence",
+			"CREATE TABLE redlock_fence (resource text PRIMARY KEY, token bigint NOT NULL)",
+			"INSERT INTO redlock_fence VALUES ('invoice/42', 34)",
+			`ALTER TABLE redlock_fence ALTER COLUMN resource TYPE text COLLATE "C"`,
+		},
+	} {
+		for _, statement := range statements {
+			_, err := db.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		require.NoError(t, table.Create(t.Context(), db))
+		var collation string
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT collname FROM pg_index "+
+			"JOIN pg_collation c ON c.oid = indcollation[0] WHERE indrelid = 'redlock_fence'::regclass").Scan(&collation))
+		require.Equal(t, "C", collation)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	require.ErrorIs(t, table.Check(t.Context(), tx, "invoice/42", 33), fence.ErrStale)
+}
