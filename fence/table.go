@@ -48,8 +48,9 @@ func (t Table) DDL() (string, error) {
 // has returned nil, no other transaction passes Check for the resource until this one ends: it waits, or the database
 // ends it. So what an older holder does is either complete before Check returns, or refused.
 //
-// Call it first in the transaction, before anything is read. After an error, roll the transaction back. A transaction
-// that is rolled back stores no token.
+// Call it first in the transaction, before anything is read, and before any savepoint: to go back to one from before Check
+// undoes Check, also that others wait. After an error, roll the transaction back. A transaction that is rolled back stores
+// no token.
 //
 // Errors of the database come as they are, wrapped: a deadlock, a transaction that cannot be serialized, a database
 // that is busy. As with any transaction, run it again from its beginning; a stale token is then [ErrStale]. A token

@@ -39,6 +39,30 @@ func TestPostgres(t *testing.T) {
 		},
 	}
 	d.test(t)
+	t.Run("a savepoint from before Check undoes it", func(t *testing.T) {
+		d.trial(t, sql.LevelReadCommitted, true).savepoint()
+	})
+}
+
+// savepoint shows why Check comes before any savepoint.
+func (w *trial) savepoint() {
+	newer, stale := w.begin(), w.begin()
+	exec := func(statement string) {
+		_, err := newer.Exec(statement)
+		require.NoError(w, err)
+	}
+	exec("SAVEPOINT before")
+	require.NoError(w, w.check(newer, 34))
+	exec("SAVEPOINT behind")
+	w.write(newer, 34)
+	exec("ROLLBACK TO SAVEPOINT behind")
+	result := w.checkLater(stale, 33)
+	exec("ROLLBACK TO SAVEPOINT before")
+	require.NoError(w, <-result)
+	w.write(stale, 33)
+	require.NoError(w, stale.Commit())
+	require.NoError(w, newer.Commit())
+	w.requireFinal(33)
 }
 
 // Any other order may change with the C library or ICU. Then the index does not find the row of a name.
