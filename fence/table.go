@@ -52,6 +52,9 @@ func (t Table) DDL() (string, error) {
 // undoes Check, also that others wait. After an error, roll the transaction back. A transaction that is rolled back stores
 // no token.
 //
+// A holder that is paused within its transaction keeps newer ones waiting. Let the database end such a transaction: with
+// idle_in_transaction_session_timeout in PostgreSQL, wait_timeout in MySQL. SQLite has nothing like that.
+//
 // Errors of the database come as they are, wrapped: a deadlock, a transaction that cannot be serialized, a database
 // that is busy. As with any transaction, run it again from its beginning; a stale token is then [ErrStale]. A token
 // that is 0 or not below 2^53, a resource of more than 1024 bytes, and a wrong Table are [ErrInvalid]. So is, on

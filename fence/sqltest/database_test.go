@@ -23,6 +23,7 @@ type database struct {
 	db      *sql.DB
 	table   fence.Table
 	waiting string           // SQL: how many transactions wait for another
+	limit   string           // SQL: the transaction is rolled back when it has been idle for so long
 	again   func(error) bool // the error says that the transaction is to be run again
 	// conflicts says if that error ends a transaction which has waited for the commit of another, or whose snapshot is
 	// older than this commit.
@@ -90,6 +91,9 @@ func (d *database) test(t *testing.T) {
 			}
 		}
 	}
+	t.Run("a limit ends a holder that is paused in its transaction", func(t *testing.T) {
+		d.trial(t, sql.LevelDefault, true).pausedInside()
+	})
 	t.Run("names", d.names)
 }
 
@@ -262,6 +266,20 @@ func (w *trial) contextEnds() {
 	stale = w.begin()
 	w.requireStale(stale, w.check(stale, 33))
 	w.requireFinal(34)
+}
+
+// pausedInside: without the limit, the newer holder waits as long as the older one is paused.
+func (w *trial) pausedInside() {
+	older, newer := w.begin(), w.begin()
+	require.NoError(w, w.check(older, 33))
+	w.write(older, 33)
+	_, err := older.Exec(w.limit)
+	require.NoError(w, err)
+	require.NoError(w, w.check(newer, 34))
+	require.Equal(w, 0, w.read(newer))
+	require.NoError(w, newer.Commit())
+	require.Error(w, older.Commit())
+	w.requireFinal(0)
 }
 
 func (w *trial) equalTokens() {

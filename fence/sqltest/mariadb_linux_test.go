@@ -68,6 +68,7 @@ func TestMariaDB(t *testing.T) {
 		table: fence.Table{Dialect: fence.MySQL, Name: "test.redlock_fence"},
 		// Not from INNODB_TRX: it shows what was when it had not been read for 0.1 s, so nothing new to one who polls.
 		waiting: "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'",
+		limit:   "SET SESSION wait_timeout = 1",
 		again: func(err error) bool {
 			var refused *mysql.MySQLError // ER_LOCK_DEADLOCK, ER_CHECKREAD
 			return errors.As(err, &refused) && (refused.Number == 1213 || refused.Number == 1020)

@@ -27,6 +27,7 @@ func TestPostgres(t *testing.T) {
 		db:      startPostgres(t),
 		table:   fence.Table{Dialect: fence.Postgres, Name: "public.redlock_fence"},
 		waiting: "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'client backend'",
+		limit:   "SET LOCAL idle_in_transaction_session_timeout = '100ms'",
 		again: func(err error) bool {
 			var refused *pgconn.PgError // serialization_failure, deadlock_detected
 			return errors.As(err, &refused) && (refused.Code == "40001" || refused.Code == "40P01")
