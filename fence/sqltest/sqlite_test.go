@@ -114,3 +114,22 @@ func (w *trial) staleHasReadDelete() {
 	w.requireStale(stale, w.check(stale, 33))
 	w.requireFinal(34)
 }
+
+// With this pragma, the driver returns the count of the statement before.
+func TestTheCountOfSQLiteDecidesNothing(t *testing.T) {
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(t.TempDir(), "db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db.SetMaxOpenConns(1)
+	_, err = db.ExecContext(t.Context(), "PRAGMA count_changes = ON")
+	require.NoError(t, err)
+	table := fence.Table{Dialect: fence.SQLite}
+	require.NoError(t, table.Create(t.Context(), db))
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	for range 2 {
+		require.NoError(t, table.Check(t.Context(), tx, "file", 34))
+		require.ErrorIs(t, table.Check(t.Context(), tx, "file", 33), fence.ErrStale)
+	}
+}
