@@ -27,6 +27,9 @@ func (j *judge) checkArrival(l *lock) {
 	}
 	for _, i := range l.ops { // in the order of their grants
 		o := &j.ops[i]
+		if o.neverBelieved() { // it held nothing before anybody
+			continue
+		}
 		if o.granted > now {
 			now, latest, latestNow = o.granted, later(latest, latestNow), -1
 		}

@@ -135,6 +135,9 @@ func (j *judge) holdersModel(may rule, before holders) porcupine.Model {
 func (j *judge) holds(l *lock) (all []hold) {
 	for _, i := range l.ops {
 		o, b := &j.ops[i], j.belief(i)
+		if o.neverBelieved() {
+			continue
+		}
 		take := hold{op: i, from: -1, reader: o.reader, permits: o.permits, asked: o.asked, queued: o.queued,
 			begin: o.asked, end: o.granted, effect: o.granted}
 		if o.from >= 0 {

@@ -7,7 +7,8 @@
 // release or lost event, whichever is first, and no later than their Until: the time at which the client last saw its
 // lease valid. If a lease has neither event, its client crashed, or the lease was held when the run ended. The belief
 // then ends with the last read or write, because until then it is certain. So the real belief is never shorter than the
-// belief that is judged, and two beliefs that overlap here did overlap. Beliefs that only touch do not overlap.
+// belief that is judged, and two beliefs that overlap here did overlap. Beliefs that only touch do not overlap. In a lease
+// that its client never saw valid after the grant, nobody believed, unless the lock went from hand to hand.
 //
 // # Violations
 //

@@ -88,6 +88,41 @@ func TestALockThatNobodyEverHeldIsUnsure(t *testing.T) {
 	}
 }
 
+// Who sees at once that its lease is over holds no lock beside another, and overtakes nobody. The second opinion says the
+// same, or Judge fails.
+func TestAGrantThatNobodyBelievedInIsNoHolder(t *testing.T) {
+	for kind, run := range map[history.LockKind]history.Run{
+		history.Mutex: {}, history.Fair: {Lock: history.Fair}, history.Semaphore: {Lock: history.Semaphore, Permits: 1},
+	} {
+		for until, wrong := range map[int64]int{4: 0, 5: 0, 6: 1} {
+			begin := start()
+			begin.Run.Nodes, begin.Run.Lock, begin.Run.Permits = []string{"n1"}, run.Lock, run.Permits
+			events := []history.Event{
+				begin,
+				{At: 1, Kind: history.Acquire, Client: 1, Op: 1, Resource: "r"},
+				{At: 2, Kind: history.Acquire, Client: 2, Op: 2, Resource: "r"},
+				{At: 3, Kind: history.Acquire, Client: 3, Op: 3, Resource: "r"},
+				{At: 4, Kind: history.Granted, Op: 1},
+				{At: 5, Kind: history.Granted, Op: 3},
+				{At: 7, Kind: history.Lost, Op: 3, Until: until},
+				{At: 8, Kind: history.Release, Op: 1, Until: 8},
+				{At: 9, Kind: history.Granted, Op: 2},
+				{At: 10, Kind: history.Release, Op: 2, Until: 10},
+				{At: 11, Kind: history.End},
+			}
+			overtakings := 0
+			if kind == history.Fair {
+				events = slices.Insert(events, 3, history.Event{At: 2, Kind: history.Queued, Op: 2, Since: 2})
+				overtakings = wrong
+			}
+			res, err := Judge(events)
+			require.NoError(t, err, "%q until %d", kind, until)
+			require.Equal(t, wrong, res.Overlaps, "%q until %d: %v", kind, until, res.Violations)
+			require.Equal(t, overtakings, res.Overtakings, "%q until %d: %v", kind, until, res.Violations)
+		}
+	}
+}
+
 // In a schedule, the lock that the faults are for was never held, and that of the other clients was.
 func TestALockThatNobodyHeldInAScheduleIsUnsureAlsoBesideAnother(t *testing.T) {
 	for scenario, want := range map[string]Verdict{Planned: Unsure, "partial-views": Safe} {

@@ -189,6 +189,12 @@ func (j *judge) endCalls() {
 	}
 }
 
+// neverBelieved reports whether the end of the lease says that its client never saw it valid. Then it is no holder, unless
+// the lock went from hand to hand: nobody may get in between.
+func (o *op) neverBelieved() bool {
+	return o.ended && o.believes <= o.granted && o.from < 0 && o.next < 0
+}
+
 // endOps ends the leases that nothing has ended, and those whose release did not return.
 func (j *judge) endOps() {
 	for _, l := range j.locks.all {

@@ -150,7 +150,9 @@ func (j *judge) belief(i int32) belief {
 func (j *judge) checkOverlap(l *lock) {
 	all := make([]belief, 0, len(l.ops))
 	for _, i := range l.ops {
-		all = append(all, j.belief(i))
+		if !j.ops[i].neverBelieved() {
+			all = append(all, j.belief(i))
+		}
 	}
 	if j.run.Permits > 0 {
 		j.checkPermits(l, all)

@@ -174,8 +174,8 @@ func (a *Actor) begin(
 		return nil, err
 	}
 	event.Kind, event.Fence, event.Token = history.Granted, h.fence, h.token
+	h.until = a.log.at() // before the grant: a lease that is never seen valid is never believed in
 	a.log.Add(event)
-	h.until = a.log.at()
 	h.Valid()
 	go h.watch()
 	return h, nil

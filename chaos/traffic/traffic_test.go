@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -150,6 +151,19 @@ func TestALeaseIsRecordedFromTheAskingToItsEnd(t *testing.T) {
 	assert.EqualValues(t, 1, release.Fence)
 	assert.True(t, events[6].OK)
 	assert.EqualValues(t, 1, events[6].Value)
+}
+
+// Or the judge would see a holder, if only for a moment.
+func TestALeaseThatIsNeverValidIsNotBelievedInForAMoment(t *testing.T) {
+	b, g := newBench(t), traffic.NewGuarded("lock")
+	b.fake.valid.Store(false)
+	h, err := b.Acquire(t.Context(), g, subject.Want{})
+	require.NoError(t, err)
+	_ = h.Release(t.Context())
+	events := b.events()
+	granted := events[slices.IndexFunc(events, func(e history.Event) bool { return e.Kind == history.Granted })]
+	release := events[slices.IndexFunc(events, func(e history.Event) bool { return e.Kind == history.Release })]
+	require.LessOrEqual(t, release.Until, granted.At)
 }
 
 func TestTheFencedCounterRefusesASmallerFenceAndTheOtherDoesNot(t *testing.T) {
