@@ -18,6 +18,20 @@ func (j *judge) withoutToken() (count int) {
 	return count
 }
 
+// withSharedToken is how many ops were granted a lock and have the token of another client's, so that it cannot be seen when
+// one took the lock from the other. A token may be handed over with the lock.
+func (j *judge) withSharedToken() (count int) {
+	for _, l := range j.locks.all {
+		for _, ops := range l.tokens {
+			ops = slices.DeleteFunc(slices.Clone(ops), func(i int32) bool { return j.ops[i].outcome != granted || j.ops[i].from >= 0 })
+			if slices.ContainsFunc(ops, func(i int32) bool { return j.ops[i].client != j.ops[ops[0]].client }) {
+				count += len(ops)
+			}
+		}
+	}
+	return count
+}
+
 // takenBy notes that a token of an unknown owner took the lock while a holder believed, who may be a reader.
 func (l *lock) takenBy(took int, fromReader bool) {
 	if l.strange == nil {
@@ -91,6 +105,9 @@ func (j *judge) endOwners() {
 	}
 	if hidden := j.withoutToken(); hidden > 0 {
 		j.leaveOut("late losses", "", fmt.Sprintf("of %d leases the owner token is not known", hidden))
+	}
+	if shared := j.withSharedToken(); shared > 0 {
+		j.leaveOut("late losses", "", fmt.Sprintf("%d of %d leases have the owner token of another client", shared, len(j.answers[granted])))
 	}
 	for _, l := range j.locks.all {
 		j.endOwnersOf(l)

@@ -158,3 +158,22 @@ func TestATokenThatAClientHasAgainWasNotSeenBefore(t *testing.T) {
 	again(12).requireLeftOut(t, `late losses of "r": the owner tokens of 1 of 2 leases were not seen on any node`)
 	again(2_000_012).requireLeftOut(t, `late losses of "r": the owner tokens of 1 of 2 leases were not seen on any node`)
 }
+
+// Who cannot be told apart on the nodes cannot be seen to take the lock from another.
+func TestTokensThatClientsShareAreNamed(t *testing.T) {
+	taken := func(token string, e history.Event) *told {
+		h := tell("", 0).took(1, 10, 1, history.Event{}).gave(200, 1, true).seen(11, 40, "t1", "n1", "n2")
+		h.took(210, 220, 2, e).left(300, 2).seen(50, 305, token, "n1", "n2")
+		for i := range h.events {
+			if e := &h.events[i]; e.Kind == history.Acquire && e.Op == 2 && e.From == 0 {
+				e.At = 45_000
+			} else if e.Kind == history.Granted && e.Op == 2 {
+				e.Token = token
+			}
+		}
+		return h
+	}
+	taken("t2", history.Event{}).requireFound(t, LateLoss, 1, 2)
+	taken("t1", history.Event{}).requireLeftOut(t, "late losses: 2 of 2 leases have the owner token of another client")
+	taken("t1", history.Event{From: 1}).requireLeftOut(t, "") // it was handed over together with the lock
+}
