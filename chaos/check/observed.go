@@ -107,7 +107,8 @@ func (j *judge) endOwners() {
 		j.leaveOut("late losses", "", fmt.Sprintf("of %d leases the owner token is not known", hidden))
 	}
 	if shared := j.withSharedToken(); shared > 0 {
-		j.leaveOut("late losses", "", fmt.Sprintf("%d of %d leases have the owner token of another client", shared, len(j.answers[granted])))
+		j.leaveOut("late losses", "", fmt.Sprintf("%d of %d leases have the owner token of another client",
+			shared, len(j.answers[granted])))
 	}
 	for _, l := range j.locks.all {
 		j.endOwnersOf(l)
