@@ -37,6 +37,9 @@ func (j *judge) checkArrival(l *lock) {
 			latestNow = later(latestNow, i)
 		}
 		if o.queued == 0 {
+			if latest >= 0 && o.from < 0 && o.asked < j.ops[latest].asked-int64(OrphanMargin) { // see outOfOrder
+				j.queuedUntold++
+			}
 			continue
 		}
 		j.queuedOps++
@@ -58,7 +61,11 @@ func (j *judge) endArrival() {
 			j.leaveOut("order of arrival", "", "of no call is it known when it had its place")
 			j.unsure = true
 		}
-	case j.queuedHurt > 0:
+	case j.queuedUntold > 0:
+		j.leaveOut("order of arrival", "", fmt.Sprintf("%d acquires that did not say when they had their place "+
+			"came after one that was requested long after them", j.queuedUntold))
+	}
+	if j.queuedHurt > 0 {
 		j.leaveOut("order of arrival", "", fmt.Sprintf("%d of %d acquires that waited: faults left them no quorum of nodes",
 			j.queuedHurt, j.queuedOps))
 	}

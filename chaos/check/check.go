@@ -46,6 +46,8 @@ type judge struct {
 	anyQueued  bool // some op has its place in an order of arrival
 	queuedOps  int  // those of these that were granted the lock
 	queuedHurt int  // and of these, those whose order is not judged
+	// queuedUntold are those that came late in the order of their requests, and have no place that is known.
+	queuedUntold int
 }
 
 func newJudge() *judge {

@@ -219,6 +219,20 @@ func TestAFairLockThatNeverSaysWhenACallHadItsPlaceIsUnsureIfThatMatters(t *test
 	require.Contains(t, fmt.Sprint(other.LeftOut), why)
 }
 
+// One call that says its place says nothing of the others.
+func TestACallThatIsOvertakenAndNeverSaidItsPlaceIsNamed(t *testing.T) {
+	const later = 1_000_002
+	one := func(asked int64) Result {
+		return tell(history.Fair, 0).took(later, later+10, 1, history.Event{}).left(later+50, 1).queued(later+5, later+5, 1).
+			took(asked, later+60, 2, history.Event{}).left(later+100, 2).judge(t)
+	}
+	const why = "order of arrival: 1 acquires that did not say when they had their place came after one"
+	res := one(1)
+	require.Equal(t, Safe, res.Verdict)
+	require.Contains(t, fmt.Sprint(res.LeftOut), why)
+	require.NotContains(t, fmt.Sprint(one(later-10).LeftOut), "order of arrival")
+}
+
 // When another took the lock is known by the owner tokens alone.
 func TestLateLossesOfALockThatShowsNoTokenAreNotJudgedAndSaidSo(t *testing.T) {
 	late := func() *told {
