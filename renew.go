@@ -304,7 +304,6 @@ func (o *ownership) renewalFailed(r *round) {
 	if refused {
 		kind = ErrLost
 	}
-	err := o.renewalError(r, kind)
 	o.mu.Lock()
 	scheduled := o.renewal == r
 	if scheduled {
@@ -322,6 +321,7 @@ func (o *ownership) renewalFailed(r *round) {
 	}
 	o.renewAt = now.Add(o.client.jitter(backoff))
 	due := o.nextDue()
+	err := o.renewalError(r, kind)
 	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
 		hook(o.info(), err) // under mu, as in prolong: it comes before the end of the lease
 	}
