@@ -54,6 +54,14 @@ var faults = map[string]fault{
 		do(t, p.sick, "CONFIG", "SET", "maxmemory", "100mb")
 	}, said: "it may evict locks", remedy: "set maxmemory-policy noeviction, or maxmemory 0"},
 
+	"no memory": {plant: func(t *testing.T, p *planted) {
+		do(t, p.sick, "CONFIG", "SET", "maxmemory", "1mb")
+	}, said: "its memory is full", remedy: "raise maxmemory, and keep the locks' servers apart from caches"},
+
+	"no replicas": {plant: func(t *testing.T, p *planted) {
+		do(t, p.sick, "CONFIG", "SET", "min-replicas-to-write", "1")
+	}, said: "it lacks replicas", remedy: "set min-replicas-to-write 0, because it needs none"},
+
 	"everysec with Durable": {options: fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
 		early: func(_ *testing.T, p *planted) { p.flags = append(p.flags, "--durable") },
 		plant: func(t *testing.T, p *planted) { do(t, p.sick, "CONFIG", "SET", "appendfsync", "everysec") },

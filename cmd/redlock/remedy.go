@@ -13,10 +13,11 @@ const docsURL = "https://github.com/quorumlock/redlock/blob/main/docs/"
 // A remedy is what to do about a problem that the library or a server reports without saying so.
 type remedy struct {
 	signs []string // the problem has one of these
-	do    string
+	do    string   // "": the problem says it
 }
 
 var remedies = []remedy{
+	{[]string{"its memory is full", "it cannot write to its disk", "it lacks replicas"}, ""},
 	{[]string{"NOPERM", "o permissions", "can't run this command", "can't access at least one of the keys"},
 		docsURL + "operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
 	{[]string{"nknown command", "nknown Redis command"},
@@ -59,7 +60,11 @@ var remedies = []remedy{
 func remedyFor(problem string) string {
 	for _, r := range remedies {
 		for _, sign := range r.signs {
-			if strings.Contains(problem, sign) {
+			switch {
+			case !strings.Contains(problem, sign):
+			case r.do == "":
+				return ""
+			default:
 				return "; " + r.do
 			}
 		}

@@ -45,3 +45,15 @@ func TestJSONEscapesWhatATerminalWouldObey(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.Bytes(), &read))
 	require.Equal(t, text, read["key"])
 }
+
+// The library says what to do where a server refuses all writes, and quotes what that says. No second remedy is added.
+func TestNoRemedyIsAddedToOneThatIsSaid(t *testing.T) {
+	for _, problem := range []string{
+		"its memory is full, so it grants no locks; raise maxmemory: OOM command not allowed",
+		"it cannot write to its disk, so it refuses locks; make room there: MISCONF Errors writing to the AOF file",
+		"it lacks replicas, so it refuses locks; set min-replicas-to-write 0: NOREPLICAS Not enough good replicas",
+	} {
+		require.Equal(t, problem, withRemedy(problem))
+	}
+	require.Contains(t, withRemedy("OOM command not allowed"), "no memory left")
+}
