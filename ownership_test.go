@@ -66,6 +66,7 @@ func TestCloseFindsALeaseThatEndsDuringItsTick(t *testing.T) {
 		o.until.Store(int64(now.Add(time.Minute)))
 		ends := func() { o.end(ErrReleased) }
 		late := now.Add(c.cfg.nodeTimeout(o.lock.ttl)) // when the nodes are silent
+		synctest.Wait()                                // the client's goroutines have looked at the clock
 		clock.read.Store(&ends)                        // the failure of the renewal looks at the clock first
 		o.tick(late)
 		require.ErrorIs(t, o.cause(), ErrReleased, "it ended during the tick")
@@ -91,23 +92,27 @@ func TestALeaseDoesNotExpireThatWasRenewedInTheSameMoment(t *testing.T) {
 
 // R2: The lease may expire while the answer that would renew it waits for the mutex.
 func TestARenewalLooksAtTheClockWhileItHoldsTheMutex(t *testing.T) {
-	clock := &meddling{Clock: SystemClock()}
-	c, err := New(Config{Nodes: Nodes("redis://127.0.0.1:1"), Clock: clock})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	l := leaseOf(c)
-	o, r, free := l.ownership, c.newRound(plan{t0: clock.Now()}), false
-	before := o.validUntil()
-	reads := func() {
-		if free = o.mu.TryLock(); free {
-			o.mu.Unlock()
+	synctest.Test(t, func(t *testing.T) {
+		away := func(context.Context) (redis.Conn, error) { return nil, errors.New("away") }
+		clock := &meddling{Clock: SystemClock()}
+		c, err := New(Config{Nodes: []Node{{Name: "a", Dial: away}}, Clock: clock})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		l := leaseOf(c)
+		o, r, free := l.ownership, c.newRound(plan{t0: clock.Now()}), false
+		before := o.validUntil()
+		reads := func() {
+			if free = o.mu.TryLock(); free {
+				o.mu.Unlock()
+			}
 		}
-	}
-	o.until.Store(int64(before.Add(-55 * time.Second)))
-	clock.read.Store(&reads)
-	o.prolong(r)
-	require.False(t, free)
-	require.Greater(t, o.validUntil(), before.Add(-55*time.Second), "renewed")
+		o.until.Store(int64(before.Add(-55 * time.Second)))
+		synctest.Wait() // the client's goroutines have looked at the clock
+		clock.read.Store(&reads)
+		o.prolong(r)
+		require.False(t, free)
+		require.Greater(t, o.validUntil(), before.Add(-55*time.Second), "renewed")
+	})
 }
 
 // R1: A renewal knows who was vouched for when it began. Keys that were planted since are not proven by that, so a node
