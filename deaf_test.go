@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -60,7 +59,7 @@ func TestASubscriberThatIsRefusedBacksOffAndSaysSo(t *testing.T) {
 	b := open(t, f, deaf, func(cfg *redlock.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	held, err := a.Mutex("x").Acquire(soon(t))
 	require.NoError(t, err)
-	refusals := func() int { return refusedSubscriptions(t, f.Nodes()[0]) }
+	refusals := func() int { return rejected(t, f.Nodes()[0], "subscribe") }
 	waiter := begin(t, b, "x")
 	require.Eventually(t, func() bool { return refusals() >= 4 }, 8*time.Second, time.Millisecond)
 	for i := range f.Nodes() {
@@ -159,15 +158,6 @@ func TestAServerThatCannotWriteToItsDiskHasNoVoteAndKeepsItsSubscribers(t *testi
 		require.NoError(t, err)
 		return regexp.MustCompile(`(?m)^id=\d+`).FindAllString(list, -1)
 	}
-	refusedPings := func() (count int) {
-		text, err := redis.String(tell(t, node, "INFO", "commandstats"), nil)
-		require.NoError(t, err)
-		if stats := regexp.MustCompile(`cmdstat_ping:.*rejected_calls=(\d+)`).FindStringSubmatch(text); stats != nil {
-			count, err = strconv.Atoi(stats[1])
-			require.NoError(t, err)
-		}
-		return count
-	}
 	require.Eventually(t, func() bool { return len(subscriptions()) == 1 }, 8*time.Second, time.Millisecond)
 	before := subscriptions()
 
@@ -176,7 +166,7 @@ func TestAServerThatCannotWriteToItsDiskHasNoVoteAndKeepsItsSubscribers(t *testi
 	require.NoError(t, os.RemoveAll(dir[1]))
 	tell(t, node, "CONFIG", "SET", "save", "3600 1")
 	tell(t, node, "BGSAVE")
-	require.Eventually(t, func() bool { return refusedPings() >= 3 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return rejected(t, node, "ping") >= 3 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, before, subscriptions())
 	why := b.Status(soon(t))[0].Err
 	require.ErrorContains(t, why, "it cannot write to its disk, so it refuses locks and renewals; make room there")
@@ -207,10 +197,10 @@ func TestAClientThatWouldGetMessagesNowNoticesItselfThoughNobodyWaits(t *testing
 	clock.ahead.Add(int64(time.Minute)) // nobody waited lately
 	var before []int
 	for _, n := range f.Nodes() {
-		before = append(before, refusedSubscriptions(t, n))
+		before = append(before, rejected(t, n, "subscribe"))
 	}
 	for i, n := range f.Nodes() { // once more would not show that it goes on
-		require.Eventually(t, func() bool { return refusedSubscriptions(t, n) >= before[i]+2 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return rejected(t, n, "subscribe") >= before[i]+2 }, 30*time.Second, 10*time.Millisecond)
 		require.Error(t, redlock.Refusal(b, i), "it is still refused")
 	}
 	for _, n := range f.Nodes() {
@@ -222,16 +212,14 @@ func TestAClientThatWouldGetMessagesNowNoticesItselfThoughNobodyWaits(t *testing
 	}
 }
 
-// refusedSubscriptions is how many subscriptions the server has refused.
-func refusedSubscriptions(t *testing.T, n *fleet.Node) (count int) {
+// rejected is how many of these commands the server has refused.
+func rejected(t *testing.T, n *fleet.Node, command string) (count int) {
 	text, err := redis.String(tell(t, n, "INFO", "commandstats"), nil)
 	require.NoError(t, err)
-	for line := range strings.Lines(text) {
-		if _, stats, ok := strings.Cut(line, "cmdstat_subscribe:"); ok {
-			_, after, _ := strings.Cut(stats, "rejected_calls=")
-			_, err := fmt.Sscan(strings.Split(after, ",")[0], &count)
-			require.NoError(t, err)
-		}
+	stats := regexp.MustCompile(`cmdstat_` + command + `:.*rejected_calls=(\d+)`).FindStringSubmatch(text)
+	if stats != nil {
+		count, err = strconv.Atoi(stats[1])
+		require.NoError(t, err)
 	}
 	return count
 }

@@ -35,9 +35,8 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 		} else {
 			n.queue = append(n.queue, request{command: askInfo})
 		}
-		n.queue = append(n.queue, request{command: askTime}, request{command: askWrite}, request{command: n.host.askPublish(n)})
-		if n.cfg.Durable {
-			n.queue = append(n.queue, request{command: askPersistence})
+		for _, c := range n.healthQuestions() {
+			n.queue = append(n.queue, request{command: c})
 		}
 	}
 	if len(n.owed) > 0 && (!busy || now.Sub(n.retried) >= owedInterval) {
@@ -47,6 +46,15 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 		return max(stall, healthInterval-now.Sub(n.healthAsked)), nil
 	}
 	return stall, nil
+}
+
+// healthQuestions is what is asked with INFO, because the answers may change while a connection is open.
+func (n *node) healthQuestions() []*command {
+	questions := []*command{askTime, askWrite, n.host.askPublish(n)}
+	if n.cfg.Durable {
+		questions = append(questions, askPersistence)
+	}
+	return questions
 }
 
 // comeUp makes the node accept requests on its new connection. First it queues the releases that are owed. Then it asks

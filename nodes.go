@@ -74,7 +74,7 @@ func (c *Client) nodeChanged(n *node, err error) {
 	}
 }
 
-// askPublish is for a node's health check: nobody else asks once the subscription stands, or while nobody waits.
+// askPublish is for a node's health check and Status: nobody else asks once the subscription stands, or while nobody waits.
 func (c *Client) askPublish(n *node) *command { return c.waiters.subscribers[n.index].askPublish() }
 
 // open lets the first round begin. c.mu is held.

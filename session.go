@@ -173,7 +173,7 @@ func isForbidden(err error) bool {
 
 // isBusy reports whether the server runs a script for long, and so refuses whatever it is asked. That says nothing about what
 // it was asked.
-func isBusy(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "BUSY") }
+func isBusy(err error) bool { return err != nil && hasCode(err, "BUSY") }
 
 // persistence notes what CONFIG GET says. If the user may not ask, the client relies on Config.Durable alone.
 func (s *serverInfo) persistence(reply any, err error) {

@@ -61,25 +61,21 @@ func (c *Client) lookAround(ctx context.Context) {
 	answers := make(chan struct{}, 7*len(c.nodes)) // never blocks a reader: no node is asked more than seven things
 	asked := 0
 	for _, n := range c.nodes {
-		asked += n.refresh(c.waiters.subscribers[n.index].askPublish(), func() { answers <- struct{}{} })
+		asked += n.refresh(func() { answers <- struct{}{} })
 	}
 	_ = gather(ctx, c, c.cfg.NodeTimeout, asked, answers, func(struct{}) {}) // what has not come is not news
 }
 
-// refresh asks the server for INFO, TIME, whether it takes writes, whether this client may publish and may end connections,
-// with Durable how it persists, and whether it may grant. It calls done after each answer, and returns how many times that
-// will be.
-func (n *node) refresh(askPublish *command, done func()) int {
+// refresh asks the server for INFO, what the health check asks with it, whether the user may end connections, and whether it
+// may grant. It calls done after each answer, and returns how many times that will be.
+func (n *node) refresh(done func()) int {
 	own := func(of *command) *command {
 		return &command{name: of.name, args: of.args, done: func(n *node, q request, reply any, err error) {
 			of.done(n, q, reply, err)
 			done()
 		}}
 	}
-	commands := []*command{askInfo, askTime, askWrite, askPublish, askKill}
-	if n.cfg.Durable {
-		commands = append(commands, askPersistence)
-	}
+	commands := append([]*command{askInfo, askKill}, n.healthQuestions()...)
 	n.mu.Lock()
 	up := n.up
 	if up {
