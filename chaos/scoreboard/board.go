@@ -127,7 +127,8 @@ func (b *Board) conclude() {
 	for i := range b.Cells {
 		c := &b.Cells[i]
 		c.Text = c.text(b.Seeds)
-		b.Whole = b.Whole && len(c.Runs) == b.Seeds
+		failed := func(r Run) bool { return r.Verdict == "" && !r.Unable }
+		b.Whole = b.Whole && len(c.Runs) == b.Seeds && !slices.ContainsFunc(c.Runs, failed)
 	}
 }
 

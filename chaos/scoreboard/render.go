@@ -170,7 +170,7 @@ func (b *Board) notes() (lines []string) {
 		lines = append(lines, "one server: the lock is on the first node only, so it is lost where that node forgets it.")
 	}
 	if !b.Whole {
-		lines = append(lines, "NOT WHOLE: it was broken off. A cell says how many of its runs are to come.")
+		lines = append(lines, "NOT WHOLE: it was broken off, or runs failed. A cell says how many of its runs are to come or did not run.")
 	}
 	return slices.Concat(lines, b.notChecked(), b.notRun())
 }

@@ -79,7 +79,7 @@ func TestEverySubjectIsJudgedAlikeAndWhatDidNotRunIsSaid(t *testing.T) {
 	var out, log bytes.Buffer
 	b, err := c.Run(t.Context(), &out, &log)
 	require.NoError(t, err)
-	require.True(t, b.Whole)
+	require.False(t, b.Whole, "broken failed")
 	require.Equal(t, 1, c.Code(b))
 
 	text := func(scenario, subject string) string { return b.cell(scenario, subject).Text }
@@ -91,6 +91,7 @@ func TestEverySubjectIsJudgedAlikeAndWhatDidNotRunIsSaid(t *testing.T) {
 		require.Equal(t, "not run", text("failover", s.Name))
 	}
 	require.Contains(t, out.String(), "not run: control with broken: broken: open of client 1: no key")
+	require.Contains(t, out.String(), "NOT WHOLE")
 	require.Contains(t, out.String(), "not run: failover with all subjects: it cannot run here: embedded nodes have no replicas")
 	require.Contains(t, out.String(), "unsure: control with for-none: nobody got the lock")
 	require.Contains(t, log.String(), "[8/8] failover: broken, seed 1 (about ")
