@@ -1,14 +1,13 @@
 package redlock
 
-import "context"
-
 // Close ends every lease; the cause of its context is [ErrClosed]. Every Acquire and TryAcquire that is running returns
 // ErrClosed. Close then sends the releases, and waits for the nodes' answers and for the client's goroutines. A minimum
 // hold ([Lock.WithMinHold]) stays.
 //
-// If a node does not answer, Close takes up to NodeTimeout. If a hook or the logger blocks, it takes up to another
-// NodeTimeout; such a call is the only thing that may still run after Close has returned. So a hook may call Close.
-// Further calls wait for the first one. The result is always nil.
+// Close waits for a node while it answers, which takes seconds after the releases of many thousand leases, and for up to
+// NodeTimeout after its last answer. If a hook or the logger blocks, it takes up to another NodeTimeout; such a call is
+// the only thing that may still run after Close has returned. So a hook may call Close. Further calls wait for the first
+// one. The result is always nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	already := c.closed
@@ -22,8 +21,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	close(c.ending)
-	patience, done := context.WithTimeout(context.Background(), c.cfg.NodeTimeout)
-	defer done()
+	began := c.cfg.Clock.Now()
 	leases := c.scheduler.drain()
 	for _, o := range leases { // L2: all contexts end before anything is sent
 		o.end(ErrClosed)
@@ -39,10 +37,7 @@ func (c *Client) Close() error {
 		n.close()
 	}
 	for _, n := range c.nodes {
-		select {
-		case <-n.ended:
-		case <-patience.Done():
-		}
+		c.awaitEnd(n, began)
 	}
 	c.cancel()
 	for _, n := range c.nodes {
@@ -53,6 +48,28 @@ func (c *Client) Close() error {
 	c.notifier.close(c.cfg.NodeTimeout) // last: no event can come any more
 	close(c.ended)
 	return nil
+}
+
+// awaitEnd waits until the node has sent what is queued and was answered. It gives up once the node has been silent for
+// NodeTimeout, or after MaxTTL, when the keys have expired: the releases of many leases take longer than NodeTimeout, though
+// the node answers.
+func (c *Client) awaitEnd(n *node, began Instant) {
+	until := began.Add(c.cfg.NodeTimeout)
+	for {
+		timer := c.timers.start(until.Sub(c.cfg.Clock.Now()))
+		select {
+		case <-n.ended:
+			c.timers.stop(timer)
+			return
+		case <-timer.C:
+			c.timers.stop(timer)
+		}
+		longer := min(Instant(n.heardAt.Load()).Add(c.cfg.NodeTimeout), began.Add(c.cfg.MaxTTL))
+		if longer <= until {
+			return
+		}
+		until = longer
+	}
 }
 
 // begin counts a call of Acquire, TryAcquire or Release, so that Close waits for it (L2). It reports false if the

@@ -462,3 +462,60 @@ func workUntilClosed(c *redlock.Client, r *rand.Rand) {
 		}
 	}
 }
+
+// The releases of many leases take a server longer than NodeTimeout. Close waits for a server that goes on answering, and no
+// longer than NodeTimeout for one that does not.
+func TestCloseWaitsForTheReleasesOfManyLeases(t *testing.T) {
+	const leases, each = 100, 20 * time.Millisecond
+	for name, silent := range map[string]int{"all answer": -1, "one falls silent": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 1)
+				var busy atomic.Bool
+				c := w.connect(t, 0, func(cfg *redlock.Config) {
+					for i, n := range cfg.Nodes {
+						cfg.Nodes[i].Dial = func(ctx context.Context) (redis.Conn, error) {
+							conn, err := n.Dial(ctx)
+							return &busyConn{conn, &busy, each}, err
+						}
+					}
+				})
+				require.NoError(t, c.Enroll(t.Context()))
+				held := make([]*redlock.Lease, leases)
+				for i := range held {
+					var err error
+					held[i], err = c.Mutex(fmt.Sprint("lock ", i)).Acquire(t.Context())
+					require.NoError(t, err)
+				}
+				busy.Store(true)
+				began := time.Now()
+				if silent >= 0 {
+					w.servers[silent].slow(0, time.Minute)
+				}
+				require.NoError(t, c.Close())
+				require.Less(t, time.Since(began), leases*each+2*nodeTimeout)
+				for i, l := range held {
+					require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrClosed)
+					for _, s := range w.having(fmt.Sprint("lock ", i)) {
+						require.Equal(t, silent, s.index)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A busyConn is a connection to a server that needs so long for each command.
+type busyConn struct {
+	redis.Conn
+	busy *atomic.Bool
+	each time.Duration
+}
+
+func (c *busyConn) Send(command string, args ...any) error {
+	if err := c.Conn.Send(command, args...); err != nil || !c.busy.Load() {
+		return err
+	}
+	time.Sleep(c.each)
+	return c.Conn.Flush()
+}

@@ -33,6 +33,8 @@ type node struct {
 	slow  atomic.Bool   // its round trip is far above the others'; see probeFor
 	balks atomic.Int64  // Instant until which it is not asked first, because an acquire got an error; 0: none ever did
 
+	// heardAt is an Instant: when its last reply came, on any connection.
+	heardAt atomic.Int64
 	// answering: the reader is handling a reply, and may queue something more, as a release that the server refused.
 	answering atomic.Bool
 
@@ -121,8 +123,10 @@ type nodeHost interface {
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
-	return &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord, brokeAt: longAgo,
+	n := &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord, brokeAt: longAgo,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	n.heardAt.Store(int64(longAgo))
+	return n
 }
 
 // enqueue hands a round to the node. An error is why the node did not accept it. The caller counts the vote, because the

@@ -19,6 +19,7 @@ func (n *node) read(s *session) error {
 		}
 		if s.link.fresh() { // else the reply came together with the one before: at the same time
 			heard = n.cfg.Clock.Now()
+			n.heardAt.Store(int64(heard))
 		}
 		n.mu.Lock()
 		if n.flight.len() == 0 {
