@@ -57,6 +57,7 @@ type ownership struct {
 	renewal  *round     // the renewal in flight that the scheduler began; nil: none
 	spared   *round     // the renewal whose time was found to be over late, and that gets another look; nil: none
 	silentAt Instant    // when that look is due
+	late     *round     // the last renewal, if its time is over and late answers may still win it (R3); nil: none
 	renewAt  Instant    // when the next renewal begins
 	failures int        // how many renewals have failed since one succeeded
 	failed   *round     // the last of these; nil: there is none

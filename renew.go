@@ -15,6 +15,8 @@ func (o *ownership) nextDue() Instant {
 		return end
 	case o.renewal != nil:
 		return min(end, o.silentFrom())
+	case o.late != nil:
+		return end
 	default:
 		return min(end, o.renewAt)
 	}
@@ -72,7 +74,7 @@ func (o *ownership) tick(now Instant) {
 	if r := o.renewal; r != nil && o.isSilent(now) {
 		late = r
 	}
-	if o.renewing && o.renewal == nil && now >= o.renewAt {
+	if o.renewing && o.renewal == nil && o.late == nil && now >= o.renewAt {
 		begun, unsent = o.sendRenewal()
 		o.renewal = begun
 	}
@@ -193,6 +195,9 @@ func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bo
 	if v == won && (decides || r.tooLate.Load()) {
 		o.prolong(r)
 	}
+	if v == lost && r.isByTime() {
+		o.answeredLate(r)
+	}
 	if v == won && r.grantedBy()&^o.provenAt() != 0 {
 		o.mu.Lock()
 		o.provedIn(r)
@@ -219,6 +224,24 @@ func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bo
 	if lacking != 0 {
 		o.plant(lacking)
 	}
+}
+
+// answeredLate is called with each answer to a renewal whose time is over (R3).
+func (o *ownership) answeredLate(r *round) {
+	wonLate, mayBe := r.lateVotes(o.provenAt())
+	if wonLate {
+		o.prolong(r)
+		return
+	}
+	o.mu.Lock()
+	if mayBe || o.late != r || o.ended != nil {
+		o.mu.Unlock()
+		return
+	}
+	o.late = nil
+	due := o.nextDue()
+	o.mu.Unlock()
+	o.client.scheduler.set(o, due)
 }
 
 // plant puts the keys back on these nodes, if the lease is still valid and not released (R2). It holds the mutex under
@@ -254,7 +277,7 @@ func (o *ownership) prolong(r *round) {
 	until := now.Add(validityOf(ttl, now.Sub(r.t0), driftOf(ttl, cfg.Drift), bandCost(cfg.band(ttl), apart)))
 	if o.ended == nil && now < o.deadline() && o.mustWait(counted, apart, now) {
 		o.mu.Unlock()
-		if !r.tooLate.Swap(true) {
+		if !r.isByTime() && !r.tooLate.Swap(true) {
 			o.renewalFailed(r)
 		}
 		return
@@ -278,7 +301,7 @@ func (o *ownership) prolong(r *round) {
 	}
 	o.until.Store(int64(until))
 	o.written = r.t0
-	o.failures, o.failed = 0, nil
+	o.failures, o.failed, o.late = 0, nil, nil
 	o.renewAt = r.t0.Add(ttl / 3)
 	due := o.nextDue()
 	if hook := o.client.cfg.Hooks.Extended; hook != nil {
@@ -306,11 +329,21 @@ func (o *ownership) renewalFailed(r *round) {
 	}
 	o.mu.Lock()
 	scheduled := o.renewal == r
+	wonLate, mayBe := r.lateVotes(o.provenAt())
 	if scheduled {
 		o.renewal = nil
+		if mayBe {
+			o.late = r
+		}
 	}
 	if o.ended != nil {
 		o.mu.Unlock()
+		return
+	}
+	if wonLate { // its last answers came just after its time was over
+		due := o.nextDue()
+		o.mu.Unlock()
+		o.client.scheduler.set(o, due)
 		return
 	}
 	o.failures++

@@ -83,3 +83,41 @@ func TestALeaseThatWasAcquiredLateIsRenewedInTime(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// R3: Servers that answer more slowly than NodeTimeout still renew. A renewal that they have not answered is not sent again: on
+// the same connection the second could only be later, and many leases would keep the servers busy with nothing else.
+func TestARenewalThatIsAnsweredLateCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		var extended, failed atomic.Int32
+		c := w.connect(t, 0, func(cfg *redlock.Config) {
+			cfg.Hooks.Extended = func(redlock.LeaseInfo, time.Duration, time.Duration) { extended.Add(1) }
+			cfg.Hooks.ExtendFailed = func(redlock.LeaseInfo, error) { failed.Add(1) }
+		})
+		require.NoError(t, c.Enroll(t.Context()))
+		l, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second) // the first renewal, which all nodes have granted
+		before := extended.Load()
+		for _, s := range w.servers {
+			s.slow(0, 2*nodeTimeout)
+		}
+		time.Sleep(time.Minute)
+		require.NoError(t, context.Cause(l.Context()))
+		renewed := extended.Load() - before
+		require.GreaterOrEqual(t, renewed, int32(15))
+		require.LessOrEqual(t, failed.Load(), renewed+1)
+
+		// A server that falls silent is asked again once its connection has ended.
+		for _, s := range w.servers {
+			s.slow(0, 3*time.Second)
+		}
+		time.Sleep(4 * time.Second)
+		for _, s := range w.servers {
+			s.slow(0, 0)
+		}
+		time.Sleep(10 * time.Second)
+		require.NoError(t, context.Cause(l.Context()))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

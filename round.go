@@ -361,6 +361,21 @@ func (r *round) isByTime() bool {
 	return r.byTime
 }
 
+// lateVotes reports whether a quorum of these nodes has granted, though the round's time had decided it before; or whether
+// that may still come.
+func (r *round) lateVotes(nodes nodeSet) (wonLate, mayBe bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.byTime {
+		return false, false
+	}
+	granted, pending := r.tally.votedBy(granted)&nodes, r.tally.votedBy(pending)&nodes
+	if set, _ := r.tally.agreeing(granted); set.len() >= r.tally.need {
+		return true, false
+	}
+	return false, pending != 0 && (granted|pending).len() >= r.tally.need
+}
+
 // settle sets the verdict, and reports whether the votes have just decided it. r.mu is held.
 func (r *round) settle() bool {
 	if r.verdict != undecided {
