@@ -32,6 +32,10 @@ var remedies = []remedy{
 		"the server has no password; leave it out"},
 	{[]string{"connection refused"},
 		"is redis-server running there, and is it bound to an address that this host reaches?"},
+	{[]string{"too many open files"}, // EMFILE or ENFILE, of this process or its machine
+		"that is a limit here and not at the server: raise it (ulimit -n, LimitNOFILE= of systemd), or find out who has so many files open"},
+	{[]string{"cannot assign requested address"}, // EADDRNOTAVAIL
+		"no local port or address is left for it here: find out who has so many connections to it (ss -tan), or raise net.ipv4.ip_local_port_range"},
 	{[]string{"no such host", "server misbehaving"},
 		"check the name of the host"},
 	{[]string{"did not answer within", "i/o timeout", "deadline exceeded", "no route to host", "network is unreachable", "not connected yet"},

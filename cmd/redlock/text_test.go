@@ -57,3 +57,9 @@ func TestNoRemedyIsAddedToOneThatIsSaid(t *testing.T) {
 	}
 	require.Contains(t, withRemedy("OOM command not allowed"), "no memory left")
 }
+
+// What this machine has no more of is no fault of the server's. Linux says it in these words.
+func TestALimitOfThisMachineHasARemedy(t *testing.T) {
+	require.Contains(t, withRemedy("dial tcp: socket: too many open files"), "ulimit -n")
+	require.Contains(t, withRemedy("dial tcp 127.0.0.1:6379: connect: cannot assign requested address"), "ip_local_port_range")
+}
