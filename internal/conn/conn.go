@@ -13,10 +13,19 @@ import (
 
 // A Net is a network connection below redigo. It saves system time: redigo would set the write deadline for each command
 // of a batch, and clear the read deadline before each reply. A Net sets a deadline once per write, and has none for
-// reads.
+// reads. It also keeps from redigo what would end the process; see replies.
 type Net struct {
 	net.Conn
 	WriteTimeout time.Duration // above 0
+	replies      replies       // the reader's
+}
+
+func (n *Net) Read(p []byte) (int, error) {
+	size, err := n.Conn.Read(p)
+	if refused := n.replies.follow(p[:size]); refused != nil {
+		return 0, refused
+	}
+	return size, err
 }
 
 func (n *Net) Write(p []byte) (int, error) {
