@@ -20,7 +20,7 @@ import (
 // Once per flush, behind all of them on the same connection, vouch.lua reads the marker and the server's time. A
 // grant counts only if the marker is right when it is read, and so after the key was written: the node could grant
 // then (Q1), and the key was there. The server's clock must also be known from before the key was written, because
-// the key expires by that clock: if it was set in between, the two readings show it (C1).
+// the key expires by that clock: if it was set in between, the two readings show it (C1), and the vote is unknown.
 //
 // A refusal falls back to the script, with the same token, on this node alone. The script says who is in the way. If the
 // ballot was too low, the key has been written: it gets the release (A5). Others may have been refused because of it.
@@ -28,7 +28,10 @@ import (
 // nearTrip is the usual round trip up to which a server is near.
 const nearTrip = time.Millisecond
 
-var errClockUnread = errors.New("it did not tell its time before the acquire")
+var (
+	errClockUnread = errors.New("it did not tell its time before the acquire")
+	errClockMoved  = errors.New("its clock was set while it acquired, so its vote is not counted")
+)
 
 // askClock reads the server's clock ahead of light acquires.
 var askClock = &command{name: "TIME", done: (*node).learnClock}
@@ -216,6 +219,8 @@ func (n *node) answerLights(q request, reply any, err error) {
 			return answer{vote: unknown, err: a.err}
 		case v.before == span{}:
 			return answer{vote: unknown, err: errClockUnread}
+		case !v.round.tally.isSteady(v.before, after): // else its winner would wait for as long as the clock was set (C2)
+			return answer{vote: unknown, err: errClockMoved}
 		}
 		both := span{low: min(v.before.low, after.low), high: max(v.before.high, after.high), loose: true}
 		return answer{vote: granted, micros: a.micros, clock: both}

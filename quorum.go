@@ -219,6 +219,12 @@ func (t *tally) isOutOfStep(node int, nodes nodeSet) bool {
 	return set != with
 }
 
+// isSteady reports whether two readings of one clock agree as those of two clocks must.
+func (t *tally) isSteady(before, after span) bool {
+	tolerance := t.tolerance.Microseconds()
+	return t.clocks == nil || before.low <= after.high+tolerance && after.low <= before.high+tolerance
+}
+
 // answered reports whether granted and denied votes together reach the quorum.
 func (t *tally) answered() bool { return t.loss() == lossHeld }
 
