@@ -182,8 +182,9 @@ func (n *node) run(ctx context.Context) {
 		began := n.cfg.Clock.Now()
 		s, err := n.open(ctx, &stale)
 		if err == nil {
-			again.worked()
+			opened := n.cfg.Clock.Now()
 			err = n.serve(ctx, s)
+			again.lasted(n.cfg.Clock.Now().Sub(opened))
 			stale.add(s)
 		}
 		n.goDown(err, began)

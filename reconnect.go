@@ -21,6 +21,15 @@ type reconnect struct {
 // worked has the next pause be short again.
 func (r *reconnect) worked() { r.backoff = 0 }
 
+// lasted has the next pause be short again if the connection has worked for a while. A server that opens connections and ends
+// each one at once, as a proxy that knows only some commands, would otherwise be asked a hundred times a second, and the log
+// would say each time that the node came and went.
+func (r *reconnect) lasted(d time.Duration) {
+	if d > backoffMax/2 {
+		r.worked()
+	}
+}
+
 // pause waits until it is time for the next attempt, until ctx ends, or until quit is closed. The pauses after this one
 // are no longer than longest.
 func (r *reconnect) pause(ctx context.Context, quit <-chan struct{}, longest time.Duration) {
