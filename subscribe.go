@@ -36,6 +36,9 @@ const (
 	// refusedMax is the longest pause before a subscriber asks a server again that refused it: an operator has to act
 	// first.
 	refusedMax = 30 * time.Second
+	// maxMessage is how long a message may be beside the prefix: that of a waiter of a fair lock has its name and a key. A longer
+	// one is of no lock. To answer it would hold up votes, because what is sent to a node goes in order.
+	maxMessage = maxNameBytes + 128
 	// missesTold is how many connections in a row must fail, while the node is up, before this is logged.
 	missesTold = 3
 )
@@ -71,13 +74,14 @@ func (s *subscriber) run() {
 	}()
 	again := reconnect{settings: s.client.settings}
 	for ctx.Err() == nil {
+		began := s.client.cfg.Clock.Now()
 		err := s.once(ctx)
 		s.client.waiters.confirm(s.node.index, false)
 		if s.idle() {
 			return
 		}
 		if s.isSubscribed() {
-			again.worked()
+			again.lasted(s.client.cfg.Clock.Now().Sub(began))
 		} else if err != nil && ctx.Err() == nil {
 			s.missed(err)
 		}
@@ -322,6 +326,9 @@ func (s *subscriber) read(pubsub redis.PubSubConn, heard *atomic.Bool) error {
 }
 
 func (s *subscriber) received(channel, message string) {
+	if len(message) > maxMessage+len(s.client.cfg.Prefix) {
+		return
+	}
 	switch waiters := &s.client.waiters; channel {
 	case takenPrefix + waiters.id:
 		s.client.taken(message)
