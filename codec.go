@@ -199,7 +199,24 @@ func parseRenewal(serverTime, reply any) answer {
 }
 
 func notAReply(script string, reply any) error {
-	return fmt.Errorf("the %s script replied %v, which is none of its replies", script, reply)
+	return fmt.Errorf("the %s script replied %s, which is none of its replies", script, briefly(reply))
+}
+
+// briefly is the beginning of a reply, for people. What is no reply of a Redis server may be megabytes of anything.
+func briefly(reply any) string {
+	switch reply := reply.(type) {
+	case nil, int64:
+		return fmt.Sprint(reply)
+	case []any:
+		if len(reply) == 0 {
+			return "an empty list"
+		}
+		return "a list that begins with " + briefly(reply[0])
+	case error:
+		return fmt.Sprintf("the error %.100q", reply.Error())
+	default: // a text
+		return fmt.Sprintf("%.100q", reply)
+	}
 }
 
 // releaseCall deletes the keys of this owner. If a key has waiters, reserve is how long it is reserved for the first of
@@ -337,7 +354,7 @@ func parseArray(reply []any) (answer, bool) {
 		if err != nil {
 			return answer{}, false
 		}
-		return answer{vote: denied, micros: micros, err: otherConfig(text)}, true
+		return answer{vote: denied, micros: micros, err: otherConfig(text[:min(len(text), maxConfig)])}, true
 	case "used":
 		return answer{vote: denied, micros: micros, err: errUsed}, true
 	case "new":
@@ -359,6 +376,9 @@ func parseArray(reply []any) (answer, bool) {
 	}
 	return a, true
 }
+
+// maxConfig bounds the configuration that a node shows: no client has one as long. It is for people.
+const maxConfig = 1 << 16
 
 // otherConfig is the text of the configuration by which ready.lua refused this client (Q3).
 type otherConfig string

@@ -36,11 +36,14 @@ type serverInfo struct {
 	noKill error // the user may not
 }
 
+// maxField bounds what is taken of a field of INFO. The longest in use is a host or a run id. The run id goes into each acquire.
+const maxField = 256
+
 func readInfo(info string) serverInfo {
 	fields := map[string]string{}
 	for line := range strings.Lines(info) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
+			fields[name] = value[:min(len(value), maxField)]
 		}
 	}
 	s := serverInfo{

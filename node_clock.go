@@ -112,7 +112,7 @@ func serverTime(reply any, err error) (int64, error) {
 			return seconds*1e6 + micros, nil
 		}
 	}
-	return 0, fmt.Errorf("TIME replied %v, which is not two numbers", reply)
+	return 0, fmt.Errorf("TIME replied %s, which is not two numbers", briefly(reply))
 }
 
 func digits(reply any) (n int64, ok bool) {

@@ -24,7 +24,7 @@ func (n *node) read(s *session) error {
 		n.mu.Lock()
 		if n.flight.len() == 0 {
 			n.mu.Unlock()
-			return fmt.Errorf("it sent %v, but no request was waiting for an answer", reply)
+			return fmt.Errorf("it sent %s, but no request was waiting for an answer", briefly(reply))
 		}
 		q := n.flight.pop()
 		q.overdue = !q.vouched && heard.Sub(n.vouchedAt) > vouchReach
