@@ -43,6 +43,12 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.text.Write(p)
 }
 
+func (j *journal) size() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Len()
+}
+
 func (j *journal) count(what string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -28,7 +28,8 @@ type proxy struct {
 	to    string
 	from  string // the script with which it leads to next; "": it does not
 	next  string
-	info  func(string) string // what it makes of replies to INFO; nil: it passes them on
+	info  func(string) string                       // what it makes of replies to INFO; nil: it passes them on
+	lie   func(command string, reply []byte) []byte // what it makes of replies to a command or a script; nil: it passes them on
 	conns []net.Conn
 }
 
@@ -87,12 +88,26 @@ func (p *proxy) tell(info func(string) string) {
 	p.info = info
 }
 
+// lies makes the proxy pass on replies so. A script has its own name.
+func (p *proxy) lies(lie func(command string, reply []byte) []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lie = lie
+}
+
 // edited is the reply as the client gets it.
 func (p *proxy) edited(command, reply []byte) []byte {
 	p.mu.Lock()
-	edit := p.info
+	edit, lie := p.info, p.lie
 	p.mu.Unlock()
 	words := strings.Split(string(command), "\r\n")
+	if lie != nil && len(words) > 2 {
+		name := words[2]
+		if name == "EVALSHA" {
+			name = redlock.ScriptName(words[4])
+		}
+		return lie(name, reply)
+	}
 	if edit == nil || len(words) < 3 || words[2] != "INFO" || reply[0] != '$' {
 		return reply
 	}
@@ -130,6 +145,9 @@ func (p *proxy) serve(client net.Conn) {
 				break
 			}
 			out, at = bufio.NewReader(server), to
+			p.mu.Lock()
+			p.conns = append(p.conns, server)
+			p.mu.Unlock()
 		}
 		if _, err = server.Write(command); err != nil {
 			break
