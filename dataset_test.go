@@ -3,6 +3,8 @@ package redlock_test
 import (
 	"context"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -149,6 +151,61 @@ func TestDurableDoesNotTrustAPromotedReplica(t *testing.T) {
 	never(t, s.other, holder)
 }
 
+// rewritten waits until the server writes no append-only file anew, nor is about to.
+func rewritten(t *testing.T, n *fleet.Node) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		info := stringOf(tell(t, n, "INFO", "persistence"))
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+	}, 10*time.Second, time.Millisecond)
+}
+
+// Q2: A server starts with an RDB file, and is told to keep an append-only file before any client comes, as Redis's own
+// instructions for a restore say. The file then has what the RDB file had, which is old.
+func TestDurableTrustsNoDataFromBeforeTheAppendOnlyFile(t *testing.T) {
+	t.Parallel()
+	settings := filepath.Join(t.TempDir(), "redis.conf")
+	require.NoError(t, os.WriteFile(settings, []byte("appendfsync always\nappendonly yes\n"), 0o600))
+	s := share(t, fleet.Options{Args: []string{"--include", settings}}, func(cfg *redlock.Config) { cfg.Durable = true })
+	three := s.fleet.Nodes()[2]
+	require.NoError(t, three.Save(soon(t)))
+	holder := s.acquire(t)
+	s.toHolder.Cut()
+	s.toOther.Cut()
+	require.NoError(t, three.Kill())
+	require.NoError(t, os.WriteFile(settings, []byte("appendfsync always\nappendonly no\n"), 0o600))
+	require.NoError(t, three.Start(soon(t), fleet.Kept))
+	require.Equal(t, int64(0), tell(t, three, "EXISTS", "x"))
+	tell(t, three, "CONFIG", "SET", "appendonly", "yes")
+	rewritten(t, three)
+	s.toOther.Heal()
+	never(t, s.other, holder)
+}
+
+// N1: A server that is told to keep an append-only file first writes all that it has into a new one. Until that is done, what
+// it grants is in no file that it would read after a restart, though INFO says that it keeps one.
+func TestDurableCountsNoServerThatOnlyBeginsToPersist(t *testing.T) {
+	t.Parallel()
+	s := share(t, fleet.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
+		func(cfg *redlock.Config) { cfg.Durable = true })
+	three := s.fleet.Nodes()[2]
+	tell(t, three, "CONFIG", "SET", "appendonly", "no")
+	s.holder.Status(soon(t)) // reads INFO, as every client does every five seconds
+	s.other.Status(soon(t))
+	tell(t, three, "CONFIG", "SET", "rdb-key-save-delay", "5000000") // µs: it takes long, as with much data or a slow disk
+	tell(t, three, "CONFIG", "SET", "appendonly", "yes")
+	s.holder.Status(soon(t))
+	l, err := s.holder.Mutex("x").WithTTL(s.maxTTL).WithoutRenewal().TryAcquire(soon(t))
+	if err != nil {
+		require.ErrorContains(t, err, "append-only file")
+		return
+	}
+	s.toHolder.Cut()
+	require.NoError(t, three.Kill())
+	require.NoError(t, three.Start(soon(t), fleet.Kept))
+	never(t, s.other, l)
+}
+
 // Q1: A machine boots with its clock behind, and NTP sets it right: by the server's own clock, half a minute has passed
 // at once. So the other nodes' clocks must also say that the quarantine is over.
 func TestAQuarantineIsNotEndedByAClockThatIsSetRight(t *testing.T) {
@@ -279,6 +336,7 @@ func TestDurableCountsNoRenewalThatIsNotPersisted(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "appendonly yes")
 	tell(t, f.Nodes()[2], "CONFIG", "SET", "appendonly", "yes")
+	rewritten(t, f.Nodes()[2])
 	require.NoError(t, c.Status(ctx)[2].Err)
 	require.NoError(t, l.Extend(ctx))
 	require.NoError(t, l.Release(ctx))

@@ -21,6 +21,8 @@ type serverInfo struct {
 	policy    string // what is evicted at the limit
 	behind    string // rlec_version of Redis Enterprise, which has a proxy in front; "" if it is not
 	aof       bool   // there is an append-only file
+	aofBegins bool   // it may not be complete yet: see aofNews
+	aofAnew   bool   // it was written anew since the process began, or is being: the process may have begun with other data
 	history   string // of a master that was a replica in this process: master_replid2, the history it took over
 	evicted   string // the number of keys evicted since the process began; "" and "0": none
 
@@ -62,6 +64,10 @@ func readInfo(info string) serverInfo {
 			s.product = product + "-" + version // one word: it is in a column of doctor
 		}
 	}
+	rewrites := fields["aof_rewrite_in_progress"] == "1" || fields["aof_rewrite_scheduled"] == "1"
+	s.aofBegins = s.aof && rewrites
+	last := fields["aof_last_rewrite_time_sec"]
+	s.aofAnew = rewrites || last != "" && last != "-1"
 	if !isOffset(fields["second_repl_offset"]) {
 		s.history = ""
 	}
@@ -73,6 +79,14 @@ func readInfo(info string) serverInfo {
 	}
 	s.maxMemory, _ = strconv.ParseInt(fields["maxmemory"], 10, 64) // absent: no limit is known
 	return s
+}
+
+// aofNews is what is new about the append-only file since the INFO before, on the same connection. A server that is told to
+// keep one first writes all that it has into it. Until that is done, a restart reads none or an older one (aof.c,
+// AOF_WAIT_REWRITE), though aof_enabled is 1 already. INFO then shows the same as when a file that is complete is written anew.
+// So it is known to be complete only if there was one before.
+func (s *serverInfo) aofNews(before *serverInfo) {
+	s.aofBegins = s.aofBegins && (before.aofBegins || !before.aof)
 }
 
 // readReplication reads only the role and the history, as readInfo does: it is called many times a second.
@@ -152,6 +166,9 @@ func (s *serverInfo) unfit(durable bool) error {
 			s.maxMemory, s.policy)
 	case durable && !s.aof:
 		return fmt.Errorf("Config.Durable is set, but it keeps no append-only file; set appendonly yes and appendfsync always, or unset Durable")
+	case durable && s.aofBegins:
+		return fmt.Errorf("Config.Durable is set, but it is writing an append-only file, perhaps its first, and until that is done a restart may lose what it grants; " +
+			"wait until INFO shows aof_rewrite_in_progress:0 and aof_rewrite_scheduled:0, or unset Durable")
 	case durable && s.fsync != "" && s.fsync != "always":
 		return fmt.Errorf("Config.Durable is set, but it answers before it persists (appendfsync %s); set appendfsync always, or unset Durable", s.fsync)
 	case durable && s.onRewrite:

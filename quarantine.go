@@ -57,12 +57,13 @@ func (n *node) opinion() (agrees, ready, differs bool) {
 
 // forgetsNothing reports whether a restart of the server has lost nothing (Q2): the server persists before it answers,
 // and all its data are its own. A promoted replica has only what had reached it. Keys that were evicted are gone from
-// the persisted data too.
+// the persisted data too. A server that was told to keep an append-only file after it had started has what was in an RDB
+// file, which is older. It has written that file since. One that has only written its file anew is not told from that.
 func (n *node) forgetsNothing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	promoted := n.server.history != "" && !n.protocol.omits(promotedForgets)
-	return n.cfg.Durable && !promoted && !n.server.hasEvicted() && n.unfit == nil
+	return n.cfg.Durable && !promoted && !n.server.hasEvicted() && !n.server.aofAnew && n.unfit == nil
 }
 
 // askReady asks the server whether it may grant, unless it is being asked already. INFO goes first, because the

@@ -244,6 +244,7 @@ func (n *node) applyInfo(reply any, err error) bool {
 		n.readiness.marker = ""
 		return false
 	}
+	info.aofNews(&n.server)
 	info.fsync, info.onRewrite = n.server.fsync, n.server.onRewrite
 	info.noID, info.noKill, info.noWrites = n.server.noID, n.server.noKill, n.server.noWrites
 	n.server, n.unfit = info, info.unfit(n.cfg.Durable)
