@@ -61,6 +61,7 @@ type node struct {
 	queue       []request            // accepted, not written
 	flight      fifo                 // written, not answered, in the order of writing
 	owed        []debt               // releases that no server has confirmed: the oldest first, but for refused ones
+	askedWhy    Instant              // when ready.lua was last asked because a script was refused for a missing right
 	retried     Instant              // when releases were last taken from owed
 	reloading   bool                 // scripts are being loaded again, and no reply to that has come
 
@@ -123,7 +124,10 @@ type nodeHost interface {
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
-	n := &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord, brokeAt: longAgo,
+	n := &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord, brokeAt: longAgo, askedWhy: longAgo,
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	n.heardAt.Store(int64(longAgo))
+	return n
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	n.heardAt.Store(int64(longAgo))
 	return n

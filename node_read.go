@@ -216,6 +216,7 @@ const balkTime = 3 * time.Second
 // was written there. Then only ready.lua can help: to it, what is no string is no marker (Q1), and it says of the tokens'
 // key that it must be deleted.
 func (n *node) balk(r *round, err error) {
+	n.askWhyRefused(err)
 	if !r.script.grants || !isRefusal(err) || isForgotten(err) {
 		return
 	}
@@ -223,6 +224,25 @@ func (n *node) balk(r *round, err error) {
 	was := n.isBalking(now)
 	n.balks.Store(int64(now.Add(balkTime)))
 	if !was && hasCode(err, wrongType) {
+		n.askReady()
+	}
+}
+
+// askWhyRefused asks ready.lua, at most once every healthInterval, if the server says that the user may not do what a script
+// does: the user's rights have changed while the connection was open. Nothing else would tell Status and the log, because a
+// node that counts as ready is not asked.
+func (n *node) askWhyRefused(err error) {
+	if !hasCode(err, "NOPERM") && !strings.Contains(err.Error(), "user executing the script can't") {
+		return
+	}
+	now := n.cfg.Clock.Now()
+	n.mu.Lock()
+	ask := n.readiness.ready && now.Sub(n.askedWhy) >= healthInterval
+	if ask {
+		n.askedWhy = now
+	}
+	n.mu.Unlock()
+	if ask {
 		n.askReady()
 	}
 }

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -283,4 +284,44 @@ func TestTheLogSaysWhenTheReasonChangesWhyANodeIsNotConnected(t *testing.T) {
 	require.Len(t, log.found(away), 2, "%s", log.found(away+".*"))
 	do("CONFIG", "SET", "requirepass", "")
 	require.Eventually(t, func() bool { return len(log.found(`level=INFO msg="redlock: node votes"`)) > 0 }, 8*time.Second, time.Millisecond)
+}
+
+// The log says that nothing is granted, and why, when the user has lost the rights to it while the client was connected, though
+// nobody calls Status. It does so too where leases are only renewed.
+func TestRightsThatAreTakenAwayAreLogged(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string][2][]string{
+		"keys":    {{"resetkeys", "~other:*"}, {"~*"}},
+		"scripts": {{"-evalsha"}, {"+evalsha"}},
+		"TIME":    {{"-time"}, {"+time"}},
+	} {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, held %v", name, held), func(t *testing.T) {
+				t.Parallel()
+				f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
+				var log journal
+				c := open(t, f, patient, as(t, f, "meek", "&*"), log.to)
+				l, err := c.Mutex("x").WithTTL(2 * time.Second).Acquire(ctx)
+				require.NoError(t, err)
+				spread(t, f, "x", l)
+				again := `msg="redlock: 2 of 3 nodes vote, and it takes 2: locks are granted and renewed again`
+				before := len(log.found(again)) // they were enrolled
+				for _, n := range f.Nodes() {
+					fleettest.SetUser(t, n, "meek", rules[0]...)
+				}
+				if !held {
+					_, err = c.Mutex("y").TryAcquire(ctx)
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				}
+				gone := `level=WARN msg="redlock: \d of 3 nodes votes?, and it takes 2: nothing is granted or renewed[^\n]*(NOPERM|can't run)`
+				require.Eventually(t, func() bool { return len(log.found(gone)) > 0 }, 10*time.Second, 10*time.Millisecond)
+				for _, n := range f.Nodes() {
+					fleettest.SetUser(t, n, "meek", rules[1]...)
+				}
+				require.Eventually(t, func() bool { return len(log.found(again)) > before }, 10*time.Second, 10*time.Millisecond)
+				_ = l.Release(soon(t)) // it may be lost by now
+				require.NoError(t, c.Mutex("y").Do(ctx, func(context.Context, *redlock.Lease) error { return nil }))
+			})
+		}
+	}
 }
