@@ -242,3 +242,13 @@ func TestAServerThatWantsNoConnectionDoesNotRefuseTheLogin(t *testing.T) {
 		})
 	}
 }
+
+// A connection that breaks during the login says nothing about the user name and the password.
+func TestAConnectionThatBreaksDuringTheLoginIsNoRefusedLogin(t *testing.T) {
+	err := toldBy(t, "u:hunter2@", func(conn *net.TCPConn) {
+		_, _ = conn.Read(make([]byte, 1))
+		_ = conn.SetLinger(0)
+	})
+	require.NotContains(t, err.Error(), "refused the login")
+	require.Regexp(t, "EOF|reset", err.Error())
+}

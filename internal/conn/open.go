@@ -103,8 +103,12 @@ func (o Opener) logIn(ctx context.Context, r *Renewing) error {
 	return RefusedLogin(err)
 }
 
-// RefusedLogin says what the server refused with this error, in reply to a [Login].
+// RefusedLogin says what the server refused with this error, in reply to a [Login]. A connection that broke meanwhile says nothing
+// about the login: as it is where a server has no memory for clients (maxmemory-clients), or is about to end.
 func RefusedLogin(err error) error {
+	if !isRefusal(err) {
+		return err
+	}
 	if strings.Contains(err.Error(), "DB index") { // SELECT goes with the login
 		return fmt.Errorf("it refused the database: %w", err)
 	}
