@@ -124,10 +124,8 @@ type nodeHost interface {
 }
 
 func newNode(s *settings, host nodeHost, index int, e endpoint) *node {
-	n := &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord, brokeAt: longAgo, askedWhy: longAgo,
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
-	n.heardAt.Store(int64(longAgo))
-	return n
+	n := &node{settings: s, host: host, endpoint: e, index: index, why: errConnecting, groups: noWord,
+		brokeAt: longAgo, askedWhy: longAgo,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	n.heardAt.Store(int64(longAgo))
 	return n

@@ -362,18 +362,19 @@ func (r *round) isByTime() bool {
 }
 
 // lateVotes reports whether a quorum of these nodes has granted, though the round's time had decided it before; or whether
-// that may still come.
+// that may still come, and no quorum can without a node that has not answered.
 func (r *round) lateVotes(nodes nodeSet) (wonLate, mayBe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.byTime {
 		return false, false
 	}
-	granted, pending := r.tally.votedBy(granted)&nodes, r.tally.votedBy(pending)&nodes
-	if set, _ := r.tally.agreeing(granted); set.len() >= r.tally.need {
+	t := &r.tally
+	open := t.votedBy(pending)
+	if set, _ := t.agreeing(t.votedBy(granted) & nodes); set.len() >= t.need {
 		return true, false
 	}
-	return false, pending != 0 && (granted|pending).len() >= r.tally.need
+	return false, len(t.votes)-open.len() < t.need && ((t.votedBy(granted)|open)&nodes).len() >= t.need
 }
 
 // settle sets the verdict, and reports whether the votes have just decided it. r.mu is held.
