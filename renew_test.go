@@ -121,3 +121,23 @@ func TestARenewalThatIsAnsweredLateCounts(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// R3: A renewal that could still be won late holds up no other one, if that can be won without the node that is silent.
+func TestARenewalThatMayBeWonLateHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		l, err := all[0].Mutex("x").WithTTL(1200 * time.Millisecond).Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(500 * time.Millisecond) // the first renewal, which all nodes have granted
+		silent, breaks := w.servers[1].links[0], w.servers[2].links[0]
+		silent.hold(replies, 1)
+		breaks.hold(replies, 1)
+		time.Sleep(400 * time.Millisecond) // the second one, which one node grants
+		breaks.hold(replies, -1)
+		breaks.reset()
+		time.Sleep(900 * time.Millisecond) // the connection to the silent node still stands
+		require.NoError(t, context.Cause(l.Context()))
+		silent.hold(replies, -1)
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
