@@ -113,14 +113,14 @@ func (a accessor) Keep(ctx context.Context, node int, serve func(redis.Conn) (wo
 	again := reconnect{settings: a.c.settings}
 	told := false
 	for ctx.Err() == nil {
-		served := false
+		served, began := false, a.c.cfg.Clock.Now()
 		worked, err := a.once(ctx, n, func(conn redis.Conn) (bool, error) {
 			served = true
 			return serve(conn)
 		})
 		longest := backoffMax
 		if worked {
-			again.worked()
+			again.lasted(a.c.cfg.Clock.Now().Sub(began))
 			told = false
 		} else if isRefusal(err) {
 			if served { // an operator has to act first; a login is tried as often as that of the node's own connection

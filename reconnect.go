@@ -11,22 +11,19 @@ const (
 )
 
 // A reconnect paces the attempts to open one connection again and again: a node's, or its subscriber's. Each pause is
-// twice as long as the one before, up to a limit, until a connection has worked. A random part of it keeps the clients
+// twice as long as the one before, up to a limit, until a connection has lasted. A random part of it keeps the clients
 // of a server that has restarted from all coming at once. One goroutine uses it.
 type reconnect struct {
 	*settings
 	backoff time.Duration // the next pause, but for the random part; 0: backoffMin
 }
 
-// worked has the next pause be short again.
-func (r *reconnect) worked() { r.backoff = 0 }
-
 // lasted has the next pause be short again if the connection has worked for a while. A server that opens connections and ends
 // each one at once, as a proxy that knows only some commands, would otherwise be asked a hundred times a second, and the log
 // would say each time that the node came and went.
 func (r *reconnect) lasted(d time.Duration) {
 	if d > backoffMax/2 {
-		r.worked()
+		r.backoff = 0
 	}
 }
 

@@ -82,10 +82,10 @@ func TestThePausesBetweenConnectionsGrowUntilOneHasWorked(t *testing.T) {
 		require.Equal(t, growing(backoffMax, 10), pausesOf(r, backoffMax, 10))
 		require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, pausesOf(r, refusedMax, 3))
 		require.Equal(t, []time.Duration{8 * time.Second, time.Second}, pausesOf(r, backoffMax, 2), "a limit is of later pauses")
-		r.worked()
+		r.lasted(backoffMax)
 		require.Equal(t, growing(backoffMax, 10), pausesOf(r, backoffMax, 10))
-		r.worked()
-		r.worked()
+		r.lasted(backoffMax)
+		r.lasted(backoffMax)
 		require.Equal(t, growing(backoffMax, 1), pausesOf(r, backoffMax, 1))
 	})
 }
