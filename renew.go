@@ -349,6 +349,9 @@ func (o *ownership) renewalFailed(r *round) {
 	o.failures++
 	o.failed = r
 	backoff := min(10*time.Millisecond<<min(o.failures, 8), o.lock.ttl/6)
+	// The nodes may come back at any time, so it asks more often as the end comes nearer: a lease must not end beside a quorum
+	// that votes, only because it pauses.
+	backoff = min(backoff, max(o.validUntil().Sub(now)/4, 10*time.Millisecond))
 	if votes.votedBy(denied)&^had != 0 { // waiters may pass a node from one to the next: there are only moments to take it (R2)
 		backoff = min(backoff, o.lock.ttl/100)
 	}

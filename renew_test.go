@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -139,5 +140,44 @@ func TestARenewalThatMayBeWonLateHoldsUpNoOther(t *testing.T) {
 		require.NoError(t, context.Cause(l.Context()))
 		silent.hold(replies, -1)
 		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// R3: The pauses between the attempts to renew cost no lease that has time left when a quorum votes again.
+func TestAnOutageThatEndsBeforeALeaseDoesEndsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		up := make(chan string, 16)
+		c := w.connect(t, 0, func(cfg *redlock.Config) { cfg.Hooks.NodeUp = func(node string) { up <- node } })
+		require.NoError(t, c.Enroll(t.Context()))
+		var leases []*redlock.Lease
+		for i := range 30 {
+			l, err := c.Mutex(fmt.Sprint("job/", i)).Acquire(t.Context())
+			require.NoError(t, err)
+			leases = append(leases, l)
+		}
+		synctest.Wait() // all hooks were called
+		for len(up) > 0 {
+			<-up
+		}
+		away := []*link{w.servers[0].links[0], w.servers[1].links[0]}
+		for _, l := range away {
+			l.hold(requests, 1)
+			l.hold(replies, 1)
+		}
+		time.Sleep(leases[0].Remaining() - time.Second)
+		for _, l := range away {
+			l.hold(requests, -1)
+			l.hold(replies, -1)
+		}
+		for range away { // it takes the client some time to connect again
+			<-up
+		}
+		left := leases[0].Remaining()
+		require.Greater(t, left, 300*time.Millisecond, "the test has leases that end too soon")
+		time.Sleep(left)
+		for _, l := range leases {
+			require.NoError(t, context.Cause(l.Context()), "%v were left when the nodes had come back", left)
+		}
 	})
 }
