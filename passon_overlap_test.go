@@ -62,3 +62,79 @@ func TestWaitersOfOneProcessThatCannotUseAReleasePassItOn(t *testing.T) {
 		})
 	}
 }
+
+// waitersOf are the members of the key's queue on this server, in order of arrival.
+func (s *server) waitersOf(key string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members, _ := s.redis.ZMembers("redlock:wait:" + key)
+	return members
+}
+
+// tells has the server send a waiter the message that the key is reserved for it.
+func (s *server) tells(waiter, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redis.Publish("redlock:released:"+waiter, key)
+}
+
+// W1, W2: A release hands the lock to a waiter of its own process, whose acquire is already on its way. The key that is
+// being released refuses that acquire on one node, and it is won without that node. So the lock's key is free there, and the
+// winner's release will find nothing there. A waiter of another process that is in that node's queue is told all the same.
+func TestAWinnerPassesOnWhatItsProcessReleasedAfterItsAcquireWasSent(t *testing.T) {
+	for name, answers := range map[string]time.Duration{
+		"that node has refused it":       10 * time.Millisecond,
+		"that node has yet to refuse it": 100 * time.Millisecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 2)
+				a, b := w.connect(t, 0, redlock.LostPoll(time.Hour)), w.connect(t, 1, redlock.LostPoll(time.Hour))
+				require.NoError(t, a.Enroll(t.Context()))
+				b.Status(t.Context())
+				for _, s := range w.servers {
+					require.NoError(t, s.redis.Set("x", strange))
+				}
+				winner, other := linesUp(t.Context(), a, "x"), linesUp(t.Context(), b, "x")
+				first := w.servers[redlock.ProbeFor(a, "x")]
+				queue := first.waitersOf("x")
+				require.Len(t, queue, 2)
+				for _, s := range w.servers {
+					if s != first {
+						s.redis.Del("x")
+					}
+				}
+				held, err := a.Mutex("x").TryAcquire(t.Context())
+				require.NoError(t, err)
+
+				// The first node is free. The other process asks all, and enters the queue of a node that the holder has.
+				first.redis.Del("x")
+				_, err = first.redis.ZRem("redlock:wait:x", queue[0])
+				require.NoError(t, err)
+				first.tells(queue[1], "x")
+				time.Sleep(50 * time.Millisecond)
+				synctest.Wait()
+				var late *server
+				for _, s := range w.servers {
+					if s != first && len(s.waitersOf("x")) > 0 {
+						require.Equal(t, queue[1:], s.waitersOf("x"))
+						late = s
+					}
+				}
+				require.NotNil(t, late)
+
+				// The first node reserves the lock for this process, whose waiter asks that node and the late one.
+				late.links[0].lag[replies].Store(int64(answers))
+				require.NoError(t, first.redis.Set("x", queue[0]))
+				first.tells(queue[0], "x")
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				require.NoError(t, held.Release(t.Context()))
+				require.NoError(t, (<-winner).Release(t.Context()))
+				began := time.Now()
+				require.NoError(t, (<-other).Release(t.Context()))
+				require.Less(t, time.Since(began), 200*time.Millisecond)
+			})
+		})
+	}
+}

@@ -80,7 +80,7 @@ func (w *waiter) end() {
 	}
 	switch {
 	case w.won != nil:
-		nodes = w.leftovers(nodes, unused.reserved)
+		nodes = w.leftovers(nodes, unused)
 	case unused.localRelease, // no other waiter got a message of that release, on any node
 		w.metReaders: // a node that has not answered yet may have its intent too (S2)
 		nodes = w.client.allNodes()
@@ -100,8 +100,10 @@ func (w *waiter) end() {
 // outvoted may still have a reservation for this client, or have it in its queue. The waiters behind it would sleep on:
 // the lock's release finds nothing of its own on that node, so it sends them no message.
 //
-// queued is where the client may be in a queue. reserved is where a reservation came that no attempt has used.
-func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
+// queued is where the client may be in a queue. unused is what came that no attempt has used. If that is a release of this
+// process, it was sent after the acquire that won, so its key may have refused that acquire and then have gone, without a
+// message to anybody (W1). What is sent now follows both on the same connections.
+func (w *waiter) leftovers(queued nodeSet, unused hints) nodeSet {
 	answers, _ := w.won.snapshot()
 	var granting, denying nodeSet
 	for i, a := range answers {
@@ -116,9 +118,13 @@ func (w *waiter) leftovers(queued, reserved nodeSet) nodeSet {
 	if len(w.res.keys) == 1 {
 		taken &= denying // where no answer has come yet, the attempt takes the reserved key when it arrives
 	}
+	mayBeFree := unused.reserved | taken | w.unannounced&denying
+	if unused.localRelease {
+		mayBeFree = w.client.allNodes()
+	}
 	// A node of queueAt that has not answered yet will mostly grant, which takes the client out of the queue. If it
 	// does not, a reservation comes later, and waiters.received passes it on then.
-	return queued&^(w.how.queueAt&^denying) | (reserved|taken|w.unannounced&denying)&^granting
+	return queued&^(w.how.queueAt&^denying) | mayBeFree&^granting
 }
 
 // recordQueues notes what the round left behind on the nodes: where this client is queued, and where keys may be free.
