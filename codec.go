@@ -53,7 +53,11 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 	case ownIdentity:
 		args = append(args, s.identity)
 	}
-	return append(args, r.args...)
+	args = append(args, r.args...)
+	if r.silentAt.has(node) {
+		args[len(args)-len(r.args)+releaseReserve] = millis(0)
+	}
+	return args
 }
 
 // sinceArg tells a node that does not queue the client since when it waits elsewhere, if it does (S2).
@@ -85,6 +89,9 @@ const (
 	acquireBallot
 	acquireSlot
 )
+
+// releaseReserve is where release.lua is told how long a reservation lasts.
+const releaseReserve = 1
 
 // onlyLook is the ballot of an acquire that asks what a node would answer, and takes nothing (T1). It is below all others:
 // -1.

@@ -47,17 +47,14 @@ func (n *node) owes() bool {
 
 // owedCall is the release as it is sent again, so long after it was made. Its minimum hold has gone on (H2).
 //
-// One that handed the lock to a waiter of its own process reserved the key for nobody, because that waiter's acquire
-// followed it on the same connection (W1). Sent again, it has nothing behind it, so it tells the first waiter of the queue
-// (W2). That is a hint and costs the few others nothing that also reserve for nobody.
+// One that handed the lock to a waiter of its own process reserved the key for nobody where that waiter's acquire followed it
+// on the same connection (W1). Sent again, it has nothing behind it. So it tells the first waiter of the queue (W2): the plan
+// that sends it has no silentAt.
 func (p *protocol) owedCall(c call, after time.Duration) call {
 	if c.script != p.release {
 		return c
 	}
 	c.args = slices.Clone(c.args)
-	if c.args[1] == millis(0) {
-		c.args[1] = millis(reservationTime)
-	}
 	if len(c.args) > 2 {
 		c.args[2] = max(0, c.args[2].(int64)-after.Milliseconds())
 	}

@@ -214,11 +214,17 @@ func (o *ownership) sendRelease() *round {
 	// W1: the lock may go to a waiter of this process, which needs no reservation. Once the client is closed, its own
 	// waiters have gone, so the nodes reserve the lock for a waiter elsewhere.
 	handsOver := rest == 0 && !o.lock.fair && !o.lock.res.isShared() && !c.isClosed() && c.waiters.handsOver(o.lock.res)
-	reserve := c.reservation()
+	release := plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, c.reservation(), rest), t0: now,
+		only: o.reached, answered: o.freed}
 	if handsOver {
-		reserve = 0
+		// Where that waiter asks first, its acquire follows. On the other nodes those may be queued to whom they are nearer.
+		// (Several keys may go to several waiters, who ask different nodes first.)
+		release.silentAt = c.allNodes()
+		if asked := c.quorumFor(o.lock.res, now, 0); asked != 0 && len(o.lock.res.keys) == 1 {
+			release.silentAt = asked
+		}
 	}
-	r := c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, reserve, rest), t0: now, only: o.reached, answered: o.freed})
+	r := c.newRound(release)
 	o.release = r
 	_, unsent := c.enqueue(r, r.only, r.only)
 	o.mu.Unlock()

@@ -138,3 +138,36 @@ func TestAWinnerPassesOnWhatItsProcessReleasedAfterItsAcquireWasSent(t *testing.
 		})
 	}
 }
+
+// W1, W2: A lock that was renewed is on all nodes, and goes to a waiter of the same process. That one does not ask a node which
+// is slow for this process. A waiter of another process, for which it is not, is in the queue of just that node.
+func TestALockThatStaysInItsProcessIsNotSilentlyFreeOnANodeThatIsSlowForIt(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, nodes, 2)
+			a, b := w.connect(t, 0, redlock.LostPoll(time.Hour)), w.connect(t, 1, redlock.LostPoll(time.Hour))
+			require.NoError(t, a.Enroll(t.Context()))
+			b.Status(t.Context())
+			first := redlock.ProbeFor(b, "x")
+			w.servers[first].slow(0, 50*time.Millisecond)
+			time.Sleep(time.Minute) // long enough to have measured the round trips
+			require.NotEqual(t, first, redlock.ProbeFor(a, "x"))
+			held, err := a.Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, held.Extend(t.Context()))
+			synctest.Wait()
+			time.Sleep(100 * time.Millisecond)
+			require.Len(t, w.having("x"), nodes)
+			other, next := linesUp(t.Context(), b, "x"), linesUp(t.Context(), a, "x")
+			require.Len(t, w.servers[first].waitersOf("x"), 1)
+
+			require.NoError(t, held.Release(t.Context()))
+			held = <-next
+			time.Sleep(100 * time.Millisecond) // the other process has asked, and waits where this lease is
+			began := time.Now()
+			require.NoError(t, held.Release(t.Context()))
+			require.NoError(t, (<-other).Release(t.Context()))
+			require.Less(t, time.Since(began), 100*time.Millisecond)
+		})
+	}
+}

@@ -59,6 +59,7 @@ type plan struct {
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	renewed    renewed // what a renewal renews; nil: nothing, for a trial
 	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
+	silentAt   nodeSet // of a release that hands the lock over: the nodes that do not reserve it, and tell nobody (W1)
 	pays       *debt   // of a release that is sent again: what was owed
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}

@@ -200,10 +200,10 @@ func (w *waiters) handsOver(res *resource) bool {
 	return true
 }
 
-// released tells this process's waiters that a release was sent to all nodes that had the lock. It either reserved
-// the key for nobody (W1), or has only shortened the key's time (H2). What the waiters send now follows it on the
-// same connections, so they need not wait for any node's answer. A waiter that gives up instead passes the keys on
-// (waiter.end). If no waiter is left here, released itself passes them on.
+// released tells this process's waiters that a release was sent to all nodes that had the lock. It either reserved the
+// key for nobody where they ask first (W1), or has only shortened the key's time (H2). What the waiters send now follows
+// it on the same connections, so they need not wait for any node's answer. A waiter that gives up instead passes the keys
+// on (waiter.end). If no waiter is left here, released itself passes them on.
 func (w *waiters) released(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
