@@ -26,9 +26,9 @@ func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) er
 	return lease.run(ctx, fn)
 }
 
-// TryDo is [Lock.Do] without waiting: it acquires as [Lock.TryAcquire] does. If another has the lock, or if ctx itself
-// holds it and the lock is not [Lock.Reentrant], fn does not run and there is no error. ran says whether fn ran. If
-// several ask for a free lock at the same moment, exactly one runs.
+// TryDo is [Lock.Do] without waiting: it acquires as [Lock.TryAcquire] does. If that says [ErrHeld], because another has
+// the lock or ctx itself holds it, fn does not run and there is no error. ran says whether fn ran. If several ask for a
+// free lock at the same moment, exactly one runs.
 func (l Lock) TryDo(ctx context.Context, fn func(context.Context, *Lease) error) (ran bool, err error) {
 	lease, err := l.TryAcquire(ctx)
 	if errors.Is(err, ErrHeld) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -260,6 +261,51 @@ func TestWhoWaitsInLineIsToldThatTheLockIsHeld(t *testing.T) {
 	stop()
 	require.ErrorIs(t, <-first, context.Canceled)
 	_ = l.Release(ctx)
+}
+
+// T1, W1: Callers of one process give up a millisecond after one another, sooner than a node can answer. So each has its
+// turn too late, and is told what it waited for before.
+func TestWhoseTurnComesTooLateForAnAnswerIsToldThatTheLockIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		for name, lock := range map[string]func(*redlock.Client) redlock.Lock{
+			"mutex":     func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+			"writer":    func(c *redlock.Client) redlock.Lock { return c.RWMutex("y").Writer() },
+			"semaphore": func(c *redlock.Client) redlock.Lock { return c.Semaphore("z", 1) },
+		} {
+			// The caller ahead got the lock, after it had waited for it, so it was not refused last.
+			l, err := lock(all[0]).Acquire(t.Context())
+			require.NoError(t, err)
+			first := make(chan *redlock.Lease)
+			go func() {
+				l, err := lock(all[1]).Acquire(t.Context())
+				assert.NoError(t, err)
+				first <- l
+			}()
+			time.Sleep(100 * time.Millisecond)
+			require.NoError(t, l.Release(t.Context()))
+			l = <-first
+			for _, s := range w.servers {
+				s.slow(1, 20*time.Millisecond)
+			}
+			errs := make(chan error, 10)
+			for i := range 10 {
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond+time.Duration(i)*time.Millisecond)
+					defer cancel()
+					_, err := lock(all[1]).Acquire(ctx)
+					errs <- err
+				}()
+				synctest.Wait() // they are in this order
+			}
+			for range 10 {
+				err := <-errs
+				require.ErrorIs(t, err, context.DeadlineExceeded, name)
+				require.ErrorIs(t, err, redlock.ErrHeld, name)
+			}
+			require.NoError(t, l.Release(t.Context()))
+		}
+	})
 }
 
 // T1, W1: A waiter behind another caller of its process is told what that one is told. Here the servers are up, and

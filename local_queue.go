@@ -22,9 +22,9 @@ type localQueue struct {
 	refused *round
 }
 
-// join waits until it is the caller's turn to contend. Unless it fails, leave must follow. It returns the last refused
-// round of those who were ahead, also if it fails.
-func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) (refused *round, err error) {
+// join waits until it is the caller's turn to contend. Unless it fails, leave must follow. It returns whether somebody was
+// ahead, and the last refused round of those who were, also if it fails.
+func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan struct{}) (behind bool, refused *round, err error) {
 	l.mu.Lock()
 	if l.byName == nil {
 		l.byName = map[queueKey]localQueue{}
@@ -33,7 +33,7 @@ func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan str
 	if !contended {
 		l.byName[name] = localQueue{}
 		l.mu.Unlock()
-		return nil, nil
+		return false, nil, nil
 	}
 	if q.behind == nil {
 		q.behind = list.New()
@@ -54,7 +54,7 @@ func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan str
 	defer l.mu.Unlock()
 	refused = l.byName[name].refused
 	if err == nil {
-		return refused, nil
+		return true, refused, nil
 	}
 	select {
 	case <-turn: // the turn came at the same moment: pass it on
@@ -62,7 +62,7 @@ func (l *localQueues) join(ctx context.Context, name queueKey, ending <-chan str
 	default:
 		q.behind.Remove(place)
 	}
-	return refused, err
+	return true, refused, err
 }
 
 // wasRefused notes the contender's last refused round.

@@ -21,24 +21,24 @@ func TestWhatRefusedTheOneAheadExplainsTheWaitUntilOneHasTheLock(t *testing.T) {
 			}
 			ended, end := context.WithCancel(t.Context())
 			end()
-			_, err := l.join(t.Context(), name, nil)
+			_, _, err := l.join(t.Context(), name, nil)
 			require.NoError(t, err)
 			l.wasRefused(name, refused)
 			turn := make(chan struct{})
 			go func() {
 				defer close(turn)
-				told, err := l.join(t.Context(), name, nil)
+				_, told, err := l.join(t.Context(), name, nil)
 				assert.NoError(t, err)
 				assert.Same(t, want, told)
 			}()
 			synctest.Wait()
-			told, err := l.join(ended, name, nil)
+			_, told, err := l.join(ended, name, nil)
 			require.ErrorIs(t, err, context.Canceled)
 			require.Same(t, refused, told)
 
 			l.leave(name, won)
 			<-turn
-			told, err = l.join(ended, name, nil)
+			_, told, err = l.join(ended, name, nil)
 			require.ErrorIs(t, err, context.Canceled)
 			require.Same(t, want, told)
 			l.leave(name, false)

@@ -141,12 +141,14 @@ func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing
 	// The last round that asked all nodes and was not cut short: of this call, or of one that was ahead of it.
 	var last *round
 	queues := !s.res.share.isReader() // readers are not in each other's way
+	behind, joined := false, c.cfg.Clock.Now()
 	if queues {
-		if last, err = c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
+		if behind, last, err = c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 			return nil, s.failure(err, last, nil, true, false)
 		}
 		defer func() { c.localQueues.leave(s.res.queueKey, lease != nil) }()
 	}
+	turn := c.cfg.Clock.Now()
 	if len(s.res.keys) > 1 {
 		c.overlaps.several.Add(1)
 		defer c.overlaps.several.Add(-1)
@@ -192,7 +194,10 @@ func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing
 			err = w.wait(ctx, r)
 		}
 		if err != nil {
-			return nil, s.failure(err, last, r, false, denied)
+			// If many give up at the same time, each has its turn for a moment, too short for an answer. What was in its way
+			// until then was the caller ahead.
+			behind = behind && !denied && c.cfg.Clock.Now().Sub(turn) < turn.Sub(joined)
+			return nil, s.failure(err, last, r, behind, denied)
 		}
 		if wasted >= maxWasted && c.localQueues.isAwaited(s.res.queueKey) {
 			return nil, errTurnLost

@@ -123,7 +123,8 @@ var errCutShort = errors.New("no answer before the wait ended")
 
 // failure is what Acquire returns if err ended it: err, joined with what was in the way (T1). last is the last round
 // that asked all nodes and was not cut short. cut is the round that err ended. Both may be nil. ahead: another caller of
-// this process was ahead, so no node was asked; last may be its round. denied: some node denied the lock during this call.
+// this process was ahead, for most of the time if cut is not nil; last may be its round. denied: some node denied the lock
+// during this call.
 func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	c := s.client
 	now := c.cfg.Clock.Now()
@@ -137,7 +138,7 @@ func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 		return err
 	case last != nil && now.Sub(last.t0) > recent:
 		last = nil
-	case last != nil && !ahead:
+	case last != nil && (cut != nil || !ahead):
 		return join(err, last.refusal(s.res.names, c.nodes))
 	}
 	if round := s.failureFromNodes(now, last, cut, ahead, denied); round != nil {
@@ -179,7 +180,7 @@ func (s *spec) failureFromNodes(now Instant, last, cut *round, ahead, denied boo
 		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
 	case ahead && last != nil:
 		return last.refusal(s.res.names, c.nodes)
-	case ahead:
+	case ahead && denials == 0:
 		return &RoundError{Op: r.script.name, Names: slices.Clone(s.res.names), Need: c.need, kind: ErrHeld,
 			note: "another caller in this process is ahead"}
 	case denials > 0, denied:

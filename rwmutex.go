@@ -23,7 +23,7 @@ type RWMutex struct{ writer Lock }
 //
 // A context that carries a lease of the lock cannot acquire it again: a reader that waits for itself to write, or that
 // wants to read once more behind a writer that waits for it, would wait for ever. That is [ErrInvalid]; see
-// [Lock.Reentrant] and [Lease.Downgrade].
+// [Lock.Reentrant] and [Lease.Downgrade]. [Lock.TryAcquire] does not wait, and gets another reader if no writer waits.
 func (c *Client) RWMutex(name string) RWMutex { return RWMutex{c.Mutex(name)} }
 
 // Reader returns the lock of a reader. [Lock.WithMinHold] is [ErrInvalid] for it.

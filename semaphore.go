@@ -15,8 +15,8 @@ const maxPermits = 1000
 //
 // A name that is held as another kind of lock, as by [Client.Mutex], counts as held. A context that carries a lease
 // of the semaphore cannot acquire another one, because both could wait for each other for ever: that is [ErrInvalid],
-// unless the lock is [Lock.Reentrant]. Take several permits at once with [Lock.WithPermits]. [Lock.WithMinHold] is
-// [ErrInvalid].
+// unless the lock is [Lock.Reentrant]. [Lock.TryAcquire] does not wait, and gets another one if one is free. Take several
+// permits at once with [Lock.WithPermits]. [Lock.WithMinHold] is [ErrInvalid].
 func (c *Client) Semaphore(name string, permits int) Lock {
 	return c.Mutex(name).shared(sharing{permits: permits, take: 1})
 }

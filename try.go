@@ -23,7 +23,8 @@ const (
 //
 // ErrHeld means that another has the lock or is about to get it. If several try a free lock at the same moment, exactly
 // one gets it. A lock that was released a moment ago and is reserved for a waiter counts as held, and so does one that
-// ctx itself holds, unless it is [Lock.Reentrant]. A lock that is [Lock.Fair] counts as held while somebody waits for it.
+// ctx itself holds, unless it is [Lock.Reentrant]. But a reader, or a permit, that ctx holds is not in the way of another
+// one. A lock that is [Lock.Fair] counts as held while somebody waits for it.
 //
 // It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
 // are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so; where they do not
