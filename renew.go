@@ -341,6 +341,9 @@ func (o *ownership) renewalFailed(r *round) {
 		return
 	}
 	if wonLate { // its last answers came just after its time was over
+		if scheduled {
+			o.traceRenewal(now.Sub(r.t0), nil)
+		}
 		due := o.nextDue()
 		o.mu.Unlock()
 		o.client.scheduler.set(o, due)
