@@ -141,14 +141,16 @@ func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing
 	// The last round that asked all nodes and was not cut short: of this call, or of one that was ahead of it.
 	var last *round
 	queues := !s.res.share.isReader() // readers are not in each other's way
-	behind, joined := false, c.cfg.Clock.Now()
+	behind, turn := false, begun
 	if queues {
 		if behind, last, err = c.localQueues.join(ctx, s.res.queueKey, c.ending); err != nil {
 			return nil, s.failure(err, last, nil, true, false)
 		}
 		defer func() { c.localQueues.leave(s.res.queueKey, lease != nil) }()
+		if behind {
+			turn = c.cfg.Clock.Now()
+		}
 	}
-	turn := c.cfg.Clock.Now()
 	if len(s.res.keys) > 1 {
 		c.overlaps.several.Add(1)
 		defer c.overlaps.several.Add(-1)
@@ -196,7 +198,7 @@ func (s *spec) contend(ctx context.Context, w *waiter, begun Instant, t *tracing
 		if err != nil {
 			// If many give up at the same time, each has its turn for a moment, too short for an answer. What was in its way
 			// until then was the caller ahead.
-			behind = behind && !denied && c.cfg.Clock.Now().Sub(turn) < turn.Sub(joined)
+			behind = behind && !denied && c.cfg.Clock.Now().Sub(turn) < turn.Sub(begun)
 			return nil, s.failure(err, last, r, behind, denied)
 		}
 		if wasted >= maxWasted && c.localQueues.isAwaited(s.res.queueKey) {
