@@ -229,19 +229,22 @@ func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bo
 // answeredLate is called with each answer to a renewal whose time is over (R3).
 func (o *ownership) answeredLate(r *round) {
 	wonLate, mayBe := r.lateVotes(o.provenAt())
+	if mayBe {
+		return
+	}
 	if wonLate {
 		o.prolong(r)
-		return
 	}
 	o.mu.Lock()
-	if mayBe || o.late != r || o.ended != nil {
-		o.mu.Unlock()
-		return
+	again := o.late == r && o.ended == nil // it was of no use
+	if again {
+		o.late = nil
 	}
-	o.late = nil
 	due := o.nextDue()
 	o.mu.Unlock()
-	o.client.scheduler.set(o, due)
+	if again {
+		o.client.scheduler.set(o, due)
+	}
 }
 
 // plant puts the keys back on these nodes, if the lease is still valid and not released (R2). It holds the mutex under
