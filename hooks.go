@@ -22,7 +22,8 @@ type Hooks struct {
 	Refused func(names []string, err error)
 	// Extended: a renewal succeeded. left is the new validity, took the time of the round.
 	Extended func(l LeaseInfo, left, took time.Duration)
-	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends, unless err is [ErrLost].
+	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends, unless err is [ErrLost]. If the
+	// nodes answer late, Extended follows for the same renewal.
 	ExtendFailed func(l LeaseInfo, err error)
 	// Released: the owner released or detached the lease. err is what Release or Detach returned.
 	Released func(l LeaseInfo, err error)

@@ -96,8 +96,8 @@ func (l *Lease) Names() []string { return slices.Clone(l.ownership.lock.res.name
 //
 // Errors are [ErrLost] if so many nodes that had the lock no longer have it that no quorum is left, or if the lease has
 // expired, because an expired lease is never taken again; [ErrNoQuorum], after which the lease is valid for what was
-// left; [ErrReleased], [ErrClosed] and ctx.Err(). After ctx.Err() the renewal may still happen. What the nodes said
-// comes in a [*RoundError].
+// left; [ErrReleased], [ErrClosed] and ctx.Err(). After ErrNoQuorum and ctx.Err() the renewal may still happen, if nodes
+// answer late. What the nodes said comes in a [*RoundError].
 func (l *Lease) Extend(ctx context.Context) error {
 	_, err := l.extend(ctx)
 	return err
