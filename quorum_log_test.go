@@ -300,11 +300,16 @@ func TestRightsThatAreTakenAwayAreLogged(t *testing.T) {
 				t.Parallel()
 				f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3}), soon(t)
 				var log journal
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Log(strings.Join(log.found(`.+`), "\n"))
+					}
+				})
 				c := open(t, f, patient, as(t, f, "meek", "&*"), log.to)
 				l, err := c.Mutex("x").WithTTL(2 * time.Second).Acquire(ctx)
 				require.NoError(t, err)
 				spread(t, f, "x", l)
-				again := `msg="redlock: 2 of 3 nodes vote, and it takes 2: locks are granted and renewed again`
+				again := `msg="redlock: [23] of 3 nodes vote, and it takes 2: locks are granted and renewed again`
 				before := len(log.found(again)) // they were enrolled
 				for _, n := range f.Nodes() {
 					fleettest.SetUser(t, n, "meek", rules[0]...)
