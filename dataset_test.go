@@ -151,15 +151,6 @@ func TestDurableDoesNotTrustAPromotedReplica(t *testing.T) {
 	never(t, s.other, holder)
 }
 
-// rewritten waits until the server writes no append-only file anew, nor is about to.
-func rewritten(t *testing.T, n *fleet.Node) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		info := stringOf(tell(t, n, "INFO", "persistence"))
-		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
-	}, 10*time.Second, time.Millisecond)
-}
-
 // Q2: A server starts with an RDB file, and is told to keep an append-only file before any client comes, as Redis's own
 // instructions for a restore say. The file then has what the RDB file had, which is old.
 func TestDurableTrustsNoDataFromBeforeTheAppendOnlyFile(t *testing.T) {
@@ -177,7 +168,7 @@ func TestDurableTrustsNoDataFromBeforeTheAppendOnlyFile(t *testing.T) {
 	require.NoError(t, three.Start(soon(t), fleet.Kept))
 	require.Equal(t, int64(0), tell(t, three, "EXISTS", "x"))
 	tell(t, three, "CONFIG", "SET", "appendonly", "yes")
-	rewritten(t, three)
+	fleettest.AwaitAppendOnlyFile(t, three)
 	s.toOther.Heal()
 	never(t, s.other, holder)
 }
@@ -336,7 +327,7 @@ func TestDurableCountsNoRenewalThatIsNotPersisted(t *testing.T) {
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "appendonly yes")
 	tell(t, f.Nodes()[2], "CONFIG", "SET", "appendonly", "yes")
-	rewritten(t, f.Nodes()[2])
+	fleettest.AwaitAppendOnlyFile(t, f.Nodes()[2])
 	require.NoError(t, c.Status(ctx)[2].Err)
 	require.NoError(t, l.Extend(ctx))
 	require.NoError(t, l.Release(ctx))

@@ -222,7 +222,7 @@ func (t *tally) isOutOfStep(node int, nodes nodeSet) bool {
 // isSteady reports whether two readings of one clock agree as those of two clocks must.
 func (t *tally) isSteady(before, after span) bool {
 	tolerance := t.tolerance.Microseconds()
-	return t.clocks == nil || before.low <= after.high+tolerance && after.low <= before.high+tolerance
+	return t.clocks == nil || before.reaches(after.low, tolerance) || after.reaches(before.low, tolerance)
 }
 
 // answered reports whether granted and denied votes together reach the quorum.

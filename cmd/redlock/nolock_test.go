@@ -3,8 +3,6 @@
 package main_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,10 +110,7 @@ func TestWhatEndsAWaitEarlyAndWhatDoesNot(t *testing.T) {
 	everyNode(t, f, func(n *fleet.Node) error {
 		do(t, n, "CONFIG", "SET", "appendfsync", "always")
 		do(t, n, "CONFIG", "SET", "appendonly", "yes")
-		eventually(t, "a whole append-only file", func() bool {
-			info := fmt.Sprintf("%s", do(t, n, "INFO", "persistence"))
-			return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
-		})
+		fleettest.AwaitAppendOnlyFile(t, n)
 		return nil
 	})
 	code, _, errs = run(t, "enroll", "--durable", nodes(f))

@@ -4,8 +4,11 @@ package fleettest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/required"
@@ -55,6 +58,16 @@ func Tell(t testing.TB, n *fleet.Node, command string, args ...any) any {
 		t.Fatalf("%s: %s: %v", n.Name(), command, err)
 	}
 	return reply
+}
+
+// AwaitAppendOnlyFile waits until the server writes no append-only file anew, nor is about to: after CONFIG SET appendonly yes,
+// INFO says aof_enabled before there is one.
+func AwaitAppendOnlyFile(t testing.TB, n *fleet.Node) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		info := fmt.Sprintf("%s", Tell(t, n, "INFO", "persistence"))
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+	}, 10*time.Second, time.Millisecond)
 }
 
 // Require skips or fails the test, like Start, if the kind is not available.
