@@ -65,6 +65,7 @@ func TestAFarClientIsNotOutbidForEver(t *testing.T) {
 		"permit":             {permits, permits},
 		"mutex of that slot": {readers, mutex},
 		"fair, of that slot": {readers, fair},
+		"contended":          {readers, mutex},
 		"hand-over":          {readers, mutex},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -85,6 +86,17 @@ func TestAFarClientIsNotOutbidForEver(t *testing.T) {
 					require.NoError(t, l.Release(t.Context()))
 				}
 				for range 2 {
+					if kind == "contended" { // its first attempt asks one node first, so that it comes to the others later still
+						held, err := c.far(near).Acquire(t.Context())
+						require.NoError(t, err)
+						_, err = c.far(far).TryAcquire(t.Context())
+						require.ErrorIs(t, err, redlock.ErrHeld)
+						require.NoError(t, held.Release(t.Context()))
+						ctx, cancel := context.WithTimeout(t.Context(), 8*roundTrip)
+						got(c.far(far).Acquire(ctx))
+						cancel()
+						continue
+					}
 					ctx, cancel := context.WithTimeout(t.Context(), 8*roundTrip)
 					if kind == "hand-over" {
 						l, err := c.far(near).Acquire(ctx)

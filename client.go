@@ -23,9 +23,11 @@ type Client struct {
 	notifier    *notifier // nil: there are no hooks and no logger
 	localQueues localQueues
 	overlaps    overlaps
+	admission   admission
 	waiters     waiters
 	quorumLog   quorumLog
 	timers      timers
+	outbidding  sync.Mutex    // held from the ballot of an attempt for a shared lock until it is sent; nothing waits under it
 	seen        atomic.Uint64 // the highest ballot made or seen (F1)
 	// agreedBallot is what a quorum of nodes had when they were far ahead of the servers' clocks; see learn.
 	agreedBallot atomic.Uint64
@@ -69,6 +71,7 @@ func New(cfg Config) (*Client, error) {
 		opened:    make(chan struct{}),
 		tried:     make(chan struct{}),
 		claims:    map[string]*node{},
+		admission: admission{limit: firstLimit, left: longAgo, halved: longAgo},
 	}
 	c.scheduler = newScheduler(cfg.Clock)
 	c.scheduler.forgetsTicked = c.protocol.omits(ticksDrained)

@@ -281,3 +281,11 @@ func NextRenewal(l *Lease) time.Duration {
 	defer o.mu.Unlock()
 	return o.renewAt.Sub(o.client.cfg.Clock.Now())
 }
+
+// UnderWay is how many attempts are under way or wait to be admitted.
+func UnderWay(c *Client) int {
+	a := &c.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.underWay + a.waiting.Len()
+}

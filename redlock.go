@@ -38,10 +38,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 	if err := c.awaitOpen(ctx); err != nil {
 		return nil, nil, err
 	}
+	if unasked, err := c.enterAdmission(ctx); err != nil {
+		return nil, unasked, err
+	}
 
 	// A1: the moment from which a lease counts. With several groups, it is one at which all of them were known (Q3).
 	t0, blocked, err := c.enterGroup(ctx, c.protocol.acquire, l.res.names)
 	if blocked != nil || err != nil {
+		c.admission.quit()
 		return nil, blocked, err
 	}
 	// A token that was never used before, so that nothing that was sent for an older attempt and arrives late can
@@ -54,8 +58,17 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		how.slots = l.res.share.anySlots(c.protocol.random)
 	}
 	var tokenArg any = l.res.share.entry(token, how.slots)
+	var sent func()
+	if l.res.isShared() { // F1: who comes in with others must not be outbid by those of this process that began after it
+		c.outbidding.Lock()
+		sent = c.outbidding.Unlock
+	}
 	ballot, known := c.propose(t0.Add(how.lead), c.need)
 	if !known {
+		if sent != nil {
+			sent()
+		}
+		c.admission.quit()
 		return nil, c.unreached(c.protocol.acquire, t0), nil
 	}
 
@@ -68,10 +81,12 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		full:   how.all,
 		ending: c.ending,
 		ballot: ballot,
+		sent:   sent,
 	}, len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, l.res, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
+	c.leaveAdmission(r, verdict)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
 
 	// A4: If ctx has ended, the lock that was won is released.
@@ -276,6 +291,10 @@ func (c *Client) releaseAt(keys []any, tokenArg any, nodes nodeSet, reserve time
 // the keys (L3).
 func (c *Client) send(r *round, to, owed nodeSet) (reached nodeSet) {
 	reached, unsent := c.enqueue(r, to, owed)
+	if r.sent != nil {
+		r.sent()
+		r.sent = nil
+	}
 	r.recordUnsent(unsent)
 	return reached
 }

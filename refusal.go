@@ -128,6 +128,9 @@ var errCutShort = errors.New("no answer before the wait ended")
 func (s *spec) failure(err error, last, cut *round, ahead, denied bool) error {
 	c := s.client
 	now := c.cfg.Clock.Now()
+	if cut != nil && cut.askedNodes() == 0 && (last != nil || denied) {
+		cut = nil // it was not admitted: what is known is better
+	}
 	if cut != nil && !cut.alone() {
 		if _, t := cut.snapshot(); cut.result() != undecided && t.loss() != lossUnclear {
 			last = cut

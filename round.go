@@ -63,6 +63,8 @@ type plan struct {
 	pays       *debt   // of a release that is sent again: what was owed
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
 	ending <-chan struct{}
+	// sent, if not nil, is called by the sender when the round has been sent for the first time.
+	sent func()
 	// granting, if not nil, is called when a node has granted and the vote still waits for an INFO (vouchLate).
 	granting func(node int)
 	// answered, if not nil, is called with the first answer of each node and the verdict after it. decides says that

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -20,8 +21,9 @@ import (
 type server struct {
 	world *world
 	index int
-	rate  float64 // its clock's, against true time
-	links []*link // to each client
+	rate  float64      // its clock's, against true time
+	links []*link      // to each client
+	takes atomic.Int64 // what each command of a client takes, in ns; it does not stop other clients' commands
 
 	mu          sync.Mutex // guards the rest
 	redis       *miniredis.Miniredis
@@ -106,6 +108,9 @@ func (s *server) between(command string, do func()) {
 }
 
 func (s *server) before(command string, _ []string) bool {
+	if takes := s.takes.Load(); takes > 0 {
+		time.Sleep(time.Duration(takes))
+	}
 	s.mu.Lock()
 	do := s.whenAwaited
 	if command == s.awaited {

@@ -28,7 +28,8 @@ const (
 //
 // It mostly takes one round. To tell a lock that is held from an outage it may wait up to NodeTimeout for nodes that
 // are up and slow. If several try at once it makes further rounds, within another NodeTimeout or so; where they do not
-// exclude each other, at most 32 rounds, with short pauses. The first use of a client waits until its nodes have connected
+// exclude each other, at most 32 rounds, with short pauses. Where a process tries more locks at once than its nodes can
+// answer in time, some calls wait until others have their answers. The first use of a client waits until its nodes have connected
 // and have said whether they may grant.
 func (l Lock) TryAcquire(ctx context.Context) (lease *Lease, err error) {
 	if lease, err := l.check(ctx, true); lease != nil || err != nil {

@@ -104,7 +104,7 @@ func (w *waiter) wait(ctx context.Context, r *round) (err error) {
 func (w *waiter) outbid(ctx context.Context) error {
 	c := w.client
 	w.stales++
-	w.how.all = true
+	w.how.all, w.how.probe = true, nil
 	pause := time.Duration(0)
 	if w.stales > 1 {
 		pause = c.protocol.random(c.roundTrip() << min(w.stales-2, 3))

@@ -51,10 +51,11 @@ func (w *waiters) leaveLocked(keys []any, nodes, told nodeSet, except *inbox, sh
 func (w *waiters) queueAgain(res *resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	all := w.client.allNodes()
 	if k := w.keys[res.keys[0].(string)]; k != nil {
 		for _, box := range k.inboxes {
-			if box.shared {
-				box.hints.resubscribed = w.client.allNodes()
+			if box.shared && box.hints.resubscribed != all { // of a crowd, most have heard it already
+				box.hints.resubscribed = all
 				box.wakeUp()
 			}
 		}

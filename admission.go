@@ -1,0 +1,127 @@
+package redlock
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// An admission bounds how many attempts of one client are under way at the same moment, by how long they take. Without a
+// bound, a crowd that comes at once (readers that have waited for one writer, the first locks of a busy program) makes its
+// own requests wait so long, in front of the servers or in this process, that the rounds end without their answers. Then
+// the servers' work is wasted, and asked for again. Renewals and releases are not bounded. They would be behind the crowd
+// too.
+//
+// The bound follows the delay, as that of TCP Vegas does (Brakmo and Peterson, 1995). What the shortest round has left of
+// NodeTimeout may be spent on waiting. While rounds spend less than a quarter of that, the bound grows, and doubles in each
+// round trip. If one spends more than half, the bound is halved. Who is not admitted waits in order of arrival.
+type admission struct {
+	mu       sync.Mutex // guards the rest
+	limit    int        // how many attempts may be under way
+	underWay int
+	waiting  list.List     // who is not admitted; an element is a channel, closed when it is
+	least    time.Duration // how long the shortest round took; 0: not known
+	left     Instant       // when the last one left
+	halved   Instant       // when the limit was last halved: rounds that began before say nothing of it
+}
+
+const (
+	firstLimit = 64 // while nothing is known
+	leastLimit = 16
+	leastTime  = 10 * time.Second // how long the shortest round is remembered
+)
+
+// enter waits until the caller's attempt may be under way. Unless it fails, leave must follow.
+func (a *admission) enter(ctx context.Context, ending <-chan struct{}) (err error) {
+	a.mu.Lock()
+	if a.limit > firstLimit && a.underWay < a.limit/4 { // what was measured with more of them may be long ago
+		a.limit = max(a.limit/2, firstLimit)
+	}
+	if a.underWay < a.limit {
+		a.underWay++
+		a.mu.Unlock()
+		return nil
+	}
+	admitted := make(chan struct{})
+	place := a.waiting.PushBack(admitted)
+	a.mu.Unlock()
+
+	select {
+	case <-admitted:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-ending:
+		err = ErrClosed
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case <-admitted: // at the same moment: pass it on
+		a.underWay--
+		a.admit()
+	default:
+		a.waiting.Remove(place)
+	}
+	return err
+}
+
+// quit ends an attempt that was admitted, and has asked nobody.
+func (a *admission) quit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.underWay--
+	a.admit()
+}
+
+// leave ends an attempt that was admitted, whose round was under way from began to ended. answered says that nodes have
+// decided it, and not its time or its caller.
+func (a *admission) leave(began, ended Instant, answered bool, nodeTimeout time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.underWay--
+	took := min(ended.Sub(began), nodeTimeout)
+	if answered && (a.least == 0 || took < a.least) {
+		a.least = took
+	}
+	spare := nodeTimeout - a.least
+	switch {
+	case began < a.halved:
+	case took > a.least+spare/2:
+		a.limit, a.halved = max(a.limit/2, leastLimit), ended
+	case answered && took < a.least+spare/4 && a.waiting.Len() > 0:
+		a.limit++
+	}
+	// The nodes may be further away than they were, so the shortest round is forgotten little by little.
+	since := min(max(ended.Sub(a.left), 0), leastTime)
+	a.least += time.Duration(float64(took-a.least) * since.Seconds() / leastTime.Seconds())
+	a.left = ended
+	a.admit()
+}
+
+// admit admits those who wait, in order, while the limit allows it. a.mu is held.
+func (a *admission) admit() {
+	for a.underWay < a.limit && a.waiting.Len() > 0 {
+		a.underWay++
+		close(a.waiting.Remove(a.waiting.Front()).(chan struct{}))
+	}
+}
+
+// errCrowded is why no node was asked.
+var errCrowded = errors.New("not asked, since as many acquires of this client were under way as its nodes answer in time")
+
+// enterAdmission waits until the attempt may begin. If it fails, the round says why no node was asked.
+func (c *Client) enterAdmission(ctx context.Context) (*round, error) {
+	if err := c.admission.enter(ctx, c.ending); err != nil {
+		return c.unasked(c.protocol.acquire, c.cfg.Clock.Now(), func(*node) error { return errCrowded }), err
+	}
+	return nil, nil
+}
+
+// leaveAdmission is called when the nodes are no longer asked.
+func (c *Client) leaveAdmission(r *round, v verdict) {
+	answered := v == won || v == lost && r.deniedBy() != 0
+	c.admission.leave(r.t0, c.cfg.Clock.Now(), answered, c.cfg.NodeTimeout)
+}

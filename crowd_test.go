@@ -1,0 +1,171 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+)
+
+// What a crowd wants of one client.
+var crowds = map[string]func(c *redlock.Client, i int) redlock.Lock{
+	"locks":   func(c *redlock.Client, i int) redlock.Lock { return c.Mutex(fmt.Sprint("x", i)) },
+	"fair":    func(c *redlock.Client, i int) redlock.Lock { return c.Mutex(fmt.Sprint("x", i)).Fair() },
+	"readers": func(c *redlock.Client, _ int) redlock.Lock { return c.RWMutex("x").Reader() },
+}
+
+// comes has so many goroutines acquire at once. It returns how to wait until all have returned.
+func comes(size int, acquire func(i int)) (wait func()) {
+	var all sync.WaitGroup
+	for i := range size {
+		all.Go(func() { acquire(i) })
+	}
+	return all.Wait
+}
+
+// busy has each command of a client take so long on every server.
+func (w *world) busy(takes time.Duration) {
+	for _, s := range w.servers {
+		s.takes.Store(int64(takes))
+	}
+}
+
+// A crowd in one process must not make its own requests wait so long that rounds end without their answers.
+func TestACrowdGetsItsLocksFromSlowServers(t *testing.T) {
+	for kind, lock := range crowds {
+		for _, try := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/try=%v", kind, try), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, clients := enrolled(t, 2)
+					var silent atomic.Int64
+					c := w.connect(t, 1, func(cfg *redlock.Config) {
+						cfg.Hooks.Refused = func(_ []string, err error) {
+							if !assert.NotErrorIs(t, err, redlock.ErrNoQuorum) {
+								silent.Add(1)
+							}
+						}
+					})
+					c.Status(t.Context())
+					before, err := clients[0].RWMutex("x").Writer().Acquire(t.Context())
+					require.NoError(t, err)
+					acquire := func(i int) {
+						_, err := lock(c, i).Acquire(t.Context())
+						assert.NoError(t, err)
+					}
+					if try {
+						acquire = func(i int) {
+							_, err := lock(c, i).TryAcquire(t.Context())
+							assert.NoError(t, err)
+						}
+						require.NoError(t, before.Release(t.Context()))
+						synctest.Wait()
+						w.busy(time.Millisecond)
+						comes(500, acquire)()
+					} else {
+						wait := comes(500, acquire)
+						time.Sleep(5 * time.Second) // those who want this name wait
+						w.busy(time.Millisecond)
+						require.NoError(t, before.Release(t.Context()))
+						wait()
+					}
+					w.busy(0)
+					require.Zero(t, silent.Load())
+				})
+			})
+		}
+	}
+}
+
+// Readers of one process that get in together do not outbid each other: they are sent in the order of their ballots.
+func TestReadersOfOneProcessDoNotOutbidEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, clients := enrolled(t, 2)
+		var refused atomic.Int64
+		c := w.connect(t, 1, func(cfg *redlock.Config) {
+			cfg.Hooks.Refused = func([]string, error) { refused.Add(1) }
+		})
+		writer, err := clients[0].RWMutex("x").Writer().Acquire(t.Context())
+		require.NoError(t, err)
+		wait := comes(500, func(int) {
+			_, err := c.RWMutex("x").Reader().Acquire(t.Context())
+			assert.NoError(t, err)
+		})
+		time.Sleep(5 * time.Second)
+		require.GreaterOrEqual(t, refused.Swap(0), int64(500))
+		require.NoError(t, writer.Release(t.Context()))
+		wait()
+		require.Zero(t, refused.Load())
+	})
+}
+
+// Servers that are far away, and not slow, get as many requests at once as there are.
+func TestACrowdIsNotHeldUpByTheDistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const roundTrip = 150 * time.Millisecond
+		w, _ := enrolled(t, 2)
+		for _, s := range w.servers {
+			s.slow(1, roundTrip)
+		}
+		c := w.connect(t, 1)
+		c.Status(t.Context())
+		began := time.Now()
+		comes(4000, func(i int) {
+			_, err := c.Mutex(fmt.Sprint("x", i)).Acquire(t.Context())
+			assert.NoError(t, err)
+		})()
+		require.LessOrEqual(t, time.Since(began), 10*roundTrip) // 64, 128, 256, ... at once
+	})
+}
+
+// The error of a call that ends before a node was asked says why none was. What is known of the lock is better.
+func TestACallThatEndsInACrowdSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, clients := enrolled(t, 2)
+		held, err := clients[0].Mutex("held").Acquire(t.Context())
+		require.NoError(t, err)
+		defer held.Release(t.Context())
+		w.busy(20 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var crowded atomic.Int64
+		comes(500, func(i int) {
+			_, err := clients[1].Mutex(fmt.Sprint("x", i)).Acquire(ctx)
+			if err != nil && assert.ErrorIs(t, err, redlock.ErrNoQuorum) && assert.ErrorIs(t, err, context.DeadlineExceeded) &&
+				assert.NotErrorIs(t, err, redlock.ErrHeld) {
+				crowded.Add(1)
+			}
+		})()
+		require.Positive(t, crowded.Load())
+		require.Zero(t, redlock.UnderWay(clients[1]))
+		w.busy(0)
+	})
+}
+
+// Whenever callers give up, none leaves its place in the admission behind.
+func TestNobodyLeavesAPlaceInTheCrowdBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, clients := enrolled(t, 2)
+		w.busy(time.Millisecond)
+		for round := range uint64(10) {
+			comes(300, func(i int) {
+				patience := time.Duration(rand.New(rand.NewPCG(round, uint64(i))).Int64N(int64(300 * time.Millisecond)))
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				if l, err := clients[1].Mutex(fmt.Sprint("x", i)).Acquire(ctx); err == nil {
+					_ = l.Release(t.Context()) // it may be late too
+				}
+			})()
+			require.Zero(t, redlock.UnderWay(clients[1]))
+		}
+		w.busy(0)
+	})
+}
