@@ -403,15 +403,15 @@ func at(reply []any, i int) (any, error) {
 }
 
 // readyCall asks a node whether it may grant, or says that it may (Q1, Q2). The script ready is always ready.lua, under the
-// name of the operation.
-func (s *settings) readyCall(ready *script, word string, at moment) call {
+// name of the operation. others are the run ids that the node's marker must not have (Client.runIDsBeside).
+func (s *settings) readyCall(ready *script, word string, at moment, others string) call {
 	cfg := &s.cfg
 	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a question may be on its way for as long as a round takes
 	if !s.protocol.omits(clocksApart) {
 		apart += max(cfg.ClockBand, 0)
 	}
 	return call{ready, readyKeys, []any{s.agreement.digest, s.agreement.text, millis(cfg.MaxTTL),
-		millis(apart), word, at.fleet, at.misread, apart.Microseconds(), at.latest, flag(!cfg.NoFence)}}
+		millis(apart), word, at.fleet, at.misread, apart.Microseconds(), at.latest, flag(!cfg.NoFence), others}}
 }
 
 // timeLeft is what a script's PTTL says: negative for ever, and no more than a Duration can be.

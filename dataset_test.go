@@ -151,6 +151,43 @@ func TestDurableDoesNotTrustAPromotedReplica(t *testing.T) {
 	never(t, s.other, holder)
 }
 
+// Q2: A server is made a replica of another node, and restarts as a master. Its append-only file has that node's data, with
+// that node's marker. So would a copy of that node's files. The lock that it granted itself is not in there.
+func TestDurableDoesNotTrustTheDataOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	f, ctx := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3,
+		Args: append([]string{"--appendonly", "yes", "--appendfsync", "always"}, replicas...)}), soon(t)
+	durable := func(cfg *redlock.Config) { steady(cfg); cfg.Durable = true }
+	a, b := openFresh(t, f, durable), openFresh(t, f, durable)
+	require.NoError(t, enroll(t, a))
+	b.Status(ctx)
+	var holder *redlock.Lease
+	var has, lacks []*fleet.Node
+	require.Eventually(t, func() bool { // an acquire asks a bare quorum, if that is not late
+		var err error
+		holder, err = a.Mutex("x").WithTTL(5 * time.Second).WithoutRenewal().Acquire(ctx)
+		require.NoError(t, err)
+		has, lacks = nil, nil
+		for _, n := range f.Nodes() {
+			if tell(t, n, "EXISTS", "x") == int64(1) {
+				has = append(has, n)
+			} else {
+				lacks = append(lacks, n)
+			}
+		}
+		if len(lacks) == 1 {
+			return true
+		}
+		require.NoError(t, holder.Release(ctx))
+		return false
+	}, 10*time.Second, time.Millisecond)
+	replicate(t, has[0], lacks[0])
+	fleettest.AwaitAppendOnlyFile(t, has[0])
+	require.NoError(t, has[0].Kill())
+	require.NoError(t, has[0].Start(ctx, fleet.Kept))
+	never(t, b, holder)
+}
+
 // Q2: A server starts with an RDB file, and is told to keep an append-only file before any client comes, as Redis's own
 // instructions for a restore say. The file then has what the RDB file had, which is old.
 func TestDurableTrustsNoDataFromBeforeTheAppendOnlyFile(t *testing.T) {

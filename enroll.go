@@ -111,7 +111,7 @@ func (c *Client) enrolled(r *round, err error) error {
 
 // askReadiness asks all nodes whether they may grant, with a word of the operator's.
 func (c *Client) askReadiness(ctx context.Context, word string) (*round, error) {
-	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}), t0: c.cfg.Clock.Now(),
+	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}, ""), t0: c.cfg.Clock.Now(),
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			if a.vote == granted {
 				c.nodes[node].learnReady(a, r.t0, false)

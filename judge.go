@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,6 +61,23 @@ func (c *Client) word(n *node) (word string, at moment) {
 		word = wordDurable
 	}
 	return word, at
+}
+
+// runIDsBeside are the run ids of all other servers, with a space before each: those that are connected, and what those were
+// that are not now. If a server has the marker of one of these, it has that server's data (Q2).
+func (c *Client) runIDsBeside(n *node) string {
+	var ids strings.Builder
+	for _, other := range c.nodes {
+		if other == n {
+			continue
+		}
+		other.mu.Lock()
+		if id := other.server.runID; id != "" {
+			ids.WriteString(" " + id)
+		}
+		other.mu.Unlock()
+	}
+	return ids.String()
 }
 
 // inStep are the clocks that are in step: the largest group that could all lie within MaxClockSkew of each other, if these

@@ -115,6 +115,8 @@ type nodeHost interface {
 	votesChanged()
 	// word is what the node's server is asked about its readiness, and the moment by the clocks that goes with it.
 	word(n *node) (word string, at moment)
+	// runIDsBeside are the run ids of all other servers, with a space before each.
+	runIDsBeside(n *node) string
 	// readied is called when the node's readiness is known anew.
 	readied(n *node, agrees bool)
 	// ballotLimit is the largest ballot that one node is believed.

@@ -105,12 +105,16 @@ func (n *node) queueReady() {
 // sendReady asks ready.lua, with the data set that INFO named.
 func (n *node) sendReady() {
 	word, at := n.host.word(n)
+	others := ""
+	if word == wordDurable {
+		others = n.host.runIDsBeside(n)
+	}
 	learn := func(r *round, node int, a answer, _ verdict, _ bool) {
 		if node == n.index {
 			n.learnReady(a, r.t0, true)
 		}
 	}
-	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, at), answered: learn})
+	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, at, others), answered: learn})
 	n.mu.Lock()
 	// An impostor would be told the name of another server's data set. It would put that in the place of its own marker.
 	switch n.readiness.asking = n.up && n.impostor == nil; {

@@ -23,6 +23,7 @@
 -- ARGV[9]    how far the two clocks may move against each other, microseconds
 -- ARGV[10]   what this server's clock shows at the latest if the question was not on its way for too long, microseconds
 -- ARGV[11]   "1": the client uses fencing tokens
+-- ARGV[12]   with "durable": the run ids of the client's other nodes, as far as it knows them, with a space before each
 --
 -- The marker
 --   "<identity> <digest>"                          on a node that may grant
@@ -122,7 +123,10 @@ if word == 'new' or word == 'new?' then
   return admit('enrolled')
 end
 if word == 'enroll' then return admit('enrolled') end
-if markedIdentity and ends == '' and same and word == 'durable' then return admit('restarted') end
+-- A marker of another of the client's nodes came here with that node's data: this server was its replica, or got a copy of its
+-- files. What it granted itself is not in there.
+local copied = markedIdentity and string.find(ARGV[12] or '', ' ' .. string.match(markedIdentity, '^[^/#]*'), 1, true)
+if markedIdentity and ends == '' and same and word == 'durable' and not copied then return admit('restarted') end
 
 local own, others, longest
 if markedIdentity then own, others, longest = string.match(ends, '^(%d+)/(%d+)/(%d+)$') end
