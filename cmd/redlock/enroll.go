@@ -245,10 +245,11 @@ func are(nodes []string) string {
 	return strings.Join(nodes, ", ") + verb
 }
 
-// notEnrolled names the nodes that are reached, and grant to nobody: in quarantine, or not judged so far.
+// notEnrolled names the nodes that are reached, and would grant if they were enrolled: in quarantine, or not judged so far. It
+// leaves out those that lack a vote for another reason, as replicas do: Enroll refuses them, and says why.
 func notEnrolled(status []redlock.NodeStatus) (names []string) {
 	for _, s := range status {
-		if s.Connected && s.MaxTTL == 0 {
+		if s.Connected && s.MaxTTL == 0 && s.Err != nil && strings.Contains(s.Err.Error(), "may have forgotten") {
 			names = append(names, s.Name)
 		}
 	}

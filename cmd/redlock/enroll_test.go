@@ -27,6 +27,24 @@ func namesOf(nodes []*fleet.Node) string {
 
 // In a pipe, what may let two clients hold one lock needs --yes. A node that forgot among nodes that are in use could be
 // new, or have taken the place of one that granted locks: --only-new cannot tell.
+// A server that is unfit would not vote if it were enrolled, nor after a quarantine: what enroll says must be why.
+func TestEnrollSaysWhyAServerIsUnfitAmongOthersThatAreInUse(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	code, _, errs := run(t, "enroll", nodes(f))
+	require.Equal(t, 0, code, errs)
+	replica := f.Nodes()[2]
+	host, port, err := f.Nodes()[0].PeerAddress()
+	require.NoError(t, err)
+	do(t, replica, "FLUSHALL")
+	do(t, replica, "REPLICAOF", host, port)
+	for _, flag := range []string{"--only-new", "--json", "--yes"} {
+		code, out, errs := run(t, "enroll", flag, nodes(f))
+		require.Equal(t, 69, code, out+errs)
+		require.Contains(t, out+errs, "it is a replica of "+host+":"+port)
+		require.NotContains(t, out+errs, "would vote at once")
+	}
+}
+
 func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	sick := f.Nodes()[2]
