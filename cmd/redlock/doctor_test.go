@@ -67,6 +67,11 @@ var faults = map[string]fault{
 		plant: func(t *testing.T, p *planted) { do(t, p.sick, "CONFIG", "SET", "appendfsync", "everysec") },
 		said:  "--durable is set, but it answers before it persists (appendfsync everysec)", remedy: "set appendfsync always, or give --durable=false"},
 
+	"a clock that is 5 s ahead, in a quarantine": {options: fleet.Options{Clocks: true}, plant: func(t *testing.T, p *planted) {
+		require.NoError(t, p.sick.SetClock(5*time.Second))
+		do(t, p.sick, "FLUSHALL")
+	}, said: "in quarantine for ", remedy: "the other nodes', more than half the ClockBand; set its clock (NTP)"},
+
 	"a clock that is 5 s ahead": {options: fleet.Options{Clocks: true}, plant: func(t *testing.T, p *planted) {
 		require.NoError(t, p.sick.SetClock(5*time.Second))
 	}, said: "its clock is 5", remedy: "set its clock (NTP)"},

@@ -95,6 +95,7 @@ type nodeReport struct {
 	MaxTTLMillis     int64    `json:"max_ttl_millis"`
 
 	quarantined bool
+	besides     string // what else costs it its vote, behind a semicolon: the end of its quarantine does not mend that
 	unbegun     string // what to print for its quarantine if that has not begun; "": it has, or there is none
 }
 
@@ -136,10 +137,25 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 	for i := range d.Nodes {
 		quarantine := (*redlock.QuarantineError)(nil)
 		if errors.As(status[i].Err, &quarantine) {
-			d.Nodes[i].Problem = d.quarantine("", quarantine.Left)
+			d.Nodes[i].besides = besidesQuarantine(status[i].Err)
+			d.Nodes[i].Problem = d.quarantine("", quarantine.Left) + d.Nodes[i].besides
 		}
 	}
 	return d
+}
+
+// besidesQuarantine is what else is in the error of a node in quarantine, such as its clock, behind a semicolon.
+func besidesQuarantine(err error) (text string) {
+	all, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return ""
+	}
+	for _, err := range all.Unwrap() {
+		if !errors.As(err, new(*redlock.QuarantineError)) {
+			text += "; " + withRemedy(sentence(err))
+		}
+	}
+	return text
 }
 
 // unbegun is what to print for the quarantine of a node that lacks one: nobody has begun it, or nobody can judge whether it
@@ -216,7 +232,7 @@ func (d diagnosis) printProblems(out io.Writer) {
 	for _, n := range d.Nodes {
 		switch {
 		case n.quarantined && n.QuarantineMillis > 0:
-			why.add(n.Node, d.quarantine("up to ", time.Duration(left)*time.Millisecond))
+			why.add(n.Node, d.quarantine("up to ", time.Duration(left)*time.Millisecond)+n.besides)
 		case n.Problem != "":
 			why.add(n.Node, n.Problem)
 		}
