@@ -158,6 +158,41 @@ func TestTheServersOfDeployAreFit(t *testing.T) {
 	require.Contains(t, out, "NOAUTH", "nobody gets in without a password")
 }
 
+// As docs/operations.md says: no user of the file may change users, so a password is rotated by the file, with two restarts.
+func TestThePasswordOfDeployIsRotatedInItsFile(t *testing.T) {
+	s := startAsDeployed(t, 1)[0]
+	conn, err := s.dial()
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Do("ACL", "SETUSER", "locker", ">another")
+	require.ErrorContains(t, err, "NOPERM")
+	acl := filepath.Join(filepath.Dir(s.command[1]), "users.acl")
+	before, both := s.url, textOf(t, acl)
+	old := regexp.MustCompile(`>(\S+)`).FindStringSubmatch(both)[1]
+	logsIn := func(url string) error {
+		conn, err := (&deployed{url: url}).dial()
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	after := strings.Replace(before, old, "another", 1)
+	require.ErrorContains(t, logsIn(after), "WRONGPASS")
+
+	both = strings.Replace(both, ">"+old, ">"+old+" >another", 1)
+	require.NoError(t, os.WriteFile(acl, []byte(both), 0o600))
+	s.kill()
+	s.start(t)
+	require.NoError(t, logsIn(before))
+	require.NoError(t, logsIn(after))
+
+	require.NoError(t, os.WriteFile(acl, []byte(strings.Replace(both, ">"+old+" ", "", 1)), 0o600))
+	s.kill()
+	s.url = after
+	s.start(t)
+	require.ErrorContains(t, logsIn(before), "WRONGPASS")
+}
+
 // The files and docs/operations.md say the same.
 func TestTheFilesOfDeploySayWhatTheDocumentsSay(t *testing.T) {
 	operations := textOf(t, "../../docs/operations.md")
