@@ -184,7 +184,8 @@ var refusesWrites = []struct{ code, words string }{
 	{"OOM", "its memory is full, so it grants no locks; raise maxmemory, and keep the locks' servers apart from caches: %w"},
 	{"MISCONF", "it cannot write to its disk, so it refuses locks and renewals; make room there, or have it persist nothing " +
 		"(save \"\", appendonly no): %w"},
-	{"NOREPLICAS", "it lacks replicas, so it refuses locks and renewals; set min-replicas-to-write 0, because it needs none: %w"},
+	{"NOREPLICAS", "it lacks replicas, so it refuses locks and renewals; set min-replicas-to-write 0, because it needs none, " +
+		"unless it is the master of a Sentinel group, where you mend the replica: %w"},
 }
 
 // answersWrites notes what the server answers to a write. Such a server is asked for its vote all the same: it may grant

@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,6 +76,14 @@ var faults = map[string]fault{
 	"a clock that is 5 s ahead": {options: fleet.Options{Clocks: true}, plant: func(t *testing.T, p *planted) {
 		require.NoError(t, p.sick.SetClock(5*time.Second))
 	}, said: "its clock is 5", remedy: "set its clock (NTP)"},
+
+	"no replicas, in a quarantine": {plant: func(t *testing.T, p *planted) {
+		if strings.Contains(fmt.Sprintf("%s", do(t, p.sick, "INFO", "server")), "redis_version:6.") {
+			required.Missing(t, "redis-7.0", errors.New("before Redis 7.0, min-replicas-to-write does not keep scripts from writing"))
+		}
+		do(t, p.sick, "FLUSHALL")
+		do(t, p.sick, "CONFIG", "SET", "min-replicas-to-write", "1")
+	}, said: "NOREPLICAS", remedy: "unless it is the master of a Sentinel group, where you mend the replica"},
 
 	"cluster mode": {early: func(t *testing.T, p *planted) {
 		other := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--cluster-enabled", "yes"}})

@@ -52,6 +52,8 @@ var remedies = []remedy{
 		"raise maxclients, or find out who opens so many connections (CLIENT LIST)"},
 	{[]string{"LOADING "},
 		"wait until the server has loaded its data"},
+	{[]string{"NOREPLICAS "},
+		"set min-replicas-to-write 0, because it needs none, unless it is the master of a Sentinel group, where you mend the replica"},
 	{[]string{"MISCONF "},
 		"the server cannot write its data to disk: look at its log, or switch off saving (save \"\")"},
 	{[]string{"OOM "},
