@@ -154,6 +154,11 @@ var faults = map[string]fault{
 		require.Contains(t, errs, "1 node enrolled: "+strings.TrimPrefix(p.urls[2], "redis://")+"; not enrolled: 127.0.0.1:1, 127.0.0.1:2: ")
 	}, said: "MaxTTL is 30s here and 20s there", remedy: "set MaxTTL to 20s"},
 
+	"PUBLISH was renamed": {early: func(t *testing.T, p *planted) {
+		other := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--rename-command", "PUBLISH", ""}})
+		p.urls[2] = other.URLs()[0]
+	}, said: "unknown command", remedy: "if its redis.conf has a rename-command for it, remove that line", warning: true},
+
 	"CLIENT KILL is forbidden": {plant: func(t *testing.T, p *planted) { fleettest.SetUser(t, p.sick, "default", "-client|kill") },
 		said: "what it still carried cannot be cancelled", remedy: "allow CLIENT ID and CLIENT KILL", warning: true},
 }

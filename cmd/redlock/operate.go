@@ -117,6 +117,11 @@ func diagnose(status []redlock.NodeStatus, quorum int) diagnosis {
 		n := nodeReport{Node: printable(s.Name), Votes: s.Err == nil, Connected: s.Connected, Warnings: allPrintable(s.Warnings), Role: printable(s.Role),
 			Version: printable(s.Version), RunID: s.RunID, LatencyMicros: s.Latency.Microseconds(), ClockMicros: s.ClockOffset.Microseconds(),
 			QuarantineMillis: s.Quarantine.Milliseconds(), MaxTTLMillis: s.MaxTTL.Milliseconds()}
+		for i, w := range n.Warnings {
+			if strings.Contains(w, "nknown command") { // no right helps, though the warning says which to give
+				n.Warnings[i] = withRemedy(w)
+			}
+		}
 		if s.Latency > slowRoundTrip {
 			n.Warnings = append(n.Warnings, fmt.Sprintf("a round trip takes %v; set NodeTimeout (--node-timeout) to several times that (its default is 250ms)",
 				s.Latency.Round(time.Millisecond)))
