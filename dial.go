@@ -70,11 +70,12 @@ func refusedConnection(refusal error) error {
 }
 
 // open opens a connection, and has the handshake prepare it, which begins with login.start. It takes no longer than
-// timeout, which is also how long each later write may take.
-func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake func(redis.Conn, login) error) (redis.Conn, *link, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// timeout, which is also how long each later write may take. Only a lookup of the host's name may go on for longer, until
+// life ends.
+func (e *endpoint) open(life context.Context, timeout time.Duration, handshake func(redis.Conn, login) error) (redis.Conn, *link, error) {
+	ctx, cancel := context.WithTimeout(life, timeout)
 	defer cancel()
-	opened, link, login, err := e.connect(ctx, timeout)
+	opened, link, login, err := e.connect(ctx, life, timeout)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,12 +99,12 @@ func (e *endpoint) open(ctx context.Context, timeout time.Duration, handshake fu
 }
 
 // connect opens a connection and sends the login, without a flush. There is no link if the node has a Dial of its own.
-func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (redis.Conn, *link, login, error) {
+func (e *endpoint) connect(ctx, life context.Context, writeTimeout time.Duration) (redis.Conn, *link, login, error) {
 	if e.dial != nil {
 		opened, err := e.dialOwn(ctx)
 		return opened, nil, login{}, err
 	}
-	l, err := e.dialNet(ctx, writeTimeout)
+	l, err := e.dialNet(ctx, life, writeTimeout)
 	if err != nil {
 		return nil, nil, login{}, err
 	}
@@ -116,9 +117,8 @@ func (e *endpoint) connect(ctx context.Context, writeTimeout time.Duration) (red
 	return opened, l, sent, nil
 }
 
-func (e *endpoint) dialNet(ctx context.Context, writeTimeout time.Duration) (*link, error) {
-	var dialer net.Dialer
-	opened, err := dialer.DialContext(ctx, e.network, e.address)
+func (e *endpoint) dialNet(ctx, life context.Context, writeTimeout time.Duration) (*link, error) {
+	opened, err := e.dialAddress(ctx, life)
 	if err != nil {
 		return nil, err
 	}

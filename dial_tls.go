@@ -160,8 +160,7 @@ func (e *endpoint) listenTLS(ctx context.Context) error {
 
 // ask opens a connection of its own, and closes it when the question is answered or ctx ends.
 func (e *endpoint) ask(ctx context.Context, question func(net.Conn) error) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, e.network, e.address)
+	conn, err := e.dialAddress(ctx, ctx)
 	if err != nil {
 		return err
 	}

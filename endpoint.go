@@ -24,6 +24,7 @@ type endpoint struct {
 	database           int
 	tls                *tls.Config // nil: none
 	credentials        credentials // nil: username and password
+	names              *lookups    // of the host in address
 	dial               func(context.Context) (redis.Conn, error)
 	dials, asking      chan struct{} // hold one element for each call of dial, or credentials, that has not returned
 	readTimeout        *atomic.Bool  // a connection of dial ended by a read timeout
@@ -70,6 +71,7 @@ func resolve(nodes []Node, credentials credentials) ([]endpoint, error) {
 
 func (n Node) endpoint(field string, credentials credentials) (endpoint, error) {
 	e := endpoint{name: n.Name, credentials: n.Credentials, dial: n.Dial, readTimeout: new(atomic.Bool),
+		names: &lookups{ask: askResolver},
 		dials: make(chan struct{}, callsAtATime), asking: make(chan struct{}, callsAtATime)}
 	switch {
 	case n.Dial != nil && n.URL != "":

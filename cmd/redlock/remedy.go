@@ -36,8 +36,10 @@ var remedies = []remedy{
 		"that is a limit here and not at the server: raise it (ulimit -n, LimitNOFILE= of systemd), or find out who has so many files open"},
 	{[]string{"cannot assign requested address"}, // EADDRNOTAVAIL
 		"no local port or address is left for it here: find out who has so many connections to it (ss -tan), or raise net.ipv4.ip_local_port_range"},
-	{[]string{"no such host", "server misbehaving"},
+	{[]string{"no such host"},
 		"check the name of the host"},
+	{[]string{"lookup "}, // the name server fails (SERVFAIL) or is silent
+		"that is this host's name server and not the node: look at /etc/resolv.conf, give the node by its IP address, or raise --node-timeout"},
 	{[]string{"did not answer within", "i/o timeout", "deadline exceeded", "no route to host", "network is unreachable", "not connected yet"},
 		"is its process stopped or busy, or does a firewall drop what is sent there?"},
 	{[]string{"possible server error"}, // a reply that is none in the protocol of Redis

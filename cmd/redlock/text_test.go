@@ -58,6 +58,15 @@ func TestNoRemedyIsAddedToOneThatIsSaid(t *testing.T) {
 	require.Contains(t, withRemedy("OOM command not allowed"), "no memory left")
 }
 
+// A name server that fails says nothing about the node, nor that its name is wrong.
+func TestANameServerThatFailsIsNotBlamedOnTheNode(t *testing.T) {
+	for _, silent := range []string{"lookup r1.lan: the name server (DNS) has not answered yet",
+		"dial tcp: lookup r1.lan: i/o timeout", "lookup r1.lan on 10.0.0.1:53: server misbehaving"} {
+		require.Contains(t, withRemedy(silent), "/etc/resolv.conf")
+	}
+	require.Contains(t, withRemedy("lookup r1.lan on 10.0.0.1:53: no such host"), "the name of the host")
+}
+
 // What this machine has no more of is no fault of the server's. Linux says it in these words.
 func TestALimitOfThisMachineHasARemedy(t *testing.T) {
 	require.Contains(t, withRemedy("dial tcp: socket: too many open files"), "ulimit -n")
