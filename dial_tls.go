@@ -28,6 +28,8 @@ const (
 	remedyName       = "give the host by a name that is in its certificate, or set Node.TLS.ServerName"
 	remedyDemands    = "it demands a client certificate; give one in Node.TLS.Certificates (--cert and --key)"
 	remedyMayDemand  = "it may demand a client certificate; give one in Node.TLS.Certificates (--cert and --key)"
+	remedyExpired    = "renew the certificate of the server, or set the clock of this host (NTP)"
+	remedyOurs       = "that is the client certificate: renew it, or set the clock of the server (NTP)"
 	remedyNotTrusted = "it does not accept the client certificate; give one that its certificate authority (tls-ca-cert-file) has issued"
 )
 
@@ -86,14 +88,19 @@ func (e *endpoint) explain(ctx context.Context, timeout time.Duration, err error
 func (e *endpoint) explainTLS(err error) error {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
+	var bad x509.CertificateInvalidError
 	remedy := ""
 	switch {
 	case errors.As(err, &authority):
 		remedy = remedyAuthority
 	case errors.As(err, &name):
 		remedy = remedyName
+	case errors.As(err, &bad) && bad.Reason == x509.Expired:
+		remedy = remedyExpired
 	case !isAlert(err):
 		return err
+	case strings.Contains(err.Error(), "expired certificate") && e.hasCertificate():
+		remedy = remedyOurs
 	case strings.Contains(err.Error(), "certificate"):
 		remedy = remedyNotTrusted
 		if !e.hasCertificate() {

@@ -46,6 +46,8 @@ func TestWhatIsWrongAboutTLSIsSaidWithItsRemedy(t *testing.T) {
 	trusting := &tls.Config{RootCAs: authority.Roots(t)}
 	old := trusting.Clone()
 	old.MaxVersion = tls.VersionTLS12
+	late := trusting.Clone()
+	late.Time = func() time.Time { return time.Now().Add(24 * time.Hour) }
 	strange := trusting.Clone()
 	strange.Certificates = []tls.Certificate{other.Client(t)}
 	for name, c := range map[string]struct {
@@ -58,6 +60,7 @@ func TestWhatIsWrongAboutTLSIsSaidWithItsRemedy(t *testing.T) {
 		"an unknown authority":         {redlock.Node{URL: "rediss://" + secure}, "Node.TLS.RootCAs (--ca)"},
 		"another authority":            {redlock.Node{URL: "rediss://" + secure, TLS: &tls.Config{RootCAs: other.Roots(t)}}, "Node.TLS.RootCAs (--ca)"},
 		"another name":                 {redlock.Node{URL: "rediss://localhost:" + port, TLS: trusting}, "by a name that is in its certificate"},
+		"a certificate that expired":   {redlock.Node{URL: "rediss://" + secure, TLS: late}, "renew the certificate of the server"},
 		"no client certificate":        {redlock.Node{URL: "rediss://" + demands, TLS: trusting}, "demands a client certificate"},
 		"none, with TLS 1.2":           {redlock.Node{URL: "rediss://" + demands, TLS: old}, "demand a client certificate"},
 		"another client certificate":   {redlock.Node{URL: "rediss://" + demands, TLS: strange}, "it does not accept the client certificate"},

@@ -61,7 +61,7 @@ var remedies = []remedy{
 	{[]string{"OOM "},
 		"the server has no memory left below maxmemory: raise it, or move other data away"},
 	{[]string{"broken pipe", "connection reset by peer", "closed the connection"}, // before it said anything
-		"perhaps what answers there is no Redis server: check the port"},
+		"perhaps what answers there is no Redis server: check the port; with TLS, a server that has reached maxclients ends it so too"},
 }
 
 // remedyFor returns what to do about the problem, behind a semicolon; "" if its text says it, or nobody knows.

@@ -67,6 +67,11 @@ func TestANameServerThatFailsIsNotBlamedOnTheNode(t *testing.T) {
 	require.Contains(t, withRemedy("lookup r1.lan on 10.0.0.1:53: no such host"), "the name of the host")
 }
 
+// A server with TLS that has reached maxclients ends the connection, and cannot say why.
+func TestAFullServerWithTLSIsThoughtOf(t *testing.T) {
+	require.Contains(t, withRemedy("the server closed the connection (EOF)"), "maxclients")
+}
+
 // What this machine has no more of is no fault of the server's. Linux says it in these words.
 func TestALimitOfThisMachineHasARemedy(t *testing.T) {
 	require.Contains(t, withRemedy("dial tcp: socket: too many open files"), "ulimit -n")
