@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -78,13 +79,23 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 		case a.vote == pending && asked != 0 && !asked.has(i) && late != errNotAsked:
 			err = errNotNeeded
 		case a.vote == pending:
-			err = late
+			err = nodes[i].whyLate(late)
 		default:
 			continue
 		}
 		e.Err = multierror.Append(e.Err, &NodeError{Node: nodes[i].endpoint.name, Err: err})
 	}
 	return e
+}
+
+// whyLate adds to the reason why a node has not answered that it is too far away. The distance itself is left out, so that
+// nodes which are too far away have the same reason.
+func (n *node) whyLate(late error) error {
+	if late != errSilent || time.Duration(n.trip.Load()) < n.cfg.NodeTimeout {
+		return late
+	}
+	return fmt.Errorf("%w, because a round trip takes longer than NodeTimeout, %v; set that to several times the round trip", late,
+		n.cfg.NodeTimeout)
 }
 
 // refusal describes a failed acquire. If the round asked only one node, this is good enough for Hooks.Refused, but not

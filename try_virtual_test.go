@@ -362,3 +362,20 @@ func TestATryAsksAgainWhereServersFarAwayForgotTheScript(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// Servers that are too far away for NodeTimeout: the error says what to do.
+func TestAnErrorSaysThatNodeTimeoutIsTooShortForTheDistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, clients := enrolled(t, 2)
+		_, err := clients[1].Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		for _, s := range w.servers {
+			s.slow(1, 300*time.Millisecond)
+		}
+		far := w.connect(t, 1)
+		_, err = far.Mutex("y").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorContains(t, err, "need 2): no answer in time, because a round trip takes longer than NodeTimeout, 250ms; "+
+			"set that to several times the round trip [node-1 node-2 node-3]")
+	})
+}
