@@ -16,14 +16,15 @@ import (
 //
 // The bound follows the delay, as that of TCP Vegas does (Brakmo and Peterson, 1995). What the shortest round has left of
 // NodeTimeout may be spent on waiting. While rounds spend less than a quarter of that, the bound grows, and doubles in each
-// round trip. If one spends more than half, the bound is halved. Who is not admitted waits in order of arrival.
+// round trip. If they spend more than half, the bound is halved. Who is not admitted waits in order of arrival.
 type admission struct {
 	mu       sync.Mutex // guards the rest
 	limit    int        // how many attempts may be under way
 	underWay int
 	waiting  list.List     // who is not admitted; an element is a channel, closed when it is
 	least    time.Duration // how long the shortest round took; 0: not known
-	left     Instant       // when the last one left
+	usual    time.Duration // how long those take now; 0: none was since the limit was halved
+	left     Instant       // when the last of them was over
 	halved   Instant       // when the limit was last halved: rounds that began before say nothing of it
 }
 
@@ -76,29 +77,38 @@ func (a *admission) quit() {
 	a.admit()
 }
 
-// leave ends an attempt that was admitted, whose round was under way from began to ended. answered says that nodes have
-// decided it, and not its time or its caller.
-func (a *admission) leave(began, ended Instant, answered bool, nodeTimeout time.Duration) {
+// leave ends an attempt that was admitted, and that the nodes were asked to decide from began to ended, in so many round
+// trips. answered says that they have; otherwise its time was over, or its caller gave up.
+func (a *admission) leave(began, ended Instant, trips int, answered bool, nodeTimeout time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.underWay--
+	defer a.admit()
 	took := min(ended.Sub(began), nodeTimeout)
-	if answered && (a.least == 0 || took < a.least) {
-		a.least = took
+	if !answered && took < nodeTimeout {
+		return
 	}
-	spare := nodeTimeout - a.least
-	switch {
-	case began < a.halved:
-	case took > a.least+spare/2:
-		a.limit, a.halved = max(a.limit/2, leastLimit), ended
-	case answered && took < a.least+spare/4 && a.waiting.Len() > 0:
-		a.limit++
+	took /= time.Duration(trips)
+	if a.least == 0 || took < a.least {
+		a.least = took
 	}
 	// The nodes may be further away than they were, so the shortest round is forgotten little by little.
 	since := min(max(ended.Sub(a.left), 0), leastTime)
 	a.least += time.Duration(float64(took-a.least) * since.Seconds() / leastTime.Seconds())
 	a.left = ended
-	a.admit()
+	if began < a.halved {
+		return
+	}
+	if a.usual == 0 {
+		a.usual = took
+	}
+	a.usual += (took - a.usual) / 8 // as in node_delay.go: a single one may be late for its own reasons
+	switch spare := nodeTimeout - a.least; {
+	case a.usual > a.least+spare/2:
+		a.limit, a.usual, a.halved = max(a.limit/2, leastLimit), 0, ended
+	case a.usual < a.least+spare/4 && a.waiting.Len() > 0:
+		a.limit++
+	}
 }
 
 // admit admits those who wait, in order, while the limit allows it. a.mu is held.
@@ -122,6 +132,10 @@ func (c *Client) enterAdmission(ctx context.Context) (*round, error) {
 
 // leaveAdmission is called when the nodes are no longer asked.
 func (c *Client) leaveAdmission(r *round, v verdict) {
+	trips := 1
+	if r.wasRefusedLight() { // the script follows
+		trips = 2
+	}
 	answered := v == won || v == lost && r.deniedBy() != 0
-	c.admission.leave(r.t0, c.cfg.Clock.Now(), answered, c.cfg.NodeTimeout)
+	c.admission.leave(r.asking, c.cfg.Clock.Now(), trips, answered, c.cfg.NodeTimeout)
 }

@@ -165,8 +165,8 @@ func (l *Lease) endedOr(err error) error {
 // still hold it, it ends only this lease. It returns:
 //   - nil if a quorum of the nodes deleted the lock or never had it, or if other leases still hold it;
 //   - [ErrLost] if a quorum no longer had the lock, or if the lease was lost before;
-//   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
-//     earlier still get the release.
+//   - [ErrNoQuorum] if neither is known, because nodes are away, or because it was released by force at the same moment.
+//     What is left of the lock then expires by itself. Nodes that come back earlier still get the release.
 //
 // ErrLost and ErrNoQuorum come in a [*RoundError] if they are what the nodes said. Release waits for nodes that are up, or
 // whose connection has just broken, no longer than NodeTimeout.

@@ -254,6 +254,7 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 			return reached
 		}
 		now = c.cfg.Clock.Now()
+		r.asking = now
 	}
 	if !how.all {
 		if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 {

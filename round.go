@@ -13,10 +13,11 @@ import (
 // slow nodes answer later still matters (A3).
 type round struct {
 	plan
-	// later and lastAsked belong to the sender: the nodes that are asked now were not asked at once; and when the last
+	// later, lastAsked and asking belong to the sender: the nodes that are asked now were not asked at once; and when the last
 	// ones were asked.
 	later     bool
 	lastAsked Instant
+	asking    Instant       // t0; or when the others were asked, because the node asked first had granted
 	relied    nodeSet       // of an acquire: the nodes that its winner relies on, for whose clocks it has waited (C2)
 	tooLate   atomic.Bool   // of a renewal: it was won, and the lease cannot rely on it before its validity ends (C2)
 	signal    chan struct{} // capacity 1: the verdict is published, or the nodes that were asked so far do not suffice
@@ -85,7 +86,7 @@ const usualNodes = 5
 // newRound makes a round that is won if need nodes grant whose clocks agree within the tolerance (C1). With a negative
 // tolerance clocks are not compared.
 func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
-	r := &round{plan: p, lastAsked: p.t0, signal: make(chan struct{}, 1)}
+	r := &round{plan: p, lastAsked: p.t0, asking: p.t0, signal: make(chan struct{}, 1)}
 	if nodes > usualNodes {
 		r.tally = newTally(nodes, need, tolerance)
 		r.answers = make([]answer, nodes)
@@ -519,6 +520,13 @@ func (r *round) lightRefused(node int, wrote bool) {
 	if wrote {
 		r.showed.add(node)
 	}
+}
+
+// wasRefusedLight reports whether some node refused the light form.
+func (r *round) wasRefusedLight() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused != 0
 }
 
 // concede counts as denied those of the nodes that refused the light form, and whose script is not awaited any longer. The
