@@ -193,3 +193,29 @@ func TestNobodyLeavesAPlaceInTheCrowdBehind(t *testing.T) {
 		w.busy(0)
 	})
 }
+
+func TestCloseEndsAlsoThoseWhoAreNotAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, clients := enrolled(t, 2)
+		w.busy(50 * time.Millisecond)
+		var closed atomic.Int64
+		wait := comes(150, func(i int) {
+			var err error
+			if i%2 == 0 {
+				_, err = clients[1].Mutex(fmt.Sprint("x", i)).Acquire(t.Context())
+			} else {
+				_, err = clients[1].Mutex(fmt.Sprint("x", i)).TryAcquire(t.Context())
+			}
+			if err != nil && assert.ErrorIs(t, err, redlock.ErrClosed) {
+				closed.Add(1)
+			}
+		})
+		synctest.Wait()
+		require.Greater(t, redlock.UnderWay(clients[1]), 80)
+		require.NoError(t, clients[1].Close())
+		wait()
+		require.Greater(t, closed.Load(), int64(80))
+		require.Zero(t, redlock.UnderWay(clients[1]))
+		w.busy(0)
+	})
+}
