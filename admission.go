@@ -111,7 +111,7 @@ func (a *admission) leave(began, ended Instant, trips int, answered bool, nodeTi
 	}
 }
 
-// admit admits those who wait, in order, while the limit allows it. a.mu is held.
+// admit admits those that are not admitted so far, in order, while the limit allows it. a.mu is held.
 func (a *admission) admit() {
 	for a.underWay < a.limit && a.waiting.Len() > 0 {
 		a.underWay++

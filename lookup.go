@@ -15,7 +15,6 @@ import (
 type lookup struct {
 	life      context.Context // ends it
 	done      chan struct{}   // closed when the rest is set
-	ended     time.Time
 	addresses []net.IPAddr
 	err       error
 }
@@ -33,7 +32,7 @@ type lookups struct {
 	ask func(ctx context.Context, host string) ([]net.IPAddr, error)
 
 	mu   sync.Mutex // guards last
-	last *lookup    // nil: there was none
+	last *lookup    // nil: there was none, or what it found is old
 }
 
 // find returns the addresses of the host. It waits no longer than ctx lasts. A lookup that it starts ends with life.
@@ -58,7 +57,7 @@ func (l *lookups) join(life context.Context, host string) *lookup {
 	if last := l.last; last != nil {
 		select {
 		case <-last.done:
-			if time.Since(last.ended) < lookupKept && (last.err == nil || last.life.Err() == nil) {
+			if last.err == nil || last.life.Err() == nil {
 				return last
 			}
 		default:
@@ -71,10 +70,18 @@ func (l *lookups) join(life context.Context, host string) *lookup {
 		ctx, cancel := context.WithTimeout(life, lookupMax)
 		defer cancel()
 		started.addresses, started.err = l.ask(ctx, host)
-		started.ended = time.Now()
 		close(started.done)
+		time.AfterFunc(lookupKept, func() { l.forget(started) })
 	}()
 	return started
+}
+
+func (l *lookups) forget(old *lookup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == old {
+		l.last = nil
+	}
 }
 
 func askResolver(ctx context.Context, host string) ([]net.IPAddr, error) {

@@ -56,6 +56,7 @@ func TestALookupThatTakesLongerThanAnAttemptIsOfUseToTheNext(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "192.0.2.1", found[0].String())
 		time.Sleep(lookupKept)
+		synctest.Wait()
 		found, err = attempt()
 		require.NoError(t, err)
 		require.Equal(t, "192.0.2.2", found[0].String())

@@ -202,7 +202,7 @@ func TestWhatAWaiterDoesAfterARefusal(t *testing.T) {
 			sleeps: 2*usualTrip + margin, entry: queueNow},
 		"an outage": {before: (*scene).all, answers: []answer{silent, silent, silent},
 			sleeps: 2*outageMin + margin, asks: everybody, queues: nowhere, sends: [3]string{"leave", "leave", "leave"}},
-		"only the ballot was too low": {before: (*scene).one, answers: []answer{low, low, yes1}, entry: queueNow},
+		"only the ballot was too low": {before: (*scene).one, answers: []answer{low, low, yes1}, asks: everybody, entry: queueNow},
 		"a low ballot, and an owner": {before: (*scene).one, answers: []answer{low, low, by(other, 30*time.Millisecond)},
 			sleeps: 2*usualTrip + margin, entry: queueNow},
 	} {

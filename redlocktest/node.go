@@ -53,7 +53,7 @@ func (n *node) tick(m *miniredis.Miniredis) {
 const (
 	readyMarker = 2
 	readyWord   = 2 + 4 + 5
-	readyLength = 2 + 4 + 11
+	readyLength = 2 + 4 + 12
 )
 
 // admit makes an enrolment of the question whether a new node may grant. Otherwise the node would begin a quarantine. The
