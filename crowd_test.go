@@ -69,9 +69,9 @@ func TestACrowdGetsItsLocksFromSlowServers(t *testing.T) {
 						require.NoError(t, before.Release(t.Context()))
 						synctest.Wait()
 						w.busy(time.Millisecond)
-						comes(500, acquire)()
+						comes(300, acquire)()
 					} else {
-						wait := comes(500, acquire)
+						wait := comes(300, acquire)
 						time.Sleep(5 * time.Second) // those who want this name wait
 						w.busy(time.Millisecond)
 						require.NoError(t, before.Release(t.Context()))
@@ -95,12 +95,12 @@ func TestReadersOfOneProcessDoNotOutbidEachOther(t *testing.T) {
 		})
 		writer, err := clients[0].RWMutex("x").Writer().Acquire(t.Context())
 		require.NoError(t, err)
-		wait := comes(500, func(int) {
+		wait := comes(300, func(int) {
 			_, err := c.RWMutex("x").Reader().Acquire(t.Context())
 			assert.NoError(t, err)
 		})
 		time.Sleep(5 * time.Second)
-		require.GreaterOrEqual(t, refused.Swap(0), int64(500))
+		require.GreaterOrEqual(t, refused.Swap(0), int64(300))
 		require.NoError(t, writer.Release(t.Context()))
 		wait()
 		require.Zero(t, refused.Load())
