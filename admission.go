@@ -19,6 +19,7 @@ import (
 // round trip. If they spend more than half, the bound is halved. Who is not admitted waits in order of arrival.
 type admission struct {
 	mu       sync.Mutex // guards the rest
+	first    int        // the limit while nothing is known
 	limit    int        // how many attempts may be under way
 	underWay int
 	waiting  list.List     // who is not admitted; an element is a channel, closed when it is
@@ -29,16 +30,20 @@ type admission struct {
 }
 
 const (
-	firstLimit = 64 // while nothing is known
+	firstLimit = 64
 	leastLimit = 16
 	leastTime  = 10 * time.Second // how long the shortest round is remembered
 )
 
+func (a *admission) init(first int) {
+	a.first, a.limit, a.left, a.halved = first, first, longAgo, longAgo
+}
+
 // enter waits until the caller's attempt may be under way. Unless it fails, leave must follow.
 func (a *admission) enter(ctx context.Context, ending <-chan struct{}) (err error) {
 	a.mu.Lock()
-	if a.limit > firstLimit && a.underWay < a.limit/4 { // what was measured with more of them may be long ago
-		a.limit = max(a.limit/2, firstLimit)
+	if a.limit > a.first && a.underWay < a.limit/4 { // what was measured with more of them may be long ago
+		a.limit = max(a.limit/2, a.first)
 	}
 	if a.underWay < a.limit {
 		a.underWay++
@@ -105,7 +110,7 @@ func (a *admission) leave(began, ended Instant, trips int, answered bool, nodeTi
 	a.usual += (took - a.usual) / 8 // as in node_delay.go: a single one may be late for its own reasons
 	switch spare := nodeTimeout - a.least; {
 	case a.usual > a.least+spare/2:
-		a.limit, a.usual, a.halved = max(a.limit/2, leastLimit), 0, ended
+		a.limit, a.usual, a.halved = max(a.limit/2, min(leastLimit, a.first)), 0, ended
 	case a.usual < a.least+spare/4 && a.waiting.Len() > 0:
 		a.limit++
 	}

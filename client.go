@@ -71,8 +71,8 @@ func New(cfg Config) (*Client, error) {
 		opened:    make(chan struct{}),
 		tried:     make(chan struct{}),
 		claims:    map[string]*node{},
-		admission: admission{limit: firstLimit, left: longAgo, halved: longAgo},
 	}
+	c.admission.init(c.protocol.firstLimit)
 	c.scheduler = newScheduler(cfg.Clock)
 	c.scheduler.forgetsTicked = c.protocol.omits(ticksDrained)
 	for i, e := range endpoints {

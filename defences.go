@@ -58,6 +58,8 @@ type protocol struct {
 	slowMargin time.Duration
 	// lateMargin is added to the time after which a node is late (A2).
 	lateMargin time.Duration
+	// firstLimit is how many attempts of a client may be under way at first (admission.go).
+	firstLimit int
 }
 
 // standard is the protocol of every client outside tests.
@@ -75,6 +77,7 @@ func newProtocol(edit func(name, source string) string) *protocol {
 		lostPoll: time.Second,
 
 		slowMargin: 2 * time.Millisecond,
+		firstLimit: firstLimit,
 
 		acquire: loadCommon("acquire", acquireSource),
 		fair:    loadWith("fair", fairSource),

@@ -114,6 +114,11 @@ func AskAll(cfg *Config) {
 	cfg.ownProtocol().asksAll = true
 }
 
+// OneByOne has no more than one attempt under way at first, so that the others wait.
+func OneByOne(cfg *Config) {
+	cfg.ownProtocol().firstLimit = 1
+}
+
 // AlwaysLight has also a single acquire go out in its light form, however far away the server is.
 func AlwaysLight(cfg *Config) {
 	cfg.ownProtocol().lightAlone = true

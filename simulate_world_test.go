@@ -141,6 +141,9 @@ func (w *world) config(c *caller) redlock.Config {
 	if w.has.light {
 		redlock.AlwaysLight(&cfg)
 	}
+	if w.seed%4 == 3 {
+		redlock.OneByOne(&cfg)
+	}
 	for _, change := range w.change {
 		change(&cfg)
 	}
