@@ -39,7 +39,7 @@ func (a *admission) init(first int) {
 	a.first, a.limit, a.left, a.halved = first, first, longAgo, longAgo
 }
 
-// enter waits until the caller's attempt may be under way. Unless it fails, leave must follow.
+// enter waits until the caller's attempt may be under way. Unless it fails, leave or quit must follow.
 func (a *admission) enter(ctx context.Context, ending <-chan struct{}) (err error) {
 	a.mu.Lock()
 	if a.limit > a.first && a.underWay < a.limit/4 { // what was measured with more of them may be long ago
@@ -74,7 +74,7 @@ func (a *admission) enter(ctx context.Context, ending <-chan struct{}) (err erro
 	return err
 }
 
-// quit ends an attempt that was admitted, and has asked nobody.
+// quit ends an attempt that was admitted, and that no node has answered.
 func (a *admission) quit() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,18 +82,13 @@ func (a *admission) quit() {
 	a.admit()
 }
 
-// leave ends an attempt that was admitted, and that the nodes were asked to decide from began to ended, in so many round
-// trips. answered says that they have; otherwise its time was over, or its caller gave up.
-func (a *admission) leave(began, ended Instant, trips int, answered bool, nodeTimeout time.Duration) {
+// leave ends an attempt that was admitted and took so long, in so many round trips.
+func (a *admission) leave(began, ended Instant, trips int, nodeTimeout time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.underWay--
 	defer a.admit()
-	took := min(ended.Sub(began), nodeTimeout)
-	if !answered && took < nodeTimeout {
-		return
-	}
-	took /= time.Duration(trips)
+	took := min(ended.Sub(began), 4*nodeTimeout) / time.Duration(trips)
 	if a.least == 0 || took < a.least {
 		a.least = took
 	}
@@ -135,12 +130,16 @@ func (c *Client) enterAdmission(ctx context.Context) (*round, error) {
 	return nil, nil
 }
 
-// leaveAdmission is called when the nodes are no longer asked.
-func (c *Client) leaveAdmission(r *round, v verdict) {
+// leaveAdmission is called when no node is asked any more. Until then an attempt is under way, also if its caller has gone:
+// what it asked still waits in front of the servers.
+func (c *Client) leaveAdmission(r *round, said bool) {
+	if !said {
+		c.admission.quit()
+		return
+	}
 	trips := 1
 	if r.wasRefusedLight() { // the script follows
 		trips = 2
 	}
-	answered := v == won || v == lost && r.deniedBy() != 0
-	c.admission.leave(r.asking, c.cfg.Clock.Now(), trips, answered, c.cfg.NodeTimeout)
+	c.admission.leave(r.t0, c.cfg.Clock.Now(), trips, c.cfg.NodeTimeout)
 }

@@ -82,11 +82,11 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		ending: c.ending,
 		ballot: ballot,
 		sent:   sent,
+		over:   c.leaveAdmission,
 	}, len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, l.res, how, timeout)
 	verdict := r.await(ctx, &c.timers, timeout)
-	c.leaveAdmission(r, verdict)
 	yields := verdict == won && c.yields(ctx, l.res, r, how)
 
 	// A4: If ctx has ended, the lock that was won is released.
@@ -254,7 +254,6 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 			return reached
 		}
 		now = c.cfg.Clock.Now()
-		r.asking = now
 	}
 	if !how.all {
 		if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 {

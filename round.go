@@ -13,11 +13,10 @@ import (
 // slow nodes answer later still matters (A3).
 type round struct {
 	plan
-	// later, lastAsked and asking belong to the sender: the nodes that are asked now were not asked at once; and when the last
+	// later and lastAsked belong to the sender: the nodes that are asked now were not asked at once; and when the last
 	// ones were asked.
 	later     bool
 	lastAsked Instant
-	asking    Instant       // t0; or when the others were asked, because the node asked first had granted
 	relied    nodeSet       // of an acquire: the nodes that its winner relies on, for whose clocks it has waited (C2)
 	tooLate   atomic.Bool   // of a renewal: it was won, and the lease cannot rely on it before its validity ends (C2)
 	signal    chan struct{} // capacity 1: the verdict is published, or the nodes that were asked so far do not suffice
@@ -34,6 +33,7 @@ type round struct {
 	showed    nodeSet    // of these, where it wrote the key: that gets the release (A5), and others may have seen it
 	late      error      // why nodes that have not answered have no vote; nil: the round's time is not over
 	byTime    bool       // its time decided it, so no answer has told answered
+	isOver    bool       // over was called, or is about to be
 	yielded   bool       // it was won and given up, because the lock is reserved for another client (T3)
 	questions []question // that the votes have not decided
 
@@ -66,6 +66,9 @@ type plan struct {
 	ending <-chan struct{}
 	// sent, if not nil, is called by the sender when the round has been sent for the first time.
 	sent func()
+	// over, if not nil, is called once, when the votes have decided the round or all nodes that were asked have answered,
+	// whether or not anybody still waits for it. said is that some node granted or denied. It must not block.
+	over func(r *round, said bool)
 	// granting, if not nil, is called when a node has granted and the vote still waits for an INFO (vouchLate).
 	granting func(node int)
 	// answered, if not nil, is called with the first answer of each node and the verdict after it. decides says that
@@ -86,7 +89,7 @@ const usualNodes = 5
 // newRound makes a round that is won if need nodes grant whose clocks agree within the tolerance (C1). With a negative
 // tolerance clocks are not compared.
 func newRound(p plan, nodes, need int, tolerance time.Duration) *round {
-	r := &round{plan: p, lastAsked: p.t0, asking: p.t0, signal: make(chan struct{}, 1)}
+	r := &round{plan: p, lastAsked: p.t0, signal: make(chan struct{}, 1)}
 	if nodes > usualNodes {
 		r.tally = newTally(nodes, need, tolerance)
 		r.answers = make([]answer, nodes)
@@ -226,6 +229,9 @@ func (r *round) record(node int, a answer) {
 	decides := r.settle()
 	v := r.verdict
 	falls := v == undecided && !r.mayStillSuffice()
+	isOver := r.over != nil && !r.isOver && (decides || r.tally.votedBy(pending)&r.asked == 0)
+	r.isOver = r.isOver || isOver
+	said := r.tally.granted+r.tally.denied > 0
 	var decided []question
 	if len(r.questions) > 0 {
 		decided = r.takeDecided()
@@ -239,6 +245,9 @@ func (r *round) record(node int, a answer) {
 	}
 	if decides || falls {
 		r.wakeUp()
+	}
+	if isOver {
+		r.over(r, said)
 	}
 	for _, q := range decided {
 		close(q.answer)

@@ -220,6 +220,11 @@ func (w *world) settle() {
 	if !w.closed.Load() || time.Since(w.healed) > w.ttl+cleanUp && w.servers[w.clock].steppedAt.IsZero() {
 		w.lookForOrphans()
 	}
+	for _, c := range w.clients {
+		if n := redlock.UnderWay(c.client); n != 0 && !w.closed.Load() {
+			w.oracle.report(orphaned, "client %d still has %d attempts under way, though everyone has released", c.id, n)
+		}
+	}
 }
 
 func (w *world) lookForOrphans() {
