@@ -64,7 +64,8 @@ func observe(ctx context.Context, length time.Duration, address string) (err err
 		return err
 	}
 	if address != "" {
-		l, err := net.Listen("tcp", address)
+		var config net.ListenConfig
+		l, err := config.Listen(ctx, "tcp", address)
 		if err != nil {
 			return err
 		}

@@ -132,8 +132,10 @@ func (r *run) faults(ctx context.Context, length time.Duration) error {
 		{.65, "the killed node comes back empty: quarantine", func() error { return n[4].Start(ctx, fleet.Empty) }},
 	} {
 		at := time.Duration(fault.at * float64(length))
-		if sleep.For(ctx, at-time.Since(began)) != nil {
-			return nil // the program was interrupted
+		select {
+		case <-ctx.Done(): // the program was interrupted
+			return nil
+		case <-time.After(at - time.Since(began)):
 		}
 		log.Print(fault.what)
 		if err := fault.do(); err != nil {
