@@ -130,16 +130,12 @@ func (c *Client) enterAdmission(ctx context.Context) (*round, error) {
 	return nil, nil
 }
 
-// leaveAdmission is called when no node is asked any more. Until then an attempt is under way, also if its caller has gone:
+// leaveAdmission is called when a round is over (plan.over). Until then its attempt is under way, also if its caller has gone:
 // what it asked still waits in front of the servers.
-func (c *Client) leaveAdmission(r *round, said bool) {
-	if !said {
+func (c *Client) leaveAdmission(r *round, trips int) {
+	if trips == 0 {
 		c.admission.quit()
 		return
-	}
-	trips := 1
-	if r.wasRefusedLight() { // the script follows
-		trips = 2
 	}
 	c.admission.leave(r.t0, c.cfg.Clock.Now(), trips, c.cfg.NodeTimeout)
 }

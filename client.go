@@ -24,6 +24,7 @@ type Client struct {
 	localQueues localQueues
 	overlaps    overlaps
 	admission   admission
+	over        func(r *round, trips int) // leaveAdmission, made once: BenchmarkCycle shows each allocation of an attempt
 	waiters     waiters
 	quorumLog   quorumLog
 	timers      timers
@@ -73,6 +74,7 @@ func New(cfg Config) (*Client, error) {
 		claims:    map[string]*node{},
 	}
 	c.admission.init(c.protocol.firstLimit)
+	c.over = c.leaveAdmission
 	c.scheduler = newScheduler(cfg.Clock)
 	c.scheduler.forgetsTicked = c.protocol.omits(ticksDrained)
 	for i, e := range endpoints {

@@ -46,13 +46,8 @@ func TestACrowdGetsItsLocksFromSlowServers(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/try=%v", kind, try), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w, clients := enrolled(t, 2)
-					var silent atomic.Int64
 					c := w.connect(t, 1, func(cfg *redlock.Config) {
-						cfg.Hooks.Refused = func(_ []string, err error) {
-							if !assert.NotErrorIs(t, err, redlock.ErrNoQuorum) {
-								silent.Add(1)
-							}
-						}
+						cfg.Hooks.Refused = func(_ []string, err error) { assert.NotErrorIs(t, err, redlock.ErrNoQuorum) }
 					})
 					c.Status(t.Context())
 					before, err := clients[0].RWMutex("x").Writer().Acquire(t.Context())
@@ -78,7 +73,6 @@ func TestACrowdGetsItsLocksFromSlowServers(t *testing.T) {
 						wait()
 					}
 					w.busy(0)
-					require.Zero(t, silent.Load())
 				})
 			})
 		}

@@ -44,9 +44,9 @@ func (l *lookups) find(ctx, life context.Context, host string) ([]net.IPAddr, er
 		case <-ctx.Done():
 			return nil, fmt.Errorf("lookup %s: the name server (DNS) has not answered yet", host)
 		}
-		if running.err == nil || running.life.Err() == nil || life.Err() != nil {
+		if !running.wasCut() || life.Err() != nil {
 			return running.addresses, running.err
-		} // else it ended with the life of another caller
+		}
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *lookups) join(life context.Context, host string) *lookup {
 	if last := l.last; last != nil {
 		select {
 		case <-last.done:
-			if last.err == nil || last.life.Err() == nil {
+			if !last.wasCut() {
 				return last
 			}
 		default:
@@ -75,6 +75,9 @@ func (l *lookups) join(life context.Context, host string) *lookup {
 	}()
 	return started
 }
+
+// wasCut reports whether the lookup failed because the life of who began it ended. That says nothing of the host.
+func (l *lookup) wasCut() bool { return l.err != nil && l.life.Err() != nil }
 
 func (l *lookups) forget(old *lookup) {
 	l.mu.Lock()

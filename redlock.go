@@ -58,16 +58,14 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		how.slots = l.res.share.anySlots(c.protocol.random)
 	}
 	var tokenArg any = l.res.share.entry(token, how.slots)
-	var sent func()
+	sent := func() {}
 	if l.res.isShared() { // F1: who comes in with others must not be outbid by those of this process that began after it
 		c.outbidding.Lock()
 		sent = c.outbidding.Unlock
 	}
 	ballot, known := c.propose(t0.Add(how.lead), c.need)
 	if !known {
-		if sent != nil {
-			sent()
-		}
+		sent()
 		c.admission.quit()
 		return nil, c.unreached(c.protocol.acquire, t0), nil
 	}
@@ -82,7 +80,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		ending: c.ending,
 		ballot: ballot,
 		sent:   sent,
-		over:   c.leaveAdmission,
+		over:   c.over,
 	}, len(c.nodes), c.need, toleranceOf(c.cfg.band(l.ttl)))
 	timeout := c.cfg.nodeTimeout(l.ttl)
 	reached := c.ask(ctx, r, l.res, how, timeout)

@@ -66,9 +66,10 @@ type plan struct {
 	ending <-chan struct{}
 	// sent, if not nil, is called by the sender when the round has been sent for the first time.
 	sent func()
-	// over, if not nil, is called once, when the votes have decided the round or all nodes that were asked have answered,
-	// whether or not anybody still waits for it. said is that some node granted or denied. It must not block.
-	over func(r *round, said bool)
+	// over, if not nil, is called once, when the votes have decided the round or all nodes that were asked so far have answered,
+	// whether or not anybody still waits for it. trips is how many round trips a vote took: two if the script followed a light
+	// form that was refused; 0 if no node granted or denied. It must not block.
+	over func(r *round, trips int)
 	// granting, if not nil, is called when a node has granted and the vote still waits for an INFO (vouchLate).
 	granting func(node int)
 	// answered, if not nil, is called with the first answer of each node and the verdict after it. decides says that
@@ -231,7 +232,13 @@ func (r *round) record(node int, a answer) {
 	falls := v == undecided && !r.mayStillSuffice()
 	isOver := r.over != nil && !r.isOver && (decides || r.tally.votedBy(pending)&r.asked == 0)
 	r.isOver = r.isOver || isOver
-	said := r.tally.granted+r.tally.denied > 0
+	trips := 0
+	if r.tally.granted+r.tally.denied > 0 {
+		trips = 1
+		if r.refused != 0 {
+			trips = 2
+		}
+	}
 	var decided []question
 	if len(r.questions) > 0 {
 		decided = r.takeDecided()
@@ -247,7 +254,7 @@ func (r *round) record(node int, a answer) {
 		r.wakeUp()
 	}
 	if isOver {
-		r.over(r, said)
+		r.over(r, trips)
 	}
 	for _, q := range decided {
 		close(q.answer)
@@ -529,13 +536,6 @@ func (r *round) lightRefused(node int, wrote bool) {
 	if wrote {
 		r.showed.add(node)
 	}
-}
-
-// wasRefusedLight reports whether some node refused the light form.
-func (r *round) wasRefusedLight() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.refused != 0
 }
 
 // concede counts as denied those of the nodes that refused the light form, and whose script is not awaited any longer. The

@@ -25,8 +25,6 @@ func namesOf(nodes []*fleet.Node) string {
 	return strings.Join(all, ", ")
 }
 
-// In a pipe, what may let two clients hold one lock needs --yes. A node that forgot among nodes that are in use could be
-// new, or have taken the place of one that granted locks: --only-new cannot tell.
 // A server that is unfit would not vote if it were enrolled, nor after a quarantine: what enroll says must be why.
 func TestEnrollSaysWhyAServerIsUnfitAmongOthersThatAreInUse(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
@@ -45,6 +43,8 @@ func TestEnrollSaysWhyAServerIsUnfitAmongOthersThatAreInUse(t *testing.T) {
 	}
 }
 
+// In a pipe, what may let two clients hold one lock needs --yes. A node that forgot among nodes that are in use could be
+// new, or have taken the place of one that granted locks: --only-new cannot tell.
 func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	sick := f.Nodes()[2]
