@@ -109,7 +109,5 @@ func TestALeaderIsStoppedAndGoesOn(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 	log.await(t, "", ran+2)
 	require.NoError(t, syscall.Kill(leader, syscall.SIGINT))
-	eventually(t, "the end", func() bool { return isDead(leader) })
-	p.typed("exit\n")
-	p.wait()
+	p.leave(leader)
 }

@@ -72,6 +72,21 @@ func (p *terminal) printed(code string) {
 	require.Contains(p.t, p.said(), "code="+code+"\r\n")
 }
 
+// seesTheEnd waits until the shell has been told that its job has ended. Until then it takes it for a stopped one. Of a
+// process with threads it is told later than the process looks like a zombie: when the last of the threads is gone.
+func (p *terminal) seesTheEnd(job int) {
+	p.t.Helper()
+	eventually(p.t, "the shell to see the end of its job", func() bool { return syscall.Kill(job, 0) != nil })
+}
+
+// leave ends the shell after its job. It would stay beside one that it takes for stopped.
+func (p *terminal) leave(job int) {
+	p.t.Helper()
+	p.seesTheEnd(job)
+	p.typed("exit\n")
+	p.wait()
+}
+
 // Ctrl-Z reaches the process group in the foreground of the terminal. The command has a group of its own where redlock was
 // started in the background.
 func TestCtrlZStopsTheCommandToo(t *testing.T) {
@@ -123,9 +138,8 @@ func TestTheCommandStopsWhereTheTerminalStopsRedlock(t *testing.T) {
 	require.NoError(t, f.Nodes()[0].Kill()) // what redlock says of it comes at the next renewal
 	eventually(t, "both to stop", func() bool { return isStopped(redlock) && isStopped(command) })
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGKILL))
-	eventually(t, "the end of both", func() bool { return isDead(redlock) && isDead(command) })
-	p.typed("exit\n")
-	p.wait()
+	eventually(t, "the end of the command", func() bool { return isDead(command) })
+	p.leave(redlock)
 }
 
 func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
@@ -149,8 +163,7 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 	pause(redlock, command)
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGTERM))
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGCONT))
-	// Not before the shell has seen the end: it might take the job for a stopped one, for which wait does not wait.
-	eventually(t, "the shell to see the end", func() bool { return syscall.Kill(redlock, 0) != nil })
+	p.seesTheEnd(redlock) // wait does not wait for a job that is stopped
 	p.typed("wait -f %1; echo code=$?\n")
 	p.printed("9")
 	require.Contains(t, p.said(), "got TERM")
@@ -158,9 +171,8 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 	p, _, redlock, command = startInShell(t, f, "--ttl=10m", "hourly", " &")
 	pause(redlock, command)
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGKILL))
-	eventually(t, "the end of both", func() bool { return isDead(redlock) && isDead(command) })
-	p.typed("exit\n")
-	p.wait()
+	eventually(t, "the end of the command", func() bool { return isDead(command) })
+	p.leave(redlock)
 }
 
 func TestCtrlZGivesTheTerminalOfTopBack(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -85,10 +86,15 @@ func (p *terminal) typed(text string) {
 	require.NoError(p.t, err)
 }
 
-// wait returns the exit code.
+// wait returns the exit code. It fails where the program does not end: a shell stays if it believes that a job is stopped.
 func (p *terminal) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		require.Fail(p.t, "the program at the terminal goes on", "it said:\n%s", p.said())
+	}
 	_ = p.cmd.Wait()
-	<-p.ended
 	return p.cmd.ProcessState.ExitCode()
 }
 
