@@ -27,23 +27,28 @@ type admission struct {
 	usual    time.Duration // how long those take now; 0: none was since the limit was halved
 	left     Instant       // when the last of them was over
 	halved   Instant       // when the limit was last halved: rounds that began before say nothing of it
+	reached  Instant       // when as many were last under way as the limit allows
 }
 
 const (
 	firstLimit = 64
 	leastLimit = 16
 	leastTime  = 10 * time.Second // how long the shortest round is remembered
+	limitTime  = time.Second      // how long a limit above the first one is, if it is not reached
 )
 
 func (a *admission) init(first int) {
-	a.first, a.limit, a.left, a.halved = first, first, longAgo, longAgo
+	a.first, a.limit, a.left, a.halved, a.reached = first, first, longAgo, longAgo, longAgo
 }
 
 // enter waits until the caller's attempt may be under way. Unless it fails, leave or quit must follow.
-func (a *admission) enter(ctx context.Context, ending <-chan struct{}) (err error) {
+func (a *admission) enter(ctx context.Context, now Instant, ending <-chan struct{}) (err error) {
 	a.mu.Lock()
-	if a.limit > a.first && a.underWay < a.limit/4 { // what was measured with more of them may be long ago
-		a.limit = max(a.limit/2, a.first)
+	if a.limit > a.first && now.Sub(a.reached) > limitTime { // what so many found may no longer be so (RFC 7661)
+		a.limit = a.first
+	}
+	if a.underWay+1 >= a.limit {
+		a.reached = now
 	}
 	if a.underWay < a.limit {
 		a.underWay++
@@ -96,6 +101,9 @@ func (a *admission) leave(began, ended Instant, trips int, nodeTimeout time.Dura
 	since := min(max(ended.Sub(a.left), 0), leastTime)
 	a.least += time.Duration(float64(took-a.least) * since.Seconds() / leastTime.Seconds())
 	a.left = ended
+	if a.waiting.Len() > 0 {
+		a.reached = ended
+	}
 	if began < a.halved {
 		return
 	}
@@ -124,7 +132,7 @@ var errCrowded = errors.New("not asked, since as many acquires of this client we
 
 // enterAdmission waits until the attempt may begin. If it fails, the round says why no node was asked.
 func (c *Client) enterAdmission(ctx context.Context) (*round, error) {
-	if err := c.admission.enter(ctx, c.ending); err != nil {
+	if err := c.admission.enter(ctx, c.cfg.Clock.Now(), c.ending); err != nil {
 		return c.unasked(c.protocol.acquire, c.cfg.Clock.Now(), func(*node) error { return errCrowded }), err
 	}
 	return nil, nil

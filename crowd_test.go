@@ -144,6 +144,42 @@ func TestACrowdIsNotHeldUpByTheDistance(t *testing.T) {
 	}
 }
 
+// Few attempts may be under way in between: a crowd that comes again is admitted at once, and after a pause as at first.
+func TestACrowdThatComesAgainIsAdmittedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const roundTrip, size = 100 * time.Millisecond, 300
+		w := virtual(t, 3, 1)
+		for _, s := range w.servers {
+			s.slow(0, roundTrip)
+		}
+		noFence := func(cfg *redlock.Config) { cfg.NoFence = true } // locks of the same fence slot could outbid each other
+		far := w.connect(t, 0, noFence)
+		require.NoError(t, far.Enroll(t.Context()))
+		time.Sleep(time.Minute) // until it knows the distance
+		burst := func() (took time.Duration) {
+			began := time.Now()
+			comes(size, func(i int) {
+				l, err := far.Mutex(fmt.Sprint("x", i)).Acquire(t.Context())
+				assert.NoError(t, err)
+				assert.NoError(t, l.Release(t.Context()))
+			})()
+			took = time.Since(began)
+			l, err := far.Mutex("alone").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+			return took
+		}
+		for range 10 { // each admits half of those that had to wait in the one before
+			burst()
+		}
+		for range 5 {
+			require.Less(t, burst(), 3*roundTrip) // an acquire and a release
+		}
+		time.Sleep(5 * time.Second)
+		require.Greater(t, burst(), 3*roundTrip)
+	})
+}
+
 // The error of a call that ends before a node was asked says why none was. What is known of the lock is better.
 func TestACallThatEndsInACrowdSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
