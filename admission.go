@@ -45,7 +45,7 @@ func (a *admission) init(first int) {
 func (a *admission) enter(ctx context.Context, now Instant, ending <-chan struct{}) (err error) {
 	a.mu.Lock()
 	if a.limit > a.first && now.Sub(a.reached) > limitTime { // what so many found may no longer be so (RFC 7661)
-		a.limit = a.first
+		a.limit = max(a.first, a.underWay+1)
 	}
 	if a.underWay+1 >= a.limit {
 		a.reached = now

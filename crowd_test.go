@@ -180,6 +180,37 @@ func TestACrowdThatComesAgainIsAdmittedAtOnce(t *testing.T) {
 	})
 }
 
+// A client that is busy all the time, and never as busy as it once was, is not held up by what it is allowed then.
+func TestASteadyLoadIsNotHeldUpByWhatACrowdLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const roundTrip, size = 100 * time.Millisecond, 200
+		w := virtual(t, 3, 1)
+		for _, s := range w.servers {
+			s.slow(0, roundTrip)
+		}
+		noFence := func(cfg *redlock.Config) { cfg.NoFence = true }
+		far := w.connect(t, 0, noFence)
+		require.NoError(t, far.Enroll(t.Context()))
+		time.Sleep(time.Minute) // until it knows the distance
+		var all sync.WaitGroup
+		acquire := func(name int) {
+			l, err := far.Mutex(fmt.Sprint("x", name)).Acquire(t.Context())
+			assert.NoError(t, err)
+			all.Go(func() { assert.NoError(t, l.Release(t.Context())) })
+		}
+		comes(2*size, acquire)()
+		for i := range 15 * size { // so that there are always some 200 under way
+			all.Go(func() {
+				began := time.Now()
+				acquire(2*size + i)
+				assert.Less(t, time.Since(began), roundTrip+10*time.Millisecond)
+			})
+			time.Sleep(roundTrip / size)
+		}
+		all.Wait()
+	})
+}
+
 // The error of a call that ends before a node was asked says why none was. What is known of the lock is better.
 func TestACallThatEndsInACrowdSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
