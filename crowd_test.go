@@ -144,18 +144,24 @@ func TestACrowdIsNotHeldUpByTheDistance(t *testing.T) {
 	}
 }
 
+// farAway is a client that knows how far away its servers are. Locks of the same fence slot could outbid each other, so it has
+// no fencing tokens.
+func farAway(t *testing.T, roundTrip time.Duration) *redlock.Client {
+	w := virtual(t, 3, 1)
+	for _, s := range w.servers {
+		s.slow(0, roundTrip)
+	}
+	far := w.connect(t, 0, func(cfg *redlock.Config) { cfg.NoFence = true })
+	require.NoError(t, far.Enroll(t.Context()))
+	time.Sleep(time.Minute)
+	return far
+}
+
 // Few attempts may be under way in between: a crowd that comes again is admitted at once, and after a pause as at first.
 func TestACrowdThatComesAgainIsAdmittedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const roundTrip, size = 100 * time.Millisecond, 300
-		w := virtual(t, 3, 1)
-		for _, s := range w.servers {
-			s.slow(0, roundTrip)
-		}
-		noFence := func(cfg *redlock.Config) { cfg.NoFence = true } // locks of the same fence slot could outbid each other
-		far := w.connect(t, 0, noFence)
-		require.NoError(t, far.Enroll(t.Context()))
-		time.Sleep(time.Minute) // until it knows the distance
+		far := farAway(t, roundTrip)
 		burst := func() (took time.Duration) {
 			began := time.Now()
 			comes(size, func(i int) {
@@ -184,14 +190,7 @@ func TestACrowdThatComesAgainIsAdmittedAtOnce(t *testing.T) {
 func TestASteadyLoadIsNotHeldUpByWhatACrowdLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const roundTrip, size = 100 * time.Millisecond, 200
-		w := virtual(t, 3, 1)
-		for _, s := range w.servers {
-			s.slow(0, roundTrip)
-		}
-		noFence := func(cfg *redlock.Config) { cfg.NoFence = true }
-		far := w.connect(t, 0, noFence)
-		require.NoError(t, far.Enroll(t.Context()))
-		time.Sleep(time.Minute) // until it knows the distance
+		far := farAway(t, roundTrip)
 		var all sync.WaitGroup
 		acquire := func(name int) {
 			l, err := far.Mutex(fmt.Sprint("x", name)).Acquire(t.Context())
