@@ -87,9 +87,14 @@ type results struct {
 	tests  map[string]*tally
 	cpu    map[string]time.Duration // by package: processor time of all runs, that of servers that ended included
 	broken int                      // runs that failed outside any test
+	cut    int                      // runs that the race detector cut short: see isCut
 	done   int
 	log    io.Writer
 	record *record
+}
+
+func newResults(log io.Writer, record *record) *results {
+	return &results{tests: map[string]*tally{}, cpu: map[string]time.Duration{}, log: log, record: record}
 }
 
 func stress(ctx context.Context, o options) (failed bool, err error) {
@@ -111,7 +116,7 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r := &results{tests: map[string]*tally{}, cpu: map[string]time.Duration{}, log: log, record: record}
+	r := newResults(log, record)
 
 	burn, cool := context.WithCancel(ctx)
 	defer cool()
@@ -130,7 +135,8 @@ func stress(ctx context.Context, o options) (failed bool, err error) {
 	for range o.jobs {
 		workers.Go(func() {
 			for p := range queue {
-				r.run(ctx, p, o)
+				for i := 0; r.run(ctx, p, o, i < 2); i++ {
+				}
 			}
 		})
 	}
@@ -202,8 +208,9 @@ func compile(ctx context.Context, dir, module string, patterns []string) (progra
 	return programs, nil
 }
 
-// run runs the tests of one package once.
-func (r *results) run(ctx context.Context, p program, o options) {
+// run runs the tests of one package once. It returns whether they have to run again, as they may if the race detector cut
+// the run short.
+func (r *results) run(ctx context.Context, p program, o options, mayRepeat bool) (again bool) {
 	args := []string{"-test.v=test2json", "-test.count=1", "-test.timeout", o.timeout.String()}
 	if o.match != "" {
 		args = append(args, "-test.run", o.match)
@@ -218,8 +225,7 @@ func (r *results) run(ctx context.Context, p program, o options) {
 	tests.WaitDelay = 10 * time.Second
 	raw, err := tests.StdoutPipe()
 	if err != nil {
-		r.finish(p, nil, nil, 0, err)
-		return
+		return r.finish(p, nil, nil, 0, false, err)
 	}
 	tests.Stderr = tests.Stdout
 	translate.Stdin = raw
@@ -228,8 +234,7 @@ func (r *results) run(ctx context.Context, p program, o options) {
 		err = errors.Join(tests.Start(), translate.Start())
 	}
 	if err != nil {
-		r.finish(p, nil, nil, 0, err)
-		return
+		return r.finish(p, nil, nil, 0, false, err)
 	}
 	var text []string
 	outcomes := map[string]outcome{}
@@ -252,15 +257,20 @@ func (r *results) run(ctx context.Context, p program, o options) {
 		}
 	}
 	err = errors.Join(translate.Wait(), tests.Wait())
-	if ctx.Err() != nil { // it was cut short, which says nothing
-		return
+	if ctx.Err() != nil { // it was ended here, which says nothing
+		return false
 	}
-	r.finish(p, outcomes, text, tests.ProcessState.UserTime()+tests.ProcessState.SystemTime(), err)
+	return r.finish(p, outcomes, text, tests.ProcessState.UserTime()+tests.ProcessState.SystemTime(), mayRepeat, err)
 }
 
-func (r *results) finish(p program, outcomes map[string]outcome, text []string, cpu time.Duration, err error) {
+func (r *results) finish(p program, outcomes map[string]outcome, text []string, cpu time.Duration, mayRepeat bool, err error) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if mayRepeat && isCut(outcomes, text) {
+		r.cut++
+		fmt.Fprintf(r.log, "==== %s: the race detector failed: %v\n%s\n", p.name, err, strings.Join(text, ""))
+		return true
+	}
 	r.done++
 	r.cpu[p.name] += cpu
 	bad := false
@@ -295,6 +305,18 @@ func (r *results) finish(p program, outcomes map[string]outcome, text []string, 
 		fmt.Fprintf(os.Stderr, "stress: %s failed\n", p.name)
 		fmt.Fprintf(r.log, "==== %s: %v\n%s\n", p.name, err, strings.Join(text, ""))
 	}
+	return false
+}
+
+// isCut is whether the race detector has ended the program because of a defect of its own, before it or a test found anything.
+func isCut(outcomes map[string]outcome, text []string) bool {
+	for test, o := range outcomes {
+		if test != "" && o.action == "fail" {
+			return false
+		}
+	}
+	all := strings.Join(text, "")
+	return strings.Contains(all, "ThreadSanitizer: CHECK failed") && !strings.Contains(all, "WARNING: DATA RACE")
 }
 
 func (r *results) failures() (n int) {
@@ -334,6 +356,9 @@ func (r *results) report(took time.Duration) (failed bool) {
 	if r.broken > 0 {
 		failed = true
 		fmt.Printf("FAIL %d programs failed outside any test\n", r.broken)
+	}
+	if r.cut > 0 {
+		fmt.Printf("stress: the race detector failed in %d runs (ThreadSanitizer: CHECK failed), which do not count and were repeated\n", r.cut)
 	}
 	failed = r.record.report() || failed
 	r.reportTimes()
