@@ -59,6 +59,7 @@ func (c *Client) votesChanged() {
 
 // logVotes logs what is new: of each node, and of the quorum.
 func (c *Client) logVotes() {
+	tried := c.hasTried() // asked first: a node that answers meanwhile has changed its vote, so that all are looked at again
 	votes, open := 0, 0
 	var without causes
 	for i, n := range c.nodes {
@@ -76,7 +77,7 @@ func (c *Client) logVotes() {
 			c.logVote(n, &c.quorumLog.silent[i], why, up)
 		}
 	}
-	if c.hasTried() {
+	if tried {
 		c.logSpare(votes, open, without)
 	}
 }

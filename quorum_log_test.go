@@ -120,10 +120,7 @@ func TestTheLogSaysAtTheStartThatThereIsNoQuorum(t *testing.T) {
 	c := openFresh(t, f, log.to)
 	c.Status(soon(t))
 	require.NoError(t, c.Close())
-	found := log.found(quorumLines)
-	require.Len(t, found, 1)
-	// Two that refuse the connection are enough: it may not have heard the third one by then.
-	require.Regexp(t, `^level=WARN msg="redlock: (1 of 3 nodes votes|0 of 3 nodes vote), and it takes 2: nothing is granted or renewed$`, found[0])
+	require.Equal(t, []string{`level=WARN msg="redlock: 1 of 3 nodes votes, and it takes 2: nothing is granted or renewed`}, log.found(quorumLines))
 }
 
 // A server that stays up may lose its vote: it becomes a replica, or is flushed.
