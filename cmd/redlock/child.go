@@ -38,7 +38,9 @@ type child struct {
 
 // startChild starts the command on an OS thread that lives until the command has ended. On Linux the kernel kills the
 // command when that thread ends (see prctl(2), PR_SET_PDEATHSIG), and the Go runtime may end a thread at any time.
-func startChild(path string, argv, env []string, stdin io.Reader, pauser *pauser) (*child, error) {
+//
+// It asks mayStart at the last moment: it takes a while to start the guard, and redlock may stand still anywhere.
+func startChild(path string, argv, env []string, stdin io.Reader, pauser *pauser, mayStart func() error) (*child, error) {
 	cmd := exec.Command(path)
 	cmd.Args = argv
 	cmd.Env = env
@@ -52,7 +54,10 @@ func startChild(path string, argv, env []string, stdin io.Reader, pauser *pauser
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		defer close(c.ended)
-		err := cmd.Start()
+		err := mayStart()
+		if err == nil {
+			err = cmd.Start()
+		}
 		if err == nil {
 			c.guard.watch(cmd.Process.Pid)
 		}
@@ -69,13 +74,26 @@ func startChild(path string, argv, env []string, stdin io.Reader, pauser *pauser
 	return c, nil
 }
 
+// A notRunError is why the command did not even start.
+type notRunError struct{ error }
+
+func (e *notRunError) Unwrap() error { return e.error }
+
 // underLease runs the command, and ends it before the lease does.
 func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err error) {
 	clock := redlock.SystemClock() // like that of the lease, it counts suspended time
 	ends := clock.Now().Add(o.kind.maxHold)
-	c, err := startChild(o.path, o.argv, o.childEnviron(environment(lease)), o.childStdin(), o.in.pauser)
-	if err != nil {
-		return exitNotExecutable, "failed", fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)
+	var late error // why the lease is not good enough to start the command under it
+	c, err := startChild(o.path, o.argv, o.childEnviron(environment(lease)), o.childStdin(), o.in.pauser, func() error {
+		late = o.lostLease(lease, "before the command started")
+		return late
+	})
+	switch {
+	case late != nil:
+		code, reason, late = codeOf(late)
+		return code, reason, &notRunError{late}
+	case err != nil:
+		return exitNotExecutable, "failed", &notRunError{fmt.Errorf("%q cannot be executed: %w", o.argv[0], err)}
 	}
 	defer c.guard.stop()
 	if c.unguarded != nil && !o.json {
@@ -87,9 +105,9 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 		}
 	}
 	lost := lease.Context()
-	keep := o.killAfter + margin(o.length) // the command gets TERM when this much is left
-	until := clock.Now()                   // when the lease would end without a renewal, as last known
-	timer := time.NewTimer(0)
+	keep := o.keep()
+	until := clock.Now() // when the lease would end without a renewal, as last known
+	timer, due := time.NewTimer(0), clock.Now()
 	defer timer.Stop()
 	ended := c.ended // nil once the command has ended: then the rest of its group is awaited
 	var poll, tell <-chan time.Time
@@ -141,16 +159,36 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 		if left <= 0 {
 			left = lease.Remaining()
 			why := "lease lost: it could not be renewed" + o.renewals.because()
-			if paused {
-				why = "lease lost: redlock was stopped, and did not renew it"
+			if paused || clock.Now().Sub(due) > o.length/3 { // for so long that a renewal was left out
+				why = "lease lost: redlock stood still, and did not renew it"
 			}
 			if o.kind.maxHold > 0 && ends.Sub(clock.Now()) <= keep+holdPrecision {
 				why = fmt.Sprintf("the longest hold is over (--max-hold %v)", o.kind.maxHold)
 			}
 			return exitLost, "lost", fmt.Errorf("%s, %v were left: the command %s", why, left.Round(time.Millisecond), end(lost.Done(), left))
 		}
-		timer.Reset(min(left, longestSleep))
+		pause := min(left, longestSleep)
+		timer.Reset(pause)
+		due = clock.Now().Add(pause)
 	}
+}
+
+// keep is how much of the lease is left when the command gets TERM.
+func (o *runner) keep() time.Duration { return o.killAfter + margin(o.length) }
+
+// lostLease is why the lease is over, or so short that a command would be ended as soon as it started; nil: it is neither. Its
+// error has an exit code.
+func (o *runner) lostLease(lease *redlock.Lease, when string) error {
+	switch {
+	case !lease.Valid():
+		if why := whyEnded(lease); isTaken(why) {
+			return &exitError{exitLost, fmt.Errorf("%s %s", takenAway(why), when)}
+		}
+		return &exitError{exitLost, fmt.Errorf("the lease was lost %s%s", when, o.renewals.because())}
+	case lease.Remaining() <= o.keep():
+		return &exitError{exitLost, fmt.Errorf("the lease could not be renewed %s%s", when, o.renewals.because())}
+	}
+	return nil
 }
 
 // result is that of a command that has ended, and for whose group nobody waits.

@@ -21,7 +21,7 @@ func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
 	allowed := killProcess
 	defer func() { killProcess = allowed }()
 	for _, signalled := range []bool{true, false} {
-		c, err := startChild(sleep, []string{"sleep", "60"}, nil, nil, newPauser())
+		c, err := startChild(sleep, []string{"sleep", "60"}, nil, nil, newPauser(), func() error { return nil })
 		require.NoError(t, err)
 		c.group = true
 		killProcess = func(int, syscall.Signal) error { return syscall.EPERM }
@@ -63,7 +63,7 @@ func TestACommandThatCannotBeKilledIsSaidToGoOn(t *testing.T) {
 func TestTheRestOfAGroupThatCannotBeKilledIsAwaited(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	require.NoError(t, err)
-	c, err := startChild(bash, []string{"bash", "-c", "sleep 60 & exit 0"}, nil, nil, newPauser())
+	c, err := startChild(bash, []string{"bash", "-c", "sleep 60 & exit 0"}, nil, nil, newPauser(), func() error { return nil })
 	require.NoError(t, err)
 	c.group = true
 	<-c.ended

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,7 +50,7 @@ func (o *runner) lead(lease *redlock.Lease) (code int, reason string, err error)
 	for {
 		code, reason, err = o.underLease(lease)
 		reapOrphans() // in a container, each run may leave some
-		if code != exitNotExecutable || err == nil {
+		if !errors.As(err, new(*notRunError)) {
 			o.report.Runs++
 		}
 		if err != nil || o.in.stop != nil {
@@ -98,17 +99,11 @@ func (o *runner) pause(lease *redlock.Lease, until redlock.Instant) error {
 		}
 		switch left := until.Sub(clock.Now()); {
 		case !lease.Valid():
-			why := whyEnded(lease)
-			if isTaken(why) {
-				return &exitError{exitLost, fmt.Errorf("%s between two runs", takenAway(why))}
-			}
-			return &exitError{exitLost, fmt.Errorf("the lease was lost between two runs%s", o.renewals.because())}
+			return o.lostLease(lease, "between two runs")
 		case left > 0:
 			timer.Reset(min(left, longestSleep))
-		case lease.Remaining() <= o.killAfter+margin(o.length): // the command would be ended as soon as it started
-			return &exitError{exitLost, fmt.Errorf("the lease could not be renewed between two runs%s", o.renewals.because())}
 		default:
-			return nil
+			return o.lostLease(lease, "between two runs")
 		}
 	}
 }

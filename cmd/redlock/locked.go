@@ -138,7 +138,7 @@ func (o *runner) once(ctx context.Context, work func(*redlock.Lease) (int, strin
 	code, reason, err = work(lease)
 	stopNotice()
 	lost := !lease.Valid()
-	released := o.release(ctx, o.client, lease, err == nil || code != exitNotExecutable)
+	released := o.release(ctx, o.client, lease, !errors.As(err, new(*notRunError)))
 	o.held += time.Since(acquired)
 	r.HeldSeconds = inSeconds(o.held)
 	switch {

@@ -121,7 +121,7 @@ func TestCtrlZStopsTheCommandToo(t *testing.T) {
 		eventually(t, "the end of the command", func() bool { return isDead(command) })
 		if background {
 			require.Equal(t, stopped, w.written(), "it was continued without a lease")
-			require.Contains(t, p.said(), "lease lost: redlock was stopped, and did not renew it")
+			require.Contains(t, p.said(), "lease lost: redlock stood still, and did not renew it")
 		}
 		require.NoError(t, lease.Release(t.Context()))
 	}
@@ -173,6 +173,22 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGKILL))
 	eventually(t, "the end of the command", func() bool { return isDead(command) })
 	p.leave(redlock)
+}
+
+// STOP reaches redlock alone, as a machine that is suspended does in effect: nodes are not to blame for the loss.
+func TestALossThroughStandingStillIsNotBlamedOnTheNodes(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	w := newWorker(t)
+	p := start(t, nil, nil, "run", nodes(f), "--ttl=1s", "nightly", "--", "bash", w.dir+"/work")
+	redlock, _ := w.started(t)
+	require.NoError(t, syscall.Kill(redlock, syscall.SIGSTOP))
+	lease, err := newClient(t, f).Mutex("nightly").Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(redlock, syscall.SIGCONT))
+	code, _, errs := p.wait()
+	require.Equal(t, 76, code, errs)
+	require.Contains(t, errs, "lease lost: redlock stood still, and did not renew it")
+	require.NoError(t, lease.Release(t.Context()))
 }
 
 func TestCtrlZGivesTheTerminalOfTopBack(t *testing.T) {

@@ -94,7 +94,7 @@ Exit code: the exit code of CMD (128+n if a signal ended it), or
   64   usage, or KEY is the name of other data, which never expires
   69   no quorum of nodes within --wait
   75   held by another within --wait
-  76   lease lost, or --max-hold over: CMD was told to end
+  76   lease lost, or --max-hold over: CMD was told to end, or not started
   126  CMD cannot be executed
   127  CMD was not found
   129, 130, 131, 143  HUP, INT, QUIT or TERM came before the lock was acquired, or between two runs of --every`
