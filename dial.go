@@ -66,8 +66,19 @@ func (l login) unsent(err error) error {
 // refusedConnection is the error of a server that says why it wants no connection, and ends it: it has too many clients,
 // or is in protected mode. It does so unasked, so what it says looks like the reply to whatever was sent first.
 func refusedConnection(refusal error) error {
+	var said redis.Error
+	if errors.As(refusal, &said) && strings.HasPrefix(string(said), "DENIED ") && strings.Contains(string(said), protectedMode) {
+		// Behind that are a thousand characters more, which would be in every error and in each line of the log.
+		before, _, _ := strings.Cut(string(said), protectedMode)
+		return fmt.Errorf("it refused the connection: %w, where it serves its own host alone, because its default user has no "+
+			"password; set one (requirepass), or protected-mode no where an ACL file or a firewall keeps strangers out",
+			redis.Error(before+protectedMode))
+	}
 	return fmt.Errorf("it refused the connection: %w", refusal)
 }
+
+// protectedMode is what Redis, Valkey and Redict say of it.
+const protectedMode = "in protected mode"
 
 // open opens a connection, and has the handshake prepare it, which begins with login.start. It takes no longer than
 // timeout, which is also how long each later write may take. Only a lookup of the host's name may go on for longer, until
@@ -230,7 +241,7 @@ func (l *link) Write(p []byte) (int, error) {
 func (l *link) lastWords() error {
 	// What there is came before the end of the connection, so this does not wait. The limit is for what only looks like its
 	// end.
-	said := make([]byte, 1024)
+	said := make([]byte, 4096) // what a server in protected mode says has 1064 bytes
 	n, _ := l.ReadWithin(said, lastWordsTime)
 	line, _, whole := strings.Cut(string(said[:n]), "\r\n")
 	if text, ok := strings.CutPrefix(line, "-"); ok && whole {

@@ -177,6 +177,21 @@ func TestAServerThatWantsNoConnectionIsQuoted(t *testing.T) {
 	})
 }
 
+// The text of a server in protected mode is long. It is neither lost nor repeated in full.
+func TestAServerInProtectedModeIsNamedInShortWithItsRemedy(t *testing.T) {
+	advice := " because protected mode is enabled and no password is set for the default user. " + strings.Repeat("In this mode… ", 80)
+	for _, product := range []string{"Redis is running", "Running"} {
+		for range 5 { // the connection ends before the client has sent everything, or after it
+			err := toldBy(t, "", func(conn *net.TCPConn) {
+				_, _ = conn.Write([]byte("-DENIED " + product + " in protected mode" + advice + "\r\n"))
+			})
+			require.ErrorContains(t, err, "it refused the connection: DENIED "+product+" in protected mode, where it serves its own "+
+				"host alone, because its default user has no password; set one (requirepass), or protected-mode no where ")
+			require.Less(t, len(err.Error()), 300)
+		}
+	}
+}
+
 // toldBy is what Status says of a server that serves its connections so.
 func toldBy(t *testing.T, login string, serve func(*net.TCPConn)) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -17,7 +17,7 @@ type remedy struct {
 }
 
 var remedies = []remedy{
-	{[]string{"its memory is full", "it cannot write to its disk", "it lacks replicas"}, ""},
+	{[]string{"its memory is full", "it cannot write to its disk", "it lacks replicas", "in protected mode"}, ""},
 	{[]string{"NOPERM", "o permissions", "can't run this command", "can't access at least one of the keys"},
 		docsURL + "operations.md has the rights that the user needs; if they are for keys with a prefix, give --prefix"},
 	{[]string{"nknown command", "nknown Redis command"},
@@ -48,8 +48,6 @@ var remedies = []remedy{
 		"mend the other nodes that do not answer; if all do, set the servers' clocks (NTP); its quarantine neither begins nor ends before that"},
 	{[]string{"clocks of more nodes than have been reached"},
 		"mend the other nodes that do not answer; if all do, set the servers' clocks (NTP)"},
-	{[]string{"protected mode"},
-		"set a password, and bind the address of its network"},
 	{[]string{"max number of clients"},
 		"raise maxclients, or find out who opens so many connections (CLIENT LIST)"},
 	{[]string{"LOADING "},
