@@ -14,7 +14,8 @@ import (
 // were sent, so a release cannot overtake its own acquire (A5).
 //
 // Two goroutines serve it: run dials, writes, and dials again when the connection breaks; a reader lives as long as a
-// connection. Both end when run's context ends, or after close when nothing is left to do.
+// connection. Both end when run's context ends, or after close when nothing is left to do. A third looks for another server
+// while this one is a replica (lookElsewhere).
 type node struct {
 	*settings
 	host     nodeHost
@@ -210,7 +211,7 @@ func (n *node) serve(ctx context.Context, s *session) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
 
-	err, readerEnded := n.write(s, broken)
+	err, readerEnded := n.write(ctx, s, broken)
 	s.conn.Close() // unblocks the reader
 	if !readerEnded {
 		<-broken
@@ -220,12 +221,17 @@ func (n *node) serve(ctx context.Context, s *session) error {
 
 // write sends all that is queued in one flush, again and again, until the connection breaks or the node is closed. It
 // also reports whether the reader has ended.
-func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bool) {
+func (n *node) write(ctx context.Context, s *session, broken <-chan error) (err error, readerEnded bool) {
 	var batch []request
 	var args []any
 	var state readiness
 	health := time.NewTimer(healthInterval)
 	defer health.Stop()
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	var moved <-chan error // nil: nobody looks; see lookElsewhere
 	idle := true
 	for {
 		select {
@@ -239,6 +245,13 @@ func (n *node) write(s *session, broken <-chan error) (err error, readerEnded bo
 			}
 			idle = wait > n.stallTimeout()
 			health.Reset(wait)
+			if moved == nil {
+				moved = n.lookElsewhere(ctx, &looking)
+			}
+		case err := <-moved:
+			if moved = nil; err != nil {
+				return err, false
+			}
 		}
 		runtime.Gosched() // lets other senders join this flush: a system call costs more than a command
 		var done bool

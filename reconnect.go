@@ -2,7 +2,11 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 const (
@@ -39,4 +43,60 @@ func (r *reconnect) pause(ctx context.Context, quit <-chan struct{}, longest tim
 	case <-ctx.Done():
 	case <-quit:
 	}
+}
+
+var errMoved = errors.New("it has become a replica, and its address leads to another server now, which is a master")
+
+// lookElsewhere returns nil, or what tells that the connection must end, because the node leads to another server now. It looks
+// for that only while the server of this connection is a replica. looking has the goroutine, which ends with ctx.
+func (n *node) lookElsewhere(ctx context.Context, looking *sync.WaitGroup) <-chan error {
+	if !n.isReplica() {
+		return nil
+	}
+	moved := make(chan error, 1)
+	looking.Go(func() {
+		again := time.NewTicker(healthInterval)
+		defer again.Stop()
+		for n.isReplica() {
+			if n.leadsElsewhere(ctx) {
+				moved <- errMoved
+				return
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		moved <- nil
+	})
+	return moved
+}
+
+func (n *node) isReplica() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.server.role == "slave"
+}
+
+// leadsElsewhere opens another connection to the node, and reports whether that leads to another server, which is a master. A
+// name does after a failover, or the node's Dial. The former master need not end its connections, so without this the client
+// would stay with it for ever.
+func (n *node) leadsElsewhere(ctx context.Context) bool {
+	var there serverInfo
+	conn, _, err := n.endpoint.open(ctx, n.stallTimeout(), func(conn redis.Conn, login login) error {
+		if err := login.start(conn, []any{"INFO"}); err != nil {
+			return err
+		}
+		text, err := redis.String(conn.Receive())
+		there = readInfo(text)
+		return err
+	})
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return there.role == "master" && there.runID != "" && there.runID != n.server.runID
 }

@@ -30,6 +30,7 @@ type Identity struct {
 	StartedAt time.Time // for uptime_in_seconds; zero means now
 	Fsync     string    // appendfsync of its append-only file; "" means that it has no such file
 	Evicted   int64     // evicted_keys
+	Replica   bool      // role: a replica. It takes writes all the same
 
 	History string // master_replid, 40 hexadecimal characters; "" means a random one
 	// Before is master_replid2: the history that a promoted replica continues, up to BeforeOffset. "" means none.

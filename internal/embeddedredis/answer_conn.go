@@ -193,6 +193,10 @@ func (s *ServerCommands) info(sections []string) string {
 	if id.Before != "" {
 		before, offset = id.Before, id.BeforeOffset
 	}
+	role := "master"
+	if id.Replica {
+		role = "slave"
+	}
 	aof := 0
 	if id.Fsync != "" {
 		aof = 1
@@ -214,8 +218,8 @@ func (s *ServerCommands) info(sections []string) string {
 		{"Persistence", fmt.Sprintf("loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:%d\r\n", aof)},
 		{"Stats", fmt.Sprintf("total_connections_received:%d\r\ntotal_commands_processed:%d\r\nevicted_keys:%d\r\n",
 			s.server.TotalConnections(), s.server.TotalCommands(), id.Evicted)},
-		{"Replication", fmt.Sprintf("role:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n"+
-			"master_repl_offset:%d\r\nsecond_repl_offset:%d\r\n", id.History, before, id.BeforeOffset, offset)},
+		{"Replication", fmt.Sprintf("role:%s\r\nconnected_slaves:0\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n"+
+			"master_repl_offset:%d\r\nsecond_repl_offset:%d\r\n", role, id.History, before, id.BeforeOffset, offset)},
 		{"Cluster", "cluster_enabled:0\r\n"},
 	} {
 		if all || wanted[strings.ToLower(section.name)] {
