@@ -95,6 +95,17 @@ func TestTheManifestWaitsForTheQuarantine(t *testing.T) {
 	}
 }
 
+// secretMode returns with which rights the file of a Secret is mounted.
+func secretMode(t *testing.T, manifest string) os.FileMode {
+	match := regexp.MustCompile(`\bdefaultMode: (0\d+)`).FindStringSubmatch(manifest)
+	if match == nil {
+		return 0o644 // the default of Kubernetes
+	}
+	mode, err := strconv.ParseUint(match[1], 8, 32)
+	require.NoError(t, err)
+	return os.FileMode(mode)
+}
+
 // The command of the CronJob, as two pods of one tick run it.
 func TestTheCronJobOfTheManifestRunsOnce(t *testing.T) {
 	manifest := textOf(t, deploy+"kubernetes-job.yaml")
@@ -102,7 +113,7 @@ func TestTheCronJobOfTheManifestRunsOnce(t *testing.T) {
 	require.Contains(t, manifest, "secretName: redlock-nodes")
 	servers, dir := startAsDeployed(t, 3), t.TempDir()
 	list, job := filepath.Join(dir, "nodes"), filepath.Join(dir, "report.sh")
-	require.NoError(t, os.WriteFile(list, []byte(strings.Join(urlsOf(servers), "\n")+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(list, []byte(strings.Join(urlsOf(servers), "\n")+"\n"), secretMode(t, manifest)))
 	require.NoError(t, os.WriteFile(job, []byte("#!/bin/sh\necho ran $REDLOCK_KEY\n"), 0o700))
 	code, _, errs := run(t, "enroll", "--only-new", "--nodes-file", list)
 	require.Equal(t, 0, code, errs)
@@ -114,6 +125,7 @@ func TestTheCronJobOfTheManifestRunsOnce(t *testing.T) {
 	code, out, errs := run(t, args...)
 	require.Equal(t, 0, code, errs)
 	require.Equal(t, "ran report\n", out)
+	require.Empty(t, errs, "each tick would have it in its log")
 	code, out, errs = run(t, args...)
 	require.Equal(t, 75, code, errs)
 	require.Empty(t, out)
