@@ -41,7 +41,8 @@ and a key that is no lock is looked at again after a minute. If the nodes have m
 to find all locks. Until then, and if there are more than --limit, the first line of a look says more=true. --count 1
 takes up to 30 s to look at all keys.
 
-Exit code: 0 a signal ended it, or it has printed --count times, 69 too few nodes voted at the end, 64 usage.`
+Exit code: 0 a signal ended it, or it has printed --count times, 69 too few nodes voted at the end, 64 usage, 1 the
+nodes refuse SCAN.`
 
 type topper struct {
 	operator
