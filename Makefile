@@ -38,10 +38,10 @@ test: fleets lint ## everything; installs missing servers and a missing chromium
 fleets: ## what the tests can use on this machine; REDLOCK_REQUIRE, as in .ci/run, makes them a must
 	@.ci/fleets.sh prepare
 
-lint: ## gofmt, go vet (for other systems and 32 bits too), staticcheck
+lint: ## gofmt, go vet, the types on other systems and 32 bits, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
-	for os in linux darwin windows; do GOOS=$$os go vet ./... || exit 1; done
-	GOARCH=386 go vet ./...
+	go vet ./...
+	go run -C internal/typecheck . $(CURDIR) darwin/amd64 windows/amd64 linux/386
 	go run $(STATICCHECK) ./...
 
 unit: ## the tests, with the race detector; and some worlds as a program of 32 bits, where this machine runs one
