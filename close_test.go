@@ -333,7 +333,7 @@ func TestCloseInTheMiddleOfAReleaseLeavesNothing(t *testing.T) {
 func TestCloseInTheMiddleOfAnAdoptLeavesTheTicketOrUsesIt(t *testing.T) {
 	kept, used := 0, 0
 	var took time.Duration // of an Adopt that is not disturbed: its wait for clocks that differ (C2)
-	for i := range 1 + trials(400) {
+	for i := range 1 + trials(200) {
 		synctest.Test(t, func(t *testing.T) {
 			w, all := enrolled(t, 2)
 			giver, c := all[0], all[1]
