@@ -176,7 +176,7 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 }
 
 // STOP reaches redlock alone, as a machine that is suspended does in effect: nodes are not to blame for the loss.
-func TestALossThroughStandingStillIsNotBlamedOnTheNodes(t *testing.T) {
+func TestALossWhileItStoodStillIsNotBlamedOnTheNodes(t *testing.T) {
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	w := newWorker(t)
 	p := start(t, nil, nil, "run", nodes(f), "--ttl=1s", "nightly", "--", "bash", w.dir+"/work")
