@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -31,6 +32,15 @@ func (a accessor) Keys(name string) (lock, leader string, err error) {
 	}
 	lock = s.res.keys[0].(string)
 	return lock, leaderPrefix + lock, nil
+}
+
+// Channel names the database, unless it is the first: a server's channels belong to all its databases, and the same lock in
+// another one is another lock. No lock key begins with leaderPrefix, so no other lock has this channel.
+func (a accessor) Channel(node int, lock string) string {
+	if database := a.c.nodes[node].endpoint.database; database != 0 {
+		return leaderPrefix + leaderPrefix + strconv.Itoa(database) + ":" + lock
+	}
+	return leaderPrefix + lock
 }
 
 func (a accessor) Nodes() int                 { return len(a.c.nodes) }

@@ -52,4 +52,7 @@
 // process takes the same name with [redlock.Client.Mutex], it excludes every leader. Observers see a leader without label
 // and number then, when they have looked for its label for a NodeTimeout of their client: a leader's label arrives a round
 // trip of the leader after its lock.
+//
+// Each database of a server has elections of its own. A client that connects by [redlock.Node].Dial counts as one of database
+// 0 for messages: if Dial selects another one, do not give its elections the names of those of database 0.
 package election

@@ -52,7 +52,7 @@ func (o *observer) run(ctx context.Context) {
 	defer wg.Wait()
 	defer cancel()
 	for node := range o.nodes.Nodes() {
-		wg.Go(func() { o.nodes.Keep(ctx, node, o.subscribe(ctx)) })
+		wg.Go(func() { o.nodes.Keep(ctx, node, o.subscribe(ctx, o.nodes.Channel(node, o.lockKey))) })
 	}
 
 	v := view{owner: nameless{patience: o.nodes.NodeTimeout()}}
@@ -113,12 +113,12 @@ func (o *observer) pollPause() time.Duration {
 	return o.poll*3/4 + rand.N(o.poll/2)
 }
 
-// subscribe returns a function that receives the messages of one node until the connection breaks, or the server ends
-// the subscription.
-func (o *observer) subscribe(ctx context.Context) func(redis.Conn) (worked bool, err error) {
+// subscribe returns a function that receives one node's messages on the channel until the connection breaks, or the server
+// ends the subscription.
+func (o *observer) subscribe(ctx context.Context, channel string) func(redis.Conn) (worked bool, err error) {
 	return func(conn redis.Conn) (worked bool, err error) {
 		pubsub := redis.PubSubConn{Conn: conn}
-		if err := pubsub.Subscribe(o.leaderKey); err != nil {
+		if err := pubsub.Subscribe(channel); err != nil {
 			return false, err
 		}
 		var heard atomic.Bool

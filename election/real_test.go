@@ -216,3 +216,40 @@ func tell(t require.TestingT, f *fleet.Fleet, command string, args ...any) (repl
 	}
 	return replies
 }
+
+// A server sends a message to all its databases. An election of the same name in another one is another election.
+func TestObserversHearNothingOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	f := servers(t)
+	urls := f.URLs()
+	for i := range urls {
+		urls[i] += "/1"
+	}
+	other := connect(t, urls)
+	enroll(t, other)
+	ours := election.New(connect(t, f.URLs()), "x", election.Options{Label: "ours"})
+	theirs := election.New(other, "x", election.Options{Label: "theirs"})
+
+	term := campaign(t, ours)
+	leaders := ours.Observe(t.Context())
+	require.Equal(t, leaderOf(term), next(t, leaders))
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		for _, node := range tell(t, f, "PUBSUB", "CHANNELS", "redlock:leader:*") {
+			assert.Len(t, node, 1, "it has subscribed")
+		}
+	}, 4*time.Second, 10*time.Millisecond)
+	later := campaign(t, theirs)
+	require.Greater(t, later.Number(), term.Number())
+	heard := theirs.Observe(t.Context())
+	require.Equal(t, leaderOf(later), next(t, heard))
+	require.NoError(t, later.Resign(t.Context()))
+	require.True(t, next(t, heard).None(), "they hear of their own")
+
+	select {
+	case leader := <-leaders:
+		require.Fail(t, "what another election says", "%v", leader)
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, term.Resign(t.Context()))
+	require.True(t, next(t, leaders).None())
+}

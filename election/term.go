@@ -87,24 +87,24 @@ type announcer struct {
 // would now: renewals make the lock last longer, and if the leader dies then, no announcement follows the last of them.
 // Without the lock of its owner, the record says nothing.
 //
-// KEYS[1] is the lock key, KEYS[2] where to store it and the channel. ARGV[1] is the owner token, ARGV[2] the record,
-// ARGV[3] the TTL in milliseconds.
-var announceScript = access.NewScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+// KEYS[1] is the lock key, KEYS[2] where to store it. ARGV[1] is the channel, ARGV[2] the owner token, ARGV[3] the record,
+// ARGV[4] the TTL in milliseconds.
+var announceScript = access.NewScript(`if redis.pcall('GET', KEYS[1]) ~= ARGV[2] then return 0 end
 local left = redis.call('PTTL', KEYS[1])
 if left <= 0 then return 0 end
-redis.call('SET', KEYS[2], ARGV[2], 'PX', left + ARGV[3])
-redis.pcall('PUBLISH', KEYS[2], 'leads ' .. ARGV[2])
+redis.call('SET', KEYS[2], ARGV[3], 'PX', left + ARGV[4])
+redis.pcall('PUBLISH', ARGV[1], 'leads ' .. ARGV[3])
 return 1`)
 
 // retractScript deletes what announceScript stored, unless it is another leader's, and tells observers. Where the lock
 // stays until it expires, the record does too: it says who has it.
 //
-// KEYS[1] is the lock key, KEYS[2] where it is stored and the channel. ARGV[1] is the owner token, ARGV[2] the number of the
-// term, ARGV[3] "released" if the lock's release follows.
+// KEYS[1] is the lock key, KEYS[2] where it is stored. ARGV[1] is the channel, ARGV[2] the owner token, ARGV[3] the number of
+// the term, ARGV[4] "released" if the lock's release follows.
 var retractScript = access.NewScript(`local record = redis.pcall('GET', KEYS[2])
-if type(record) == 'string' and string.sub(record, 1, #ARGV[1] + 1) == ARGV[1] .. ' '
-  and (ARGV[3] == 'released' or redis.pcall('GET', KEYS[1]) ~= ARGV[1]) then redis.call('DEL', KEYS[2]) end
-redis.pcall('PUBLISH', KEYS[2], 'ended ' .. ARGV[2])
+if type(record) == 'string' and string.sub(record, 1, #ARGV[2] + 1) == ARGV[2] .. ' '
+  and (ARGV[4] == 'released' or redis.pcall('GET', KEYS[1]) ~= ARGV[2]) then redis.call('DEL', KEYS[2]) end
+redis.pcall('PUBLISH', ARGV[1], 'ended ' .. ARGV[3])
 return 1`)
 
 // run announces the leader until the term ends. It comes back regularly, because the record expires with the lock, and
@@ -160,6 +160,7 @@ func (a *announcer) end(released bool) {
 func (a *announcer) tellAll(script *access.Script, args ...string) {
 	e := a.election
 	for node := range e.nodes.Nodes() {
-		e.nodes.Run(node, script, []string{e.lockKey, e.leaderKey}, args)
+		all := append([]string{e.nodes.Channel(node, e.lockKey)}, args...)
+		e.nodes.Run(node, script, []string{e.lockKey, e.leaderKey}, all)
 	}
 }

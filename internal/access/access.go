@@ -22,9 +22,10 @@ var LookOnly func(config any)
 
 // A Client is a *redlock.Client. All methods may be called concurrently, also after the client was closed.
 type Client interface {
-	// Keys returns the key of the lock with this name, and the key and channel of its leader. The error is
-	// redlock.ErrInvalid.
+	// Keys returns the key of the lock with this name, and the key of its leader. The error is redlock.ErrInvalid.
 	Keys(name string) (lock, leader string, err error)
+	// Channel returns the channel of the leader of the lock with this key, on the node.
+	Channel(node int, lock string) string
 	// Nodes is how many nodes there are. They are numbered from 0.
 	Nodes() int
 	TTL() time.Duration         // of Config
