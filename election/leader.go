@@ -14,7 +14,7 @@ import (
 // A Leader is what observers know of who leads. The zero Leader means that nobody does.
 type Leader struct {
 	Label  string // see [Options]; "" if the lock was not taken by an election
-	Number uint64 // see [Term.Number]; 0 if the lock was not taken by an election
+	Number uint64 // see [Term.Number]; 0 also if the lock was not taken by an election
 	Token  string // the owner token of its lease; see [redlock.Lease.Token]
 }
 
@@ -26,8 +26,10 @@ func (l Leader) String() string {
 	switch {
 	case l.None():
 		return "nobody"
-	case l.Number == 0:
+	case l.Number == 0 && l.Label == "":
 		return "an unknown leader"
+	case l.Number == 0: // Config.NoFence
+		return strconv.Quote(l.Label)
 	default:
 		return fmt.Sprintf("%q, term %d", l.Label, l.Number)
 	}

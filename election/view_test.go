@@ -144,6 +144,7 @@ func TestALeaderShowsNoOwnerTokenInLogs(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef:1234:web"
 	for want, leader := range map[string]Leader{
 		`"web", term 7`:     {Label: "web", Number: 7, Token: token},
+		`"web"`:             {Label: "web", Token: token}, // with Config.NoFence
 		"an unknown leader": {Token: token},
 		"nobody":            {},
 	} {
