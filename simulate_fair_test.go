@@ -62,8 +62,11 @@ func (w *fairWorld) hurt(server, client int) (over func()) {
 }
 
 // isHurt reports whether a fault may have cost the waiter its place on the server, or may do so now. w.mu is held.
+//
+// A server whose clock is wrong may be in no quorum (C1). A waiter that needs it for one cannot use its turn, and does not
+// renew its place (O3).
 func (w *fairWorld) isHurt(a *fairWait, server int) bool {
-	return slices.ContainsFunc(w.hurts, func(h hurt) bool {
+	return w.servers[server].isStepped() || slices.ContainsFunc(w.hurts, func(h hurt) bool {
 		return (h.server < 0 || h.server == server) && (h.client < 0 || h.client == a.client) && h.to.After(a.began)
 	})
 }

@@ -45,6 +45,13 @@ type server struct {
 // An existence is a server's identity, as its INFO says.
 type existence = fleet.Identity
 
+// isStepped reports whether the clock was set to a wrong time, and not back.
+func (s *server) isStepped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stepped != 0
+}
+
 // nowLocked is the time of the server's clock. s.mu is held.
 func (s *server) nowLocked() time.Time {
 	elapsed := time.Since(s.world.began)
