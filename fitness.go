@@ -74,7 +74,7 @@ func readInfo(info string) serverInfo {
 	if fields["cluster_enabled"] == "1" {
 		s.mode = "cluster"
 	}
-	if s.role == "slave" {
+	if s.isReplica() {
 		s.master = fields["master_host"] + ":" + fields["master_port"]
 	}
 	s.maxMemory, _ = strconv.ParseInt(fields["maxmemory"], 10, 64) // absent: no limit is known
@@ -144,6 +144,8 @@ func (s *serverInfo) knowsGT() bool {
 	return errMajor == nil && (a > 6 || a == 6 && errMinor == nil && b >= 2)
 }
 
+func (s *serverInfo) isReplica() bool { return s.role == "slave" }
+
 func (s *serverInfo) hasEvicted() bool { return s.evicted != "" && s.evicted != "0" }
 
 // unfit is why the server has no vote, with the remedy; nil if it may vote (N1).
@@ -151,7 +153,7 @@ func (s *serverInfo) unfit(durable bool) error {
 	switch {
 	case s.noInfo != nil:
 		return fmt.Errorf("it refuses INFO, which vouches for its votes: %w", s.noInfo)
-	case s.role == "slave":
+	case s.isReplica():
 		return fmt.Errorf("it is a replica of %s, where a lock arrives late or never; give the address of an independent master", s.master)
 	case s.mode == "cluster":
 		return fmt.Errorf("it runs in cluster mode, where a failover loses locks; give a master of its own (cluster-enabled no)")

@@ -76,7 +76,7 @@ func (n *node) lookElsewhere(ctx context.Context, looking *sync.WaitGroup) <-cha
 func (n *node) isReplica() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.server.role == "slave"
+	return n.server.isReplica()
 }
 
 // leadsElsewhere opens another connection to the node, and reports whether that leads to another server, which is a master. A

@@ -97,13 +97,10 @@ func (o *runner) pause(lease *redlock.Lease, until redlock.Instant) error {
 		case <-lease.Context().Done():
 		case <-timer.C:
 		}
-		switch left := until.Sub(clock.Now()); {
-		case !lease.Valid():
-			return o.lostLease(lease, "between two runs")
-		case left > 0:
-			timer.Reset(min(left, longestSleep))
-		default:
+		left := until.Sub(clock.Now())
+		if left <= 0 || !lease.Valid() {
 			return o.lostLease(lease, "between two runs")
 		}
+		timer.Reset(min(left, longestSleep))
 	}
 }
