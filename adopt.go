@@ -108,7 +108,7 @@ func (c *Client) adopt(ctx context.Context, l *spec, t *Ticket, lead time.Durati
 		return nil, blocked, err
 	}
 	var token any = c.waiters.ownerToken(l.owner)
-	ballot, known := c.propose(t0.Add(lead), c.need)
+	ballot, known := c.propose(t0.Add(lead))
 	if !known {
 		return nil, c.unreached(c.protocol.adopt, t0), nil
 	}

@@ -13,15 +13,14 @@ import (
 // The ballots of a client (F1, F2). The ballot of the attempt that wins is the lease's fencing token.
 
 // propose makes the ballot of an attempt (F1); 0: there are no fencing tokens. known is false while the clocks of fewer
-// nodes are known than it takes. An attempt takes those of a quorum: without them it cannot win. But one that made its
-// ballot by a single clock that is hours ahead would leave it on that node. Once the clock is right, nobody would believe
-// the node (F2).
-func (c *Client) propose(now Instant, takes int) (ballot uint64, known bool) {
+// nodes are known than are a quorum: without them an attempt cannot win. But one that made its ballot by a single clock
+// that is hours ahead would leave it on that node. Once the clock is right, nobody would believe the node (F2).
+func (c *Client) propose(now Instant) (ballot uint64, known bool) {
 	if c.cfg.NoFence {
 		return 0, true
 	}
 	median, clocks := c.medianClock()
-	if clocks < takes {
+	if clocks < c.need {
 		return 0, false
 	}
 	return c.ballot(now, median), true
@@ -100,8 +99,8 @@ func (c *Client) learn(r *round) (agreed bool) {
 	}
 	slices.Sort(far)
 	agreedOn := far[len(far)-c.need] // a quorum has as much as that
-	if agreedOn >= maxMicros-1 {
-		return false // no ballot is above it: only an operator can help
+	if agreedOn > maxBallot {
+		return false // too few numbers are above it: only an operator can help
 	}
 	raise(&c.agreedBallot, agreedOn)
 	c.saw(agreedOn)
@@ -155,7 +154,13 @@ func (a *answer) highest() uint64 {
 // one to its ballot, while its clock goes on by more than that; so a ballot is ahead only if a clock was set back.
 const ballotLead = time.Hour
 
-const maxMicros = 1 << 53 // above all ballots
+const (
+	maxMicros = 1 << 53 // above all ballots: Lua has no whole numbers beyond it
+
+	// maxBallot is the largest ballot that a quorum is believed. It leaves the numbers of 35 years to those who go above it:
+	// else the first few would use them up, of every name, since a client's ballots are above all that it has seen (F1).
+	maxBallot = maxMicros - 1<<50
+)
 
 // ballotLimit is the largest ballot that one node is believed.
 func (c *Client) ballotLimit() uint64 {

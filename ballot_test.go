@@ -137,7 +137,7 @@ func TestFencingTokensGrowThoughAllClocksAreSetBack(t *testing.T) {
 // F2: A quorum has the largest number there is, which only another program can have written. Nobody can go above it: the nodes
 // are named, and not asked again and again.
 func TestAQuorumThatHasUsedUpTheFencingTokensIsNamed(t *testing.T) {
-	for _, highest := range []uint64{hugeBallot + 1, hugeBallot + 2} {
+	for _, highest := range []uint64{1<<53 - 1<<50 + 1, hugeBallot - 3, hugeBallot + 1, hugeBallot + 2} {
 		synctest.Test(t, func(t *testing.T) {
 			w := virtual(t, 3, 1)
 			var rounds atomic.Int64
@@ -201,6 +201,38 @@ func TestAClientThatReachesOnlyAWrongClockSpoilsNoFencingTokens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// F1: The same for a trial (redlock doctor, redlock enroll): in an outage, people make one.
+func TestATrialThatReachesOnlyAWrongClockSpoilsNoFencingTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 2)
+		require.NoError(t, w.connect(t, 0).Enroll(t.Context()))
+		last := w.servers[2]
+		last.step(3 * time.Hour)
+		w.reach(1, false, 0, 1)
+		lonely := w.connect(t, 1)
+		nodes, err := lonely.Trial(t.Context())
+		require.NoError(t, err)
+		require.Error(t, nodes[0])
+		require.Error(t, nodes[1])
+		require.NoError(t, nodes[2], "it answers all that it is asked")
+		w.reach(1, true, 0, 1)
+		last.step(-3 * time.Hour)
+		time.Sleep(time.Minute)
+		last.mu.Lock()
+		slots, err := last.redis.SortedSet(fenceKey)
+		last.mu.Unlock()
+		require.NoError(t, err)
+		require.NotEmpty(t, slots)
+		for slot, highest := range slots {
+			require.Less(t, highest, float64(time.Now().UnixMicro()), slot)
+		}
+		l, err := lonely.Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Less(t, l.Fence(), uint64(time.Now().Add(time.Second).UnixMicro()))
+		require.NoError(t, l.Release(t.Context()))
+	})
 }
 
 // F1: A client needs the clocks of a quorum once. It waits no longer for them than for the nodes themselves.

@@ -78,6 +78,34 @@ func TestAClockThatIsSetDuringALightAcquireHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// A slot below zero ended the process, in the call of whoever wanted a permit.
+func TestAServerThatNamesSlotsThatNoSemaphoreHas(t *testing.T) {
+	t.Parallel()
+	_, p, c := beside(t, patient)
+	s := c.Semaphore("x", 2)
+	for range 2 {
+		lease, err := s.Acquire(soon(t))
+		require.NoError(t, err)
+		defer lease.Release(soon(t))
+	}
+	for _, free := range []string{"-1", "2", "-9223372036854775808,9223372036854775807,0x1"} {
+		var lies atomic.Int64
+		p.lies(func(command string, reply []byte) []byte {
+			if command != "acquire" {
+				return reply
+			}
+			lies.Add(1)
+			return fmt.Appendf(nil, "*7\r\n$4\r\nheld\r\n:%d\r\n:1000\r\n$0\r\n\r\n:0\r\n$%d\r\n%s\r\n:2\r\n",
+				time.Now().UnixMicro(), len(free), free)
+		})
+		for range 3 {
+			_, err := s.TryAcquire(soon(t))
+			require.ErrorIs(t, err, redlock.ErrHeld, free)
+		}
+		require.NotZero(t, lies.Load())
+	}
+}
+
 // A proxy that knows only some commands ends each connection at the first one that it does not know, once the connection is
 // open. Each client asked it a hundred times a second, and each time the log had several lines.
 func TestAServerThatEndsEachConnectionIsNotAskedAgainAtOnce(t *testing.T) {

@@ -63,7 +63,7 @@ func (c *Client) attempt(ctx context.Context, l *spec, how approach) (lease *Lea
 		c.outbidding.Lock()
 		sent = c.outbidding.Unlock
 	}
-	ballot, known := c.propose(t0.Add(how.lead), c.need)
+	ballot, known := c.propose(t0.Add(how.lead))
 	if !known {
 		sent()
 		c.admission.quit()

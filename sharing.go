@@ -218,7 +218,7 @@ func (d *denial) parseFree(reply []any) bool {
 	}
 	d.permits = largest
 	for part := range strings.SplitSeq(text, ",") {
-		if slot, err := strconv.Atoi(part); err == nil {
+		if slot, err := strconv.Atoi(part); err == nil && slot >= 0 {
 			d.free = append(d.free, slot)
 		}
 	}

@@ -36,7 +36,10 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any, queueAt nodeSet) *round {
 		now := c.cfg.Clock.Now()
-		ballot, _ := c.propose(now, 1) // it wins nothing, and tries also a node that is alone
+		ballot, known := c.propose(now)
+		if !known {
+			ballot = 1 // a trial wins nothing, and tries also a node that is alone, whose clock may be wrong (F1)
+		}
 		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
 			queueAt: queueAt, queueEntry: queueNow})
 	}
