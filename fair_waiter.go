@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -132,10 +133,8 @@ func (w *fairWaiter) wait(ctx context.Context, r *round) error {
 func (w *fairWaiter) arrive(answers []answer) {
 	c := w.client
 	largest := int64(0)
-	for _, a := range answers {
-		if a.denial != nil && !c.protocol.omits(ticketsCompared) {
-			largest = max(largest, a.denial.ticket)
-		}
+	if !c.protocol.omits(ticketsCompared) {
+		largest = c.largestTicket(answers)
 	}
 	if w.begun == 0 {
 		w.begun = c.serverMicros(c.cfg.Clock.Now())
@@ -144,6 +143,28 @@ func (w *fairWaiter) arrive(answers []answer) {
 	if w.inbox == nil {
 		w.inbox = c.waiters.listenAt(&w.place, w.res)
 	}
+}
+
+// largestTicket is the largest ticket that these nodes have. As with ballots (F2), one that is far ahead of the servers' clocks
+// counts only if a quorum has as much: a waiter writes its own on all nodes, and beyond 2^53 no server can tell two apart.
+func (c *Client) largestTicket(answers []answer) (largest int64) {
+	const most = maxMicros - 2 // one more is the next ticket, still below 2^53
+	limit := int64(min(c.ballotLimit(), most))
+	var far []int64
+	for _, a := range answers {
+		switch {
+		case a.denial == nil:
+		case a.denial.ticket > limit:
+			far = append(far, a.denial.ticket)
+		default:
+			largest = max(largest, a.denial.ticket)
+		}
+	}
+	if len(far) >= c.need {
+		slices.Sort(far)
+		largest = min(far[len(far)-c.need], most)
+	}
+	return largest
 }
 
 // reached is how many nodes have answered, whether they may grant or not.

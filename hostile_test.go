@@ -207,3 +207,56 @@ func TestNonsenseIsToldInBrief(t *testing.T) {
 		require.Less(t, log.size(), 100000)
 	}
 }
+
+// O2: A waiter drew its ticket above whatever any node named, and wrote it on all. Far above 2^53, what the other nodes then
+// said of their queues was no number to anybody: while that waiter waited, all who came later were told of an outage.
+func TestAServerThatNamesATicketFarAheadSpoilsNoQueue(t *testing.T) {
+	t.Parallel()
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	var all []*proxy
+	var urls []string
+	for _, n := range f.Nodes() {
+		all = append(all, newProxy(t, n))
+		urls = append(urls, all[len(all)-1].url())
+	}
+	through := func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) }
+	c, second := open(t, f, patient, through), open(t, f, patient, through)
+	p := all[2]
+	for _, honest := range all[:2] { // but slow, so what the third says is heard in time
+		honest.lies(func(command string, reply []byte) []byte {
+			if command == "acquire" { // that of fair.lua is named so too
+				time.Sleep(20 * time.Millisecond)
+			}
+			return reply
+		})
+	}
+	longAhead := time.Now().Add(1000 * time.Hour).UnixMicro()
+	for _, largest := range []int64{math.MaxInt64, math.MaxInt64 - 1, 1 << 60, 1 << 53, 1<<53 - 2, longAhead} {
+		held, err := c.Mutex("x").Acquire(soon(t))
+		require.NoError(t, err)
+		var lies atomic.Int64
+		p.lies(func(command string, reply []byte) []byte {
+			if command != "acquire" {
+				return reply
+			}
+			lies.Add(1)
+			return fmt.Appendf(nil, "*7\r\n$5\r\ntaken\r\n:%d\r\n:1000\r\n$1\r\nx\r\n:0\r\n:%d\r\n:0\r\n", time.Now().UnixMicro(), largest)
+		})
+		r := &roll{t: t}
+		first := r.join(0, c.Mutex("x").Fair())
+		arrived(t, f, "x", 1)
+		require.NotZero(t, lies.Load())
+		p.lies(nil)
+		_, err = second.Mutex("x").Fair().TryAcquire(soon(t))
+		require.ErrorIs(t, err, redlock.ErrHeld, "%d", largest)
+		for i, node := range f.Nodes()[:2] {
+			tickets, err := redis.Strings(tell(t, node, "ZRANGE", "redlock:fair:ticket:x", "0", "-1", "WITHSCORES"), nil)
+			require.NoError(t, err)
+			ticket, err := strconv.ParseInt(tickets[1], 10, 64)
+			require.NoError(t, err, "%s on node %d", tickets[1], i)
+			require.Less(t, ticket, time.Now().Add(2*time.Hour).UnixMicro(), "%d", largest)
+		}
+		require.NoError(t, held.Release(soon(t)))
+		require.NoError(t, <-first.ended)
+	}
+}
