@@ -47,6 +47,13 @@ func (a accessor) Nodes() int                 { return len(a.c.nodes) }
 func (a accessor) TTL() time.Duration         { return a.c.cfg.TTL }
 func (a accessor) NodeTimeout() time.Duration { return a.c.cfg.NodeTimeout }
 
+func (a accessor) Believed() uint64 {
+	if _, clocks := a.c.medianClock(); clocks < a.c.need { // that of one server alone may be anything (F1)
+		return 0
+	}
+	return a.c.ballotLimit()
+}
+
 func (a accessor) Go(ctx context.Context, run func(context.Context)) bool {
 	if !a.c.begin() {
 		return false

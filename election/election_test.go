@@ -882,3 +882,46 @@ func TestOneFaultAtATimeDoesNotHideTheLeader(t *testing.T) {
 		}
 	})
 }
+
+// A number that no election has, in a message or in a record of a single node, made an observer deaf to all leaders after it.
+func TestOneNodesNonsenseDoesNotLast(t *testing.T) {
+	for what, nonsense := range map[string]func(token string) []any{
+		"leads":  func(string) []any { return []any{"PUBLISH", "redlock:leader:x", "leads t 18446744073709551615 nobody"} },
+		"ended":  func(string) []any { return []any{"PUBLISH", "redlock:leader:x", "ended 9007199254740991"} },
+		"record": func(token string) []any { return []any{"SET", "redlock:leader:x", token + " 9007199254740991 nobody"} },
+	} {
+		for node := range 3 {
+			t.Run(fmt.Sprint(what, node), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, nodes *redlocktest.Nodes) {
+					e := election.New(start(t, nodes).Client, "x", election.Options{Label: "a"})
+					first := campaign(t, e)
+					conn, err := nodes.Nodes()[node].Dial(t.Context())
+					require.NoError(t, err)
+					defer conn.Close()
+					say := func() {
+						said := nonsense(leaderOf(first).Token)
+						_, err := conn.Do(said[0].(string), said[1:]...)
+						require.NoError(t, err)
+					}
+					observer := election.New(start(t, nodes).Client, "x", election.Options{})
+					if what == "record" { // who looks takes the one that comes first
+						say()
+						for range 50 {
+							leader, err := observer.Leader(t.Context())
+							require.NoError(t, err)
+							require.Equal(t, leaderOf(first), leader)
+						}
+					}
+					leaders := observer.Observe(t.Context())
+					require.Equal(t, leaderOf(first), next(t, leaders))
+					say()
+					time.Sleep(time.Minute)
+					requireQuiet(t, leaders)
+					require.NoError(t, first.Resign(t.Context()))
+					require.True(t, next(t, leaders).None())
+					require.Equal(t, leaderOf(campaign(t, e)), next(t, leaders))
+				})
+			})
+		}
+	}
+}

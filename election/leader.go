@@ -107,7 +107,7 @@ func (e *Election) look(ctx context.Context, known Leader) (sighting, error) {
 	case token == known.Token && known.Label != "":
 		s.leader = known
 	default:
-		s.leader, err = e.readRecord(ctx, token)
+		s.leader, err = e.readRecord(ctx, token, state)
 	}
 	s.ended = time.Now()
 	return s, err
@@ -133,8 +133,20 @@ func ownerIn(state *redlock.State) (token string, known bool) {
 	return "", most+unknown < state.Quorum
 }
 
-// readRecord returns what any node has stored of the leader with this token.
-func (e *Election) readRecord(ctx context.Context, token string) (Leader, error) {
+// isBelieved reports whether a leader may have this number. One that is far ahead of the servers' clocks may be a single node's
+// nonsense, unless a quorum has granted as much (protocol step F2).
+func (e *Election) isBelieved(number uint64, state *redlock.State) bool {
+	has := 0
+	for _, n := range state.Nodes {
+		if n.Fence >= number {
+			has++
+		}
+	}
+	return number <= e.nodes.Believed() || has >= state.Quorum
+}
+
+// readRecord returns what any node has stored of the leader with this token, which was seen in that state.
+func (e *Election) readRecord(ctx context.Context, token string, state *redlock.State) (Leader, error) {
 	records := make(chan string, e.nodes.Nodes())
 	for node := range e.nodes.Nodes() {
 		e.nodes.Get(node, e.leaderKey, func(record string, _ error) { records <- record })
@@ -144,7 +156,7 @@ func (e *Election) readRecord(ctx context.Context, token string) (Leader, error)
 	for range e.nodes.Nodes() {
 		select {
 		case record := <-records:
-			if l, ok := parseRecord(record); ok && l.Token == token {
+			if l, ok := parseRecord(record); ok && l.Token == token && e.isBelieved(l.Number, state) {
 				return l, nil
 			}
 		case <-timer.C:

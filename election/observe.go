@@ -79,7 +79,7 @@ func (o *observer) run(ctx context.Context) {
 			now := v.now
 			sent = &now
 		case message := <-o.messages:
-			want = v.heard(message) || want
+			want = v.heard(message, o.nodes.Believed()) || want
 		case <-o.mayHaveMissed:
 			want = true
 		case l := <-looks:

@@ -19,13 +19,14 @@ type view struct {
 	owner   nameless // the owner without a record that was seen last
 }
 
-// heard takes a message, and returns whether to look.
-func (v *view) heard(message string) (look bool) {
+// heard takes a message, and returns whether to look. One with a number above most says nothing itself: one node is not
+// believed that. The number never goes back, so after nonsense no leader would be heard of again.
+func (v *view) heard(message string, most uint64) (look bool) {
 	kind, rest, _ := strings.Cut(message, " ")
 	switch kind {
 	case "leads":
 		l, ok := parseRecord(rest)
-		if !ok || l.Number == 0 {
+		if !ok || l.Number == 0 || l.Number > most {
 			return l != v.now
 		}
 		if l.Number <= max(v.highest, v.ended) {
@@ -35,7 +36,7 @@ func (v *view) heard(message string) (look bool) {
 		v.change(l)
 	case "ended":
 		number, err := strconv.ParseUint(rest, 10, 64)
-		if err != nil || number == 0 {
+		if err != nil || number == 0 || number > most {
 			return true
 		}
 		if number <= v.ended {

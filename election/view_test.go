@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -35,13 +36,13 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 
 func TestWhatMessagesAndLooksMean(t *testing.T) {
 	var v view
-	require.True(t, v.heard(leads(2)))
+	require.True(t, v.heard(leads(2), math.MaxUint64))
 	require.Equal(t, leader(2), v.now)
-	require.False(t, v.heard(leads(2)), "repeated")
-	require.True(t, v.heard("ended 2"))
+	require.False(t, v.heard(leads(2), math.MaxUint64), "repeated")
+	require.True(t, v.heard("ended 2", math.MaxUint64))
 	require.True(t, v.now.None())
-	require.False(t, v.heard("ended 2"), "repeated")
-	require.False(t, v.heard(leads(2)), "late")
+	require.False(t, v.heard("ended 2", math.MaxUint64), "repeated")
+	require.False(t, v.heard(leads(2), math.MaxUint64), "late")
 	require.False(t, v.saw(sighting{found: true, leader: leader(2)}), "its release has not arrived")
 	require.True(t, v.now.None())
 
@@ -51,11 +52,11 @@ func TestWhatMessagesAndLooksMean(t *testing.T) {
 	require.Equal(t, leader(3), v.now, "not known")
 	v.saw(sighting{found: true})
 	require.True(t, v.now.None())
-	require.True(t, v.heard(leads(3)), "it is there after all: look")
+	require.True(t, v.heard(leads(3), math.MaxUint64), "it is there after all: look")
 	v.saw(sighting{found: true, leader: leader(3)})
 	require.Equal(t, leader(3), v.now)
 
-	require.True(t, v.heard("ended 5"), "the leader with number 4 or 5 was missed")
+	require.True(t, v.heard("ended 5", math.MaxUint64), "the leader with number 4 or 5 was missed")
 	require.True(t, v.now.None())
 	v.saw(sighting{found: true, leader: leader(4)})
 	require.True(t, v.now.None())
@@ -67,7 +68,7 @@ func TestWhatMessagesAndLooksMean(t *testing.T) {
 	v.saw(sighting{found: true, leader: leader(6)})
 	require.Equal(t, leader(6), v.now)
 	for _, unclear := range []string{"", "x", "leads", "leads token 0 label", "ended", "ended 0", "ended x"} {
-		require.True(t, v.heard(unclear), "look: %q", unclear)
+		require.True(t, v.heard(unclear, math.MaxUint64), "look: %q", unclear)
 		require.Equal(t, leader(6), v.now)
 	}
 }
@@ -91,9 +92,9 @@ func TestAnOwnerHasNoRecordAfterSeveralLooksAndATime(t *testing.T) {
 // A leader that has ended may still have the lock, and no record any more.
 func TestALeaderThatHasEndedDoesNotComeBackWithoutItsName(t *testing.T) {
 	var v view
-	v.heard(leads(2))
-	v.heard("ended 2")
-	v.heard("ended 3") // of a leader that was not seen
+	v.heard(leads(2), math.MaxUint64)
+	v.heard("ended 2", math.MaxUint64)
+	v.heard("ended 3", math.MaxUint64) // of a leader that was not seen
 	for range 2 * namelessLooks {
 		require.False(t, v.saw(nobody(leader(2).Token, 0)))
 		require.Equal(t, Leader{}, v.now)
@@ -115,9 +116,9 @@ func TestTheNumberNeverGoesBack(t *testing.T) {
 				number := 1 + random.Uint64N(6)
 				switch random.IntN(4) {
 				case 0:
-					v.heard(leads(number))
+					v.heard(leads(number), math.MaxUint64)
 				case 1:
-					v.heard(fmt.Sprint("ended ", number))
+					v.heard(fmt.Sprint("ended ", number), math.MaxUint64)
 					ended = max(ended, number)
 				case 2:
 					v.saw(sighting{found: true, leader: leader(number)})

@@ -30,6 +30,8 @@ type Client interface {
 	Nodes() int
 	TTL() time.Duration         // of Config
 	NodeTimeout() time.Duration // of Config
+	// Believed is the largest fencing token that one node is believed; 0: none, while the clocks of too few are known.
+	Believed() uint64
 
 	// Go calls run on a goroutine that Close waits for. run's context ends when ctx ends or Close begins. Go returns
 	// false, and does not call run, if the client is closed.
