@@ -47,6 +47,9 @@ func (p *protocol) leavePlaceCall(locks []any, waiter string, reserveMillis int6
 	return call{p.leave, keys, []any{waiter, reserveMillis}}
 }
 
+// maxAhead is how many waiters ahead a node is believed. Pauses are multiplied by it, and must not overflow.
+const maxAhead = 1e6
+
 // parseQueue reads what a refusal of fair.lua says about the queues.
 func (d *denial) parseQueue(kind string, reply []any) bool {
 	if kind == "behind" {
@@ -55,5 +58,6 @@ func (d *denial) parseQueue(kind string, reply []any) bool {
 	var errTicket, errAhead error
 	d.ticket, errTicket = redis.Int64(at(reply, 5))
 	d.ahead, errAhead = redis.Int(at(reply, 6))
+	d.ahead = min(d.ahead, maxAhead)
 	return errTicket == nil && errAhead == nil
 }

@@ -114,6 +114,7 @@ func (s *sharing) anySlots(chance func(time.Duration) time.Duration) []int {
 func (s *sharing) freeSlots(answers []answer, need int, alone bool,
 	chance func(time.Duration) time.Duration) (slots []int, ok bool) {
 	taken, mostly := make([]int, s.permits), len(answers)-need // taken on so many nodes, a slot is still free on a quorum
+	free := make([]bool, s.permits)                            // on the node that is looked at, which may name a slot twice
 	if alone {
 		mostly = 0
 	}
@@ -125,12 +126,15 @@ func (s *sharing) freeSlots(answers []answer, need int, alone bool,
 			return nil, false // the last one is a waiter's
 		}
 		ok = ok || a.denial.reason == slotTaken
-		for slot := range taken {
-			taken[slot]++
-		}
+		clear(free)
 		for _, slot := range a.denial.free {
-			if slot < len(taken) {
-				taken[slot]--
+			if slot < len(free) {
+				free[slot] = true
+			}
+		}
+		for slot := range taken {
+			if !free[slot] {
+				taken[slot]++
 			}
 		}
 	}
