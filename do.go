@@ -89,21 +89,28 @@ const (
 //		chargeOrder, redlock.Skip)
 func Guard[A any](lock func(A) Lock, fn func(context.Context, A) error, ifHeld IfHeld) func(context.Context, A) error {
 	return func(ctx context.Context, arg A) error {
-		work := func(ctx context.Context, _ *Lease) error { return fn(ctx, arg) }
-		switch ifHeld {
-		case Wait:
-			return lock(arg).Do(ctx, work)
-		case Fail:
-			lease, err := lock(arg).TryAcquire(ctx)
-			if err != nil {
-				return err
-			}
-			return lease.run(ctx, work)
-		case Skip:
-			_, err := lock(arg).TryDo(ctx, work)
+		lease, err := lock(arg).acquireIf(ctx, ifHeld)
+		if lease == nil {
 			return err
-		default:
-			return invalid("ifHeld", "%d is none of Wait, Fail and Skip", ifHeld)
 		}
+		return lease.run(ctx, func(ctx context.Context, _ *Lease) error { return fn(ctx, arg) })
+	}
+}
+
+// acquireIf acquires the lock as a guarded function does. No lease and no error: it is held, and is skipped.
+func (l Lock) acquireIf(ctx context.Context, ifHeld IfHeld) (*Lease, error) {
+	switch ifHeld {
+	case Wait:
+		return l.Acquire(ctx)
+	case Fail:
+		return l.TryAcquire(ctx)
+	case Skip:
+		lease, err := l.TryAcquire(ctx)
+		if errors.Is(err, ErrHeld) {
+			return nil, nil
+		}
+		return lease, err
+	default:
+		return nil, invalid("ifHeld", "%d is none of Wait, Fail and Skip", ifHeld)
 	}
 }

@@ -18,7 +18,8 @@ import (
 // begins, and all have [ErrInvalid].
 //
 // do's context carries the lease of its item ([LeaseFrom]), and ends with it. One item's error does not end the others.
-// A panic of do ends the batch: items that run are finished, and then Each panics with the same value.
+// A panic of do ends the batch: items that run are finished, and then Each panics with the same value. Items that wait for
+// their lock then are not waited for, and do not begin.
 //
 // Batches cannot deadlock with each other, whatever items they share and in whatever order: each goroutine holds the
 // lock of one item, and waits for no other while it holds it. That does not cover locks that ctx holds, or that do
@@ -41,28 +42,46 @@ func Each[A any](
 	if err != errUnfinished {
 		return b.errs
 	}
-	guarded := Guard(lock, do, ifHeld)
+	// The locks are acquired under a context that also ends with a panic: nobody knows how long others hold theirs. What runs
+	// goes on under ctx.
+	acquiring, stop := context.WithCancel(ctx)
+	defer stop()
+	run := func(lease *Lease, i int) error {
+		return lease.run(ctx, func(ctx context.Context, _ *Lease) error {
+			if err := acquiring.Err(); err != nil { // it ended at the moment at which the lock was acquired
+				return err
+			}
+			return do(ctx, items[i])
+		})
+	}
+	guarded := func(i int) error {
+		lease, err := lock(items[i]).acquireIf(acquiring, ifHeld)
+		if lease == nil {
+			return err
+		}
+		return run(lease, i)
+	}
 	try := func(i int) (held bool, err error) {
 		if ifHeld != Wait {
-			return false, guarded(ctx, items[i])
+			return false, guarded(i)
 		}
 		l := lock(items[i])
-		lease, err := l.check(ctx, false) // it waits in the end, so it refuses what Acquire does
+		lease, err := l.check(acquiring, false) // it waits in the end, so it refuses what Acquire does
 		if lease == nil && err == nil {
-			lease, err = l.TryAcquire(ctx)
+			lease, err = l.TryAcquire(acquiring)
 		}
 		if err != nil {
 			return errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum), err
 		}
-		return false, lease.run(ctx, func(ctx context.Context, _ *Lease) error { return do(ctx, items[i]) })
+		return false, run(lease, i)
 	}
 	var workers sync.WaitGroup
 	for range min(parallel, len(items)) {
 		workers.Go(func() {
-			defer b.endWorker()
+			defer b.endWorker(stop)
 			for i, again, ok := b.next(); ok; i, again, ok = b.next() {
 				if again {
-					b.errs[i] = guarded(ctx, items[i])
+					b.errs[i] = guarded(i)
 					continue
 				}
 				held, err := try(i)
@@ -122,9 +141,10 @@ func (b *bulk) putAside(item int) {
 	b.aside = append(b.aside, item)
 }
 
-// endWorker keeps what do panicked with.
-func (b *bulk) endWorker() {
+// endWorker keeps what do panicked with, and then has the others acquire nothing more.
+func (b *bulk) endWorker(stop func()) {
 	if p := recover(); p != nil {
+		defer stop()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.panicked, b.panic = true, p

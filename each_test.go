@@ -243,6 +243,37 @@ func TestAPanicInABatchReachesItsCaller(t *testing.T) {
 	require.NoError(t, held.Release(ctx))
 }
 
+// An item that waits for a lock that another holds keeps no panic from the caller, who might wait for ever, and does not begin
+// after it. Items that run are finished, and their contexts do not end.
+func TestAPanicInABatchDoesNotWaitForHeldItems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := enrolled(t, 2)
+		held, err := c[1].Mutex("held").Acquire(t.Context())
+		require.NoError(t, err)
+		released := make(chan error)
+		go func() { time.Sleep(time.Minute); released <- held.Release(t.Context()) }()
+		began, finished := time.Now(), false
+		require.PanicsWithValue(t, "boom", func() {
+			redlock.Each(t.Context(), []string{"held", "runs", "panics"}, 3, func(name string) redlock.Lock { return c[0].Mutex(name) },
+				func(ctx context.Context, name string) error {
+					switch time.Sleep(time.Second); name {
+					case "panics":
+						panic("boom")
+					case "runs":
+						time.Sleep(time.Second)
+						finished = ctx.Err() == nil
+					default:
+						t.Error("an item began after the panic")
+					}
+					return nil
+				}, redlock.Wait)
+		})
+		require.True(t, finished)
+		require.Less(t, time.Since(began), 3*time.Second)
+		require.NoError(t, <-released)
+	})
+}
+
 // A batch of one item is the guarded function, also under a context that holds a lease of the item's lock.
 func TestABatchRefusesUnderItsOwnLockWhatAGuardedFunctionDoes(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
