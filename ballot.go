@@ -94,17 +94,22 @@ func (c *Client) learn(r *round) (agreed bool) {
 			c.saw(highest)
 		}
 	}
-	if len(far) < c.need {
-		return false
-	}
-	slices.Sort(far)
-	agreedOn := far[len(far)-c.need] // a quorum has as much as that
-	if agreedOn > maxBallot {
-		return false // too few numbers are above it: only an operator can help
+	agreedOn, ok := c.quorumHas(far)
+	if !ok || agreedOn > maxBallot {
+		return false // too few nodes say so; or too few numbers are above it, and only an operator can help
 	}
 	raise(&c.agreedBallot, agreedOn)
 	c.saw(agreedOn)
 	return true
+}
+
+// quorumHas is the largest number of which a quorum of nodes has as much. It sorts the numbers, one of each node.
+func (c *Client) quorumHas(numbers []uint64) (number uint64, ok bool) {
+	if len(numbers) < c.need {
+		return 0, false
+	}
+	slices.Sort(numbers)
+	return numbers[len(numbers)-c.need], true
 }
 
 // leadAfter is how far ahead of the servers' clocks the next ballot of a call is (F1), after a lost round in which it was so

@@ -30,11 +30,8 @@ func (l Lock) Do(ctx context.Context, fn func(context.Context, *Lease) error) er
 // the lock or ctx itself holds it, fn does not run and there is no error. ran says whether fn ran. If several ask for a
 // free lock at the same moment, exactly one runs.
 func (l Lock) TryDo(ctx context.Context, fn func(context.Context, *Lease) error) (ran bool, err error) {
-	lease, err := l.TryAcquire(ctx)
-	if errors.Is(err, ErrHeld) {
-		return false, nil
-	}
-	if err != nil {
+	lease, err := l.acquireIf(ctx, Skip)
+	if lease == nil {
 		return false, err
 	}
 	return true, lease.run(ctx, fn)

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -149,20 +148,19 @@ func (w *fairWaiter) arrive(answers []answer) {
 // counts only if a quorum has as much: a waiter writes its own on all nodes, and beyond 2^53 no server can tell two apart.
 func (c *Client) largestTicket(answers []answer) (largest int64) {
 	const most = maxMicros - 2 // one more is the next ticket, still below 2^53
-	limit := int64(min(c.ballotLimit(), most))
-	var far []int64
+	limit := min(c.ballotLimit(), most)
+	var far []uint64
 	for _, a := range answers {
 		switch {
 		case a.denial == nil:
-		case a.denial.ticket > limit:
-			far = append(far, a.denial.ticket)
+		case a.denial.ticket > int64(limit):
+			far = append(far, uint64(a.denial.ticket))
 		default:
 			largest = max(largest, a.denial.ticket)
 		}
 	}
-	if len(far) >= c.need {
-		slices.Sort(far)
-		largest = min(far[len(far)-c.need], most)
+	if agreedOn, ok := c.quorumHas(far); ok {
+		largest = int64(min(agreedOn, most))
 	}
 	return largest
 }

@@ -213,12 +213,7 @@ func TestNonsenseIsToldInBrief(t *testing.T) {
 func TestAServerThatNamesATicketFarAheadSpoilsNoQueue(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	var all []*proxy
-	var urls []string
-	for _, n := range f.Nodes() {
-		all = append(all, newProxy(t, n))
-		urls = append(urls, all[len(all)-1].url())
-	}
+	all, urls := proxies(t, f)
 	through := func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) }
 	c, second := open(t, f, patient, through), open(t, f, patient, through)
 	p := all[2]

@@ -26,13 +26,8 @@ import (
 // hold a lock, and nothing of it lasts. REDLOCK_TRIALS=60 runs so many seeds.
 func TestOneServerSaysNonsense(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
-	var proxies []*proxy
-	var urls []string
-	for _, n := range f.Nodes() {
-		proxies = append(proxies, newProxy(t, n))
-		urls = append(urls, proxies[len(proxies)-1].url())
-	}
-	for _, honest := range proxies[:2] {
+	all, urls := proxies(t, f)
+	for _, honest := range all[:2] {
 		honest.lies(func(_ string, reply []byte) []byte { time.Sleep(2 * time.Millisecond); return reply })
 	}
 	for seed := range uint64(trials(2)) {
@@ -46,9 +41,9 @@ func TestOneServerSaysNonsense(t *testing.T) {
 			}
 			n := &nonsense{random: rand.New(rand.NewPCG(seed, 1))}
 			n.oneIn = 1 + n.random.IntN(6)
-			proxies[2].lies(n.reply)
+			all[2].lies(n.reply)
 			useEverything(t, clients, seed)
-			proxies[2].lies(nil)
+			all[2].lies(nil)
 			require.NotZero(t, n.said.Load())
 			for _, c := range clients {
 				require.Eventually(t, func() bool { return noneWithoutVote(c.Status(soon(t))) }, 20*time.Second, 10*time.Millisecond)

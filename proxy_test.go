@@ -62,6 +62,15 @@ func newProxy(t *testing.T, n *fleet.Node) *proxy {
 	return p
 }
 
+// proxies has a proxy in front of each node, and their URLs.
+func proxies(t *testing.T, f *fleet.Fleet) (all []*proxy, urls []string) {
+	for i, n := range f.Nodes() {
+		all = append(all, newProxy(t, n))
+		urls = append(urls, all[i].url())
+	}
+	return all, urls
+}
+
 func (p *proxy) url() string { return "redis://" + p.listener.Addr().String() }
 
 func (p *proxy) lead(t *testing.T, n *fleet.Node) {
