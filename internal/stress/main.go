@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -42,7 +43,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "stress: -run and -record: a run of some tests does not count as one of the program")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	failed, err := stress(ctx, options{*runs, *jobs, *burners, *match, *timeout, *logFile, *recordFile, flag.Args()})
 	if err != nil {
