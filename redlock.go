@@ -240,13 +240,11 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 			patience = c.patience(probe)
 		}
 		reached = c.askFirst(ctx, r, first, patience)
-		switch r.voteOf(probe.index) {
-		case granted:
-		case pending, unknown:
-			if how.try && ctx.Err() == nil && !c.isClosed() {
-				break
-			}
-			fallthrough
+		switch v := r.voteOf(probe.index); {
+		case v == granted:
+		case v == pending && hasEnded(ctx): // its time may not be over: see failureFromNodes
+			return reached
+		case how.try && (v == pending || v == unknown) && ctx.Err() == nil && !c.isClosed():
 		default:
 			r.expire(errNotAsked)
 			return reached
@@ -257,7 +255,7 @@ func (c *Client) ask(ctx context.Context, r *round, res *resource, how approach,
 		if some := c.quorumFor(res, now, how.include) &^ r.askedNodes(); some != 0 {
 			r.later = how.probe != nil
 			reached |= c.askFirst(ctx, r, some, min(c.hedgeAfter(some), timeout))
-			if r.suffices() || ctx.Err() != nil || c.isClosed() {
+			if r.suffices() || hasEnded(ctx) || c.isClosed() {
 				return reached
 			}
 		}

@@ -169,12 +169,17 @@ func (s *spec) failureFromNodes(now Instant, last, cut *round, ahead, denied boo
 	r := c.newRound(plan{call: call{script: c.protocol.acquire}, t0: now})
 	r.late = errCutShort
 	var asked nodeSet // 0: none, or all
+	asOf := now
 	if cut != nil {
 		asked = cut.askedNodes()
+		if asked != 0 && cut.result() == undecided && now.Sub(cut.lastAsked) > c.cfg.NodeTimeout {
+			// Its time is over, and nobody has ended it: this process stood still, and answers may be here that nobody has read.
+			asOf = cut.lastAsked
+		}
 	}
 	denials, voters := 0, 0
 	for i, n := range c.nodes {
-		if why := n.absent(now); why != nil {
+		if why := n.absent(asOf); why != nil {
 			r.record(i, answer{vote: unknown, err: why})
 			continue
 		}
@@ -199,7 +204,7 @@ func (s *spec) failureFromNodes(now Instant, last, cut *round, ahead, denied boo
 			note: "another caller in this process is ahead"}
 	case denials > 0, denied:
 		return r.error(ErrHeld, s.res.names, c.nodes, "")
-	case cut == nil, now.Sub(cut.lastAsked) < c.cfg.NodeTimeout: // the nodes could still have answered in time
+	case cut == nil, asOf.Sub(cut.lastAsked) < c.cfg.NodeTimeout: // the nodes could still have answered in time
 		return nil
 	default:
 		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")

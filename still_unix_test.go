@@ -3,6 +3,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -45,5 +46,38 @@ func TestAnswersThatCameWhileTheProcessStoodStillCount(t *testing.T) {
 			return err
 		}), "try %d", i)
 		require.NoError(t, whileStill(still, func() error { return lease.Release(soon(t)) }), "release %d", i)
+	}
+}
+
+// T1: An Acquire whose time ends while this process stands still says nothing of the nodes: their answers are here, and nobody
+// has read them.
+func TestAWaitThatEndsWhileTheProcessStandsStillIsNoOutage(t *testing.T) {
+	f := fleettest.Start(t, fleet.Process, fleet.Options{})
+	patient := func(cfg *redlock.Config) { cfg.NodeTimeout = time.Second }
+	holder, c := open(t, f, patient), open(t, f, patient)
+	for _, kind := range []struct {
+		name       string
+		held, lock redlock.Lock
+	}{
+		{"mutex", holder.Mutex("m"), c.Mutex("m")},
+		{"fair", holder.Mutex("f"), c.Mutex("f").Fair()},
+		{"reader", holder.RWMutex("rw").Writer(), c.RWMutex("rw").Reader()},
+		{"permit", holder.Semaphore("s", 1), c.Semaphore("s", 1)},
+	} {
+		l, err := kind.held.Acquire(soon(t))
+		require.NoError(t, err)
+		_, err = kind.lock.TryAcquire(soon(t)) // its connections are open, and the lock is contended
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		for _, n := range f.Nodes() {
+			tell(t, n, "CLIENT", "PAUSE", 300, "ALL") // so that the answers come while this process stands still
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		over := standStill(t, 1500*time.Millisecond)
+		_, err = kind.lock.Acquire(ctx)
+		over()
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded, kind.name)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum, kind.name)
+		require.NoError(t, l.Release(soon(t)), kind.name)
 	}
 }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -45,4 +46,14 @@ func (t *timer) isOver(due time.Time) bool {
 	t.again = true
 	t.Reset(max(late, t.least))
 	return false
+}
+
+// hasEnded reports whether ctx has ended. It also does if its deadline is over: when this process has stood still, other timers
+// are perhaps looked at before that of ctx.
+func hasEnded(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	deadline, bounded := ctx.Deadline()
+	return bounded && time.Until(deadline) <= 0
 }
