@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -54,6 +55,10 @@ var (
 // TokenKey returns the key where [Set] and [Check] store the largest token for this key. It is in the same slot of a
 // Redis Cluster, unless the key has braces that are not a hash tag. It takes some 100 bytes in Redis, and does not
 // expire: a holder may be paused for any time.
+//
+// Let nothing else write there. If others choose your keys, give these a prefix that has no brace and is not "fence:", and
+// let no brace into the rest: the token key of "{a}" is "{a}:fence", which somebody could take for a key of values. Set and
+// Check refuse it with [ErrInvalid].
 func TokenKey(key string) string {
 	_, behind, _ := strings.Cut(key, "{")
 	if strings.IndexByte(behind, '}') > 0 { // the key has a hash tag: keep it the first one
@@ -62,17 +67,30 @@ func TokenKey(key string) string {
 	return "fence:{" + key + "}"
 }
 
+// checkKey refuses a key where the token of another key is stored: a value there would lower that token.
+func checkKey(key string) error {
+	tagged, _ := strings.CutSuffix(key, ":fence")
+	plain, _ := strings.CutPrefix(strings.TrimSuffix(key, "}"), "fence:{")
+	for _, other := range []string{tagged, plain} {
+		if TokenKey(other) == key {
+			return fmt.Errorf("%w: at the key %q is the token of the key %q", ErrInvalid, key, other)
+		}
+	}
+	return nil
+}
+
 // Set stores a value in Redis, and the token at [TokenKey], in one atomic step. If the token is smaller than the one
 // that is stored there, nothing is written, and the error is a [*StaleError]. A token that is 0, or not below 2^53, is
-// [ErrInvalid]. Other errors are those of the connection and of Redis. After an error of the connection the value may
-// have been written. It is safe to call Set again with the same token.
+// [ErrInvalid], and so is a key where the token of another key is stored. Other errors are those of the connection and of
+// Redis. After an error of the connection the value may have been written. It is safe to call Set again with the same
+// token.
 //
 // The value does not expire. For another command, or options of SET, use [Script].
 //
 // ctx bounds the call. If it ends first, redigo closes the connection. conn must support contexts, as those of redigo
 // do, and must not be in a transaction (MULTI): there, nothing is compared before EXEC.
 func Set[V ~string | ~[]byte](ctx context.Context, conn redis.Conn, key string, value V, token uint64) error {
-	if err := checkToken(token); err != nil {
+	if err := errors.Join(checkToken(token), checkKey(key)); err != nil {
 		return err
 	}
 	return run(ctx, conn, setScript, key, token, TokenKey(key), key, token, []byte(value))
@@ -81,7 +99,7 @@ func Set[V ~string | ~[]byte](ctx context.Context, conn redis.Conn, key string, 
 // Check stores only the token of a key in Redis, as [Set] does. Call it before you read a value that you will change:
 // afterwards, no holder with a smaller token can write it.
 func Check(ctx context.Context, conn redis.Conn, key string, token uint64) error {
-	if err := checkToken(token); err != nil {
+	if err := errors.Join(checkToken(token), checkKey(key)); err != nil {
 		return err
 	}
 	return run(ctx, conn, checkScript, key, token, TokenKey(key), token)

@@ -164,6 +164,24 @@ func TestTokenKeysAreDifferentForDifferentKeys(t *testing.T) {
 	}
 }
 
+// Otherwise a value would lower the token of another key, and its older holders could write again.
+func TestAKeyWhereTheTokenOfAnotherKeyIsStoredIsRefused(t *testing.T) {
+	onRedis(t, func(t *testing.T, dial func() redis.Conn) {
+		ctx, conn := t.Context(), dial()
+		for _, key := range []string{"", "a", "}", "{a}", "doc/{a}", "a:fence"} {
+			at := fence.TokenKey(key)
+			require.NoError(t, fence.Set(ctx, conn, key, "by 34", 34), "%q", key)
+			require.ErrorIs(t, fence.Set(ctx, conn, at, "1", 1), fence.ErrInvalid, "%q", at)
+			require.ErrorIs(t, fence.Check(ctx, conn, at, 1), fence.ErrInvalid, "%q", at)
+			require.ErrorIs(t, fence.Set(ctx, conn, fence.TokenKey(at), "1", 1), fence.ErrInvalid, "%q", at)
+			requireStale(t, fence.Set(ctx, conn, key, "late", 33), key, 33, 34)
+		}
+		for _, key := range []string{":fence", "fence:", "fence:{", "{}:fence:", "fence:{a}b"} {
+			require.NoError(t, fence.Set(ctx, conn, key, "is no token key", 34), "%q", key)
+		}
+	})
+}
+
 // A server of a cluster runs a script only if all its keys are in one slot, and only if it declares them.
 func TestSetWorksInACluster(t *testing.T) {
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--cluster-enabled", "yes"}})

@@ -17,7 +17,8 @@ import (
 type Table struct {
 	Dialect Dialect
 	// Name is the name of the table: letters, digits and _, not quoted, with a schema and a dot before it if you like.
-	// Default: redlock_fence.
+	// Default: redlock_fence. All programs must reach the same table. Without a schema, PostgreSQL looks in the search_path
+	// of each user, and finds another one, without an error, where the users have schemas of their own.
 	Name string
 }
 
@@ -49,8 +50,13 @@ func (t Table) DDL() (string, error) {
 // ends it. So what an older holder does is either complete before Check returns, or refused.
 //
 // Call it first in the transaction, before anything is read, and before any savepoint: to go back to one from before Check
-// undoes Check, also that others wait. After an error, roll the transaction back. A transaction that is rolled back stores
-// no token.
+// undoes Check, also that others wait. A transaction that is rolled back stores no token.
+//
+// After any error in the transaction, of Check or of a later statement, roll it back and go no further in it. With a
+// deadlock, MySQL has ended it, and SQLite with a statement whose context ended. What you do then in the same [sql.Tx] is
+// committed at once, statement by statement, and nothing keeps others out: not even a Check that returns nil. In MySQL, Commit
+// returns nil too; and CREATE, ALTER, TRUNCATE and other statements that commit implicitly end the transaction in the same
+// way, without an error.
 //
 // A holder that is paused within its transaction keeps newer ones waiting. Let the database end such a transaction: with
 // idle_in_transaction_session_timeout in PostgreSQL, wait_timeout in MySQL. SQLite has nothing like that.

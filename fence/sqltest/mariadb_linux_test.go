@@ -80,6 +80,12 @@ func TestMariaDB(t *testing.T) {
 	t.Run("who reads before Check reads old data", func(t *testing.T) {
 		d.trial(t, sql.LevelRepeatableRead, true).readsBeforeCheck()
 	})
+	t.Run("who goes on after a deadlock writes without a transaction", func(t *testing.T) {
+		d.trial(t, sql.LevelDefault, true).goesOnAfterDeadlock()
+	})
+	t.Run("who goes on after an implicit commit writes without a transaction", func(t *testing.T) {
+		d.trial(t, sql.LevelDefault, true).goesOnAfterImplicitCommit()
+	})
 
 	d.db = server.open(t, "test", func(c *mysql.Config) { c.ClientFoundRows = true })
 	t.Run("rows that are found are counted", d.test)
@@ -135,6 +141,38 @@ func (w *trial) readsBeforeCheck() {
 	require.Equal(w, 0, w.read(newer))
 	w.requireFinal(33)
 	require.NoError(w, newer.Rollback())
+}
+
+// goesOnAfterDeadlock shows why a transaction is over after an error.
+func (w *trial) goesOnAfterDeadlock() {
+	newer, stale := w.begin(), w.begin()
+	require.NoError(w, w.check(stale, 33))
+	for value := range 10 { // the one that has written less is ended
+		w.write(newer, value)
+	}
+	result := w.checkLater(newer, 34)
+	_, err := stale.Exec(fmt.Sprintf("UPDATE data SET value = 33 WHERE id = %d", w.row))
+	require.True(w, w.again(err), "%v", err)
+	require.NoError(w, <-result)
+	w.write(newer, 34)
+	require.NoError(w, newer.Commit())
+	w.write(stale, 33)
+	w.requireFinal(33)
+	require.NoError(w, stale.Commit())
+}
+
+// goesOnAfterImplicitCommit shows that statements which commit end what Check began.
+func (w *trial) goesOnAfterImplicitCommit() {
+	newer, stale := w.begin(), w.begin()
+	require.NoError(w, w.check(stale, 33))
+	_, err := stale.Exec("CREATE TABLE IF NOT EXISTS other (id int PRIMARY KEY)")
+	require.NoError(w, err)
+	require.NoError(w, w.check(newer, 34))
+	w.write(newer, 34)
+	require.NoError(w, newer.Commit())
+	w.write(stale, 33)
+	w.requireFinal(33)
+	require.NoError(w, stale.Commit())
 }
 
 // requireSecondUpdate writes the same twice, with the token in the row, and looks at the second count. It is why the

@@ -14,12 +14,18 @@ import (
 )
 
 func startPostgres(t *testing.T) *sql.DB {
+	db, _ := startPostgresAt(t)
+	return db
+}
+
+// startPostgresAt returns the data source name too.
+func startPostgresAt(t *testing.T) (db *sql.DB, source string) {
 	h, source, dead := dbserver.Postgres(t)
 	db, err := sql.Open("pgx", source)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	h.AwaitReady(t, db, dead)
-	return db
+	return db, source
 }
 
 func TestPostgres(t *testing.T) {
@@ -93,4 +99,33 @@ func TestTheIndexOfNamesInPostgresHasTheOrderOfBytes(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	require.ErrorIs(t, table.Check(t.Context(), tx, "invoice/42", 33), fence.ErrStale)
+}
+
+// Why Table.Name says that a name without a schema can be several tables.
+func TestANameWithoutASchemaIsATableForEachSearchPathOfPostgres(t *testing.T) {
+	db, source := startPostgresAt(t)
+	open := func(schema string) *sql.DB {
+		_, err := db.ExecContext(t.Context(), "CREATE SCHEMA "+schema)
+		require.NoError(t, err)
+		own, err := sql.Open("pgx", source+" search_path="+schema+",public")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, own.Close()) })
+		return own
+	}
+	check := func(db *sql.DB, table fence.Table, token uint64) error {
+		require.NoError(t, table.Create(t.Context(), db))
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if err := table.Check(t.Context(), tx, "invoice/42", token); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	one, two := open("one"), open("two")
+	anywhere, public := fence.Table{Dialect: fence.Postgres}, fence.Table{Dialect: fence.Postgres, Name: "public.redlock_fence"}
+	require.NoError(t, check(one, anywhere, 34))
+	require.NoError(t, check(two, anywhere, 33), "it is another table")
+	require.NoError(t, check(one, public, 34))
+	require.ErrorIs(t, check(two, public, 33), fence.ErrStale)
 }

@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ func TestSQLite(t *testing.T) {
 			run("a newer holder comes while an older one works", &impatient, (*trial).busyForNewer)
 			run("a stale holder has read before", &impatient, map[string]func(*trial){
 				"WAL": (*trial).staleHasReadWAL, "DELETE": (*trial).staleHasReadDelete}[journal])
+			run("who goes on after an interrupt writes without a transaction", &impatient, (*trial).goesOnAfterInterrupt)
 			run("one holder writes many times", &impatient, (*trial).equalTokens)
 			run("many holders at once", &patient, (*trial).contention)
 		}
@@ -113,6 +115,29 @@ func (w *trial) staleHasReadDelete() {
 	stale = w.begin()
 	w.requireStale(stale, w.check(stale, 33))
 	w.requireFinal(34)
+}
+
+// goesOnAfterInterrupt shows why a transaction is over after an error.
+func (w *trial) goesOnAfterInterrupt() {
+	stale := w.begin()
+	require.NoError(w, w.check(stale, 33))
+	for timeout := 20 * time.Millisecond; ; timeout *= 2 {
+		ctx, cancel := context.WithTimeout(w.Context(), timeout)
+		_, err := stale.ExecContext(ctx,
+			"INSERT INTO other WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n")
+		cancel()
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		newer := w.begin()
+		if err := w.check(newer, 34); w.again(err) { // ctx has ended before the statement began
+			require.NoError(w, newer.Rollback())
+			continue
+		}
+		w.write(newer, 34)
+		require.NoError(w, newer.Commit())
+		break
+	}
+	w.write(stale, 33)
+	w.requireFinal(33)
 }
 
 // With this pragma, the driver returns the count of the statement before.
