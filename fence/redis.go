@@ -69,8 +69,8 @@ func TokenKey(key string) string {
 
 // checkKey refuses a key where the token of another key is stored: a value there would lower that token.
 func checkKey(key string) error {
-	tagged, _ := strings.CutSuffix(key, ":fence")
-	plain, _ := strings.CutPrefix(strings.TrimSuffix(key, "}"), "fence:{")
+	tagged := strings.TrimSuffix(key, ":fence")
+	plain := strings.TrimPrefix(strings.TrimSuffix(key, "}"), "fence:{")
 	for _, other := range []string{tagged, plain} {
 		if TokenKey(other) == key {
 			return fmt.Errorf("%w: at the key %q is the token of the key %q", ErrInvalid, key, other)
