@@ -29,6 +29,8 @@
 //
 // No row is changed: the token is stale, or there is no such row. (MySQL does not count a row that already has these
 // values, unless the connection has the flag CLIENT_FOUND_ROWS. In go-sql-driver/mysql it is clientFoundRows=true.)
+// A row that is deleted takes its token along: if it is made again, an older holder can change it. Mark it as deleted
+// instead, or use a [Table], which keeps the tokens elsewhere.
 //
 // # Five rules
 //

@@ -49,8 +49,8 @@ func (t Table) DDL() (string, error) {
 // has returned nil, no other transaction passes Check for the resource until this one ends: it waits, or the database
 // ends it. So what an older holder does is either complete before Check returns, or refused.
 //
-// Call it first in the transaction, before anything is read, and before any savepoint: to go back to one from before Check
-// undoes Check, also that others wait. A transaction that is rolled back stores no token.
+// Call it first in the transaction, for each resource that you use, before anything is read, and before any savepoint: to go
+// back to one from before Check undoes Check, also that others wait. A transaction that is rolled back stores no token.
 //
 // After any error in the transaction, of Check or of a later statement, roll it back and go no further in it. With a
 // deadlock, MySQL has ended it, and SQLite with a statement whose context ended. What you do then in the same [sql.Tx] is
