@@ -233,6 +233,34 @@ func TestTheDeadKeepOthersOutOnlyForTheirOwnTime(t *testing.T) {
 	})
 }
 
+// S3: A waiter that may share the lock is in two queues. A writer's release takes it out of both, also if it has gone.
+// Otherwise it would stay in one of them for as long as others wait, because these have the queue last.
+func TestAReaderThatHasGoneIsInNoQueueAfterAWritersRelease(t *testing.T) {
+	const gone = "next:0123456789abcdef0123456789abcdef"
+	queues := []string{"redlock:wait:x", "redlock:shared:x"}
+	for name, member := range map[string]string{"told": gone, "polls": gone + ":poll"} {
+		t.Run(name, func(t *testing.T) {
+			f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
+			writer, err := open(t, f).RWMutex("x").Writer().Acquire(soon(t))
+			require.NoError(t, err)
+			require.NoError(t, writer.Extend(soon(t)))
+			require.Eventually(t, func() bool { return redlock.Answered(writer) }, 10*time.Second, time.Millisecond)
+			for _, n := range f.Nodes() {
+				for _, queue := range queues {
+					tell(t, n, "ZADD", queue, 1, member)
+				}
+			}
+			require.NoError(t, writer.Release(soon(t)))
+			require.Eventually(t, func() bool { return redlock.Answered(writer) }, 10*time.Second, time.Millisecond)
+			for _, n := range f.Nodes() {
+				for _, queue := range queues {
+					require.EqualValues(t, 0, tell(t, n, "EXISTS", queue), queue)
+				}
+			}
+		})
+	}
+}
+
 // An upgrade would wait for itself, and so would a reader behind a writer that waits for it.
 func TestAnAcquireThatWouldWaitForItselfFailsAtOnce(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})

@@ -50,6 +50,7 @@ for i = 1, #KEYS do
           break
         end
       elseif string.sub(next, -5) == ':poll' then
+        redis.pcall('ZREM', 'redlock:shared:' .. key, next) -- see below
         next, keep = string.sub(next, 1, -6), 2 * keep
         -- It may be able to hear by now.
         tell(next, key)
@@ -60,13 +61,17 @@ for i = 1, #KEYS do
         local listeners = tell(next, key)
         -- This client may not publish. If its token is in capitals, the waiter has met it and polls: reserve the key
         -- all the same. Otherwise the waiter keeps its place.
-        if type(listeners) ~= 'number' then
-          if string.find(string.sub(ARGV[1], 1, 32), '%u') then keep = 2 * keep break end
+        local silent = type(listeners) ~= 'number'
+        if silent and not string.find(string.sub(ARGV[1], 1, 32), '%u') then
           redis.pcall('ZADD', waiting, first[2], next)
           redis.pcall('PEXPIRE', waiting, 10000)
           next = nil
           break
         end
+        -- If it may share the lock, it is in the queue of those too (entries.lua). One that has gone would stay there while
+        -- others wait.
+        redis.pcall('ZREM', 'redlock:shared:' .. key, next)
+        if silent then keep = 2 * keep break end
         -- Without listeners, that client has gone: take the next one.
         if listeners > 0 then break end
       end
