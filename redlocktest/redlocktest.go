@@ -24,7 +24,8 @@ type Nodes struct {
 //
 // In a testing/synctest bubble, call it inside the bubble with the bubble's t. The nodes and the clients then live in
 // virtual time. Make the clients in the bubble, and close them there. If the nodes are started outside and a client is
-// inside, the test ends with a nil dereference in internal/synctest.isAssociated.
+// inside, the test ends with a fatal error, "WaitGroup.Add called from inside and outside synctest bubble", or with a nil
+// dereference in internal/synctest.isAssociated.
 func Start(t testing.TB, n int) *Nodes {
 	t.Helper()
 	if n < 1 {

@@ -21,6 +21,9 @@
 //
 //	gocron.WithStartAt(gocron.WithStartDateTime(time.Now().Truncate(d).Add(d)))
 //
+// A scheduler with gocron.WithLimitConcurrentJobs and gocron.LimitModeWait starts a tick late if that replica is busy with
+// other jobs. If it is later than the minimum hold, the tick runs twice. Use gocron.LimitModeReschedule, which skips it.
+//
 // gocron.DurationRandomJob has no common ticks, nor has a job with gocron.WithIntervalFromCompletion. Use an [Elector] for
 // them. gocron does not tell a Locker how a job starts, so there is no error.
 //
@@ -29,8 +32,8 @@
 // Even so, replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
 // last replica ticks would run once more there. So a lock stays taken for a minimum hold, also when the job is done (see
 // redlock.Lock.WithMinHold). It must be longer than the replicas differ in starting one tick, and shorter than the
-// interval of the job. [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by
-// gocron.WithDistributedLocker it takes [DefaultSpread]. [MinHold] sets another one.
+// interval of the job. A try of the lock is given up after half of it. [Locker.NewJob] takes half the interval. gocron does
+// not tell a Locker the interval; used by gocron.WithDistributedLocker it takes [DefaultSpread]. [MinHold] sets another one.
 //
 // The longest minimum hold is what the client's MaxTTL leaves room for: some 28 s with the defaults of redlock. If
 // replicas differ by more, raise MaxTTL: stop all clients first, because all must have the same.
@@ -46,7 +49,8 @@
 //   - The lock cannot be released. gocron drops the error of Unlock. redlock.Hooks.Released gets it. The lock expires by
 //     itself, after its TTL.
 //   - The scheduler shuts down. The contexts of its jobs end, and each lock is released when its job has returned, not
-//     before. Close the redlock client after the scheduler.
+//     before. Close the redlock client after the scheduler. If Shutdown returned gocron.ErrStopJobsTimedOut, a job still
+//     runs, and Close gives its lock away: end the process instead, or wait.
 //   - The job takes longer than its interval. No replica starts it again before it is done.
 //   - The replica dies. The lock expires after its TTL, or after the minimum hold if that is longer.
 package redlockgocron

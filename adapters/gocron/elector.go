@@ -48,11 +48,10 @@ func Settle(d time.Duration) ElectorOption {
 }
 
 // NewElector makes an Elector, which campaigns until it is closed. All replicas give it a lock of the same name, which
-// nothing else uses. [redlock.Lock.WithTTL] sets how soon a dead leader is replaced. Errors are [redlock.ErrInvalid].
+// nothing else uses. It is a [redlock.Client.Mutex]: of a semaphore, or of readers, several would lead.
+// [redlock.Lock.WithTTL] sets how soon a dead leader is replaced. Errors are [redlock.ErrInvalid].
 func NewElector(lock redlock.Lock, options ...ElectorOption) (*Elector, error) {
-	never, done := context.WithCancel(context.Background())
-	done() // nothing is sent: a lock that is not allowed is refused before ctx is looked at
-	if _, err := lock.TryAcquire(never); errors.Is(err, redlock.ErrInvalid) {
+	if err := refusal(lock); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -29,8 +29,9 @@ var ErrNoLock = errors.New("redlockgocron: the job was started without its lock"
 // The lock is kept for half of the job's shortest interval at least, as far as the client's MaxTTL leaves room for that,
 // unless the Locker has a [MinHold]. If gocron knows of no next run, it is [DefaultSpread].
 //
-// The name must be that of the same job in all replicas. It is also the job's name in gocron. The options may have none,
-// and no locker. Errors are those of gocron, and [redlock.ErrInvalid].
+// The name must be that of the same job in all replicas, and of no other. It is also the job's name in gocron. The options
+// may have none, and no locker. Errors are those of gocron, and [redlock.ErrInvalid], also for a name that is too long for a
+// lock.
 func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, name string,
 	run func(context.Context, *redlock.Lease) error, options ...gocron.JobOption) (gocron.Job, error) {
 	switch {
@@ -38,6 +39,9 @@ func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, n
 		return nil, fmt.Errorf("%w: name: it is empty", redlock.ErrInvalid)
 	case run == nil:
 		return nil, fmt.Errorf("%w: run: it is nil", redlock.ErrInvalid)
+	}
+	if err := refusal(l.mutex(name)); err != nil { // otherwise each tick would be refused, which gocron does not tell
+		return nil, err
 	}
 	j := &job{locker: l, name: name, run: run}
 	options = append(slices.Clip(options), gocron.WithName(name), gocron.WithDistributedJobLocker(j))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,21 @@ func TestTheContextOfAJobEndsWithItsLease(t *testing.T) {
 			})
 		}
 	}
+}
+
+// gocron tells nobody that a lock is refused, unless the job has an AfterLockError. Such a job would never run.
+func TestANameThatNoLockCanHaveIsRefusedWhenTheJobIsMade(t *testing.T) {
+	bubble(t, func(t *testing.T, nodes *redlocktest.Nodes) {
+		s := schedule(t)
+		locker := newLocker(t, connectTo(t, nodes))
+		never := func(context.Context, *redlock.Lease) error { return nil }
+		_, err := locker.NewJob(s, gocron.DurationJob(time.Minute), strings.Repeat("x", 1024), never)
+		require.ErrorIs(t, err, redlock.ErrInvalid)
+		require.ErrorContains(t, err, "more than the 1024 allowed")
+		require.Empty(t, s.Jobs())
+		_, err = locker.NewJob(s, gocron.DurationJob(time.Minute), strings.Repeat("x", 1024-len("gocron/")), never)
+		require.NoError(t, err)
+	})
 }
 
 // A job that gives its lock away while it runs has not lost it: its error is its own.

@@ -73,18 +73,26 @@ func NewLocker(client *redlock.Client, options ...LockerOption) (*Locker, error)
 
 // longestHold is the longest minimum hold that the client allows, in whole milliseconds, up to a day.
 func longestHold(client *redlock.Client) time.Duration {
-	never, cancel := context.WithCancel(context.Background())
-	cancel() // nothing is sent: a lock that is not allowed is refused before ctx is looked at
 	const most = int(24 * time.Hour / time.Millisecond)
 	refused := sort.Search(most, func(i int) bool {
-		_, err := client.Mutex("gocron").WithMinHold(time.Duration(i+1) * time.Millisecond).TryAcquire(never)
-		return errors.Is(err, redlock.ErrInvalid)
+		return refusal(client.Mutex("gocron").WithMinHold(time.Duration(i+1)*time.Millisecond)) != nil
 	})
 	return time.Duration(refused) * time.Millisecond
 }
 
-// Lock locks the job, if no replica has it. The error is [redlock.ErrHeld] or [redlock.ErrNoQuorum], or ctx.Err() or
-// [redlock.ErrClosed].
+// refusal is why the lock is not allowed, whoever holds it; nil: it is. It sends nothing: a lock that is not allowed is
+// refused before ctx is looked at.
+func refusal(lock redlock.Lock) error {
+	never, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := lock.TryAcquire(never); errors.Is(err, redlock.ErrInvalid) {
+		return err
+	}
+	return nil
+}
+
+// Lock locks the job, if no replica has it. It waits for the nodes no longer than half of the minimum hold. The error is
+// [redlock.ErrHeld] or [redlock.ErrNoQuorum], or ctx.Err() or [redlock.ErrClosed].
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	lease, err := l.acquire(ctx, job, l.minHold)
 	if err != nil {
@@ -93,12 +101,14 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return lock{lease}, nil
 }
 
+func (l *Locker) mutex(job string) redlock.Lock { return l.client.Mutex("gocron/" + job) }
+
 func (l *Locker) acquire(ctx context.Context, job string, minHold time.Duration) (*redlock.Lease, error) {
-	mutex := l.client.Mutex("gocron/" + job)
+	mutex := l.mutex(job)
 	if minHold > 0 {
 		mutex = mutex.WithMinHold(minHold)
 	}
-	lease, err := mutex.TryAcquire(ctx)
+	lease, err := tryWithin(ctx, mutex, minHold)
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,10 +118,26 @@ func (l *Locker) acquire(ctx context.Context, job string, minHold time.Duration)
 		return lease, nil
 	}
 	if until, found := l.kept[job]; found && errors.Is(err, redlock.ErrHeld) {
-		return nil, fmt.Errorf("this process began the job last, and keeps its lock for %v more: let MinHold be shorter than the interval: %w",
-			until.Sub(now).Round(time.Millisecond), err)
+		return nil, fmt.Errorf("this process began the job last, and keeps its lock for %v more: let MinHold be shorter than the interval, "+
+			"and give each job a name of its own: %w", until.Sub(now).Round(time.Millisecond), err)
 	}
 	return nil, err
+}
+
+// tryWithin is TryAcquire that gives up after half of the minimum hold: what is granted later may be free because another
+// replica has run the tick, and its minimum hold is over. The other half is for replicas that tick later than that one.
+func tryWithin(ctx context.Context, mutex redlock.Lock, minHold time.Duration) (*redlock.Lease, error) {
+	if minHold == 0 {
+		return mutex.TryAcquire(ctx)
+	}
+	bounded, cancel := context.WithTimeout(ctx, minHold/2)
+	defer cancel()
+	lease, err := mutex.TryAcquire(bounded)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%w: no answer within %v, half of the minimum hold; later, the tick may have run elsewhere",
+			redlock.ErrNoQuorum, minHold/2)
+	}
+	return lease, err
 }
 
 // A lock is that of one run.

@@ -2,7 +2,9 @@ package redlockgocron_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock"
@@ -108,6 +111,49 @@ func TestARefusedTickIsToldWhy(t *testing.T) {
 		require.ErrorIs(t, <-refused, redlock.ErrNoQuorum)
 		require.NoError(t, client.Close())
 		require.ErrorIs(t, <-refused, redlock.ErrClosed)
+	})
+}
+
+// A node that stops makes a try slow. Another replica has run the tick meanwhile, and its minimum hold may be over: then a
+// grant would run the tick again.
+func TestAGrantThatComesLateDoesNotRunTheTickAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, nodes *redlocktest.Nodes) {
+		const hold = 300 * time.Millisecond   // of NewJob, for an interval of 600 ms
+		random := rand.New(rand.NewPCG(8, 2)) // of this one, a tick ran twice
+		var lockers []*redlockgocron.Locker
+		for i := range 3 {
+			nodes.Delay(i, time.Duration(random.IntN(20))*time.Millisecond)
+			lockers = append(lockers, newLocker(t, connectTo(t, nodes), redlockgocron.MinHold(hold)))
+		}
+		for tick := range 500 {
+			var runs, slow atomic.Int64
+			var replicas sync.WaitGroup
+			for _, locker := range lockers {
+				late := time.Duration(random.IntN(50)) * time.Millisecond
+				replicas.Go(func() {
+					time.Sleep(late)
+					begun := time.Now()
+					lock, err := locker.Lock(t.Context(), fmt.Sprint("job", tick))
+					if time.Since(begun) > hold/2 {
+						slow.Add(1)
+					}
+					if err == nil {
+						runs.Add(1)
+						_ = lock.Unlock(t.Context())
+					} else if !errors.Is(err, redlock.ErrHeld) {
+						assert.ErrorIs(t, err, redlock.ErrNoQuorum)
+					}
+				})
+			}
+			time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+			victim := random.IntN(3)
+			nodes.Pause(victim)
+			time.Sleep(500 * time.Millisecond)
+			nodes.Resume(victim)
+			replicas.Wait()
+			require.LessOrEqual(t, runs.Load(), int64(1), "tick %d, and %d tries were slow", tick, slow.Load())
+			time.Sleep(5 * time.Second)
+		}
 	})
 }
 
