@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -256,4 +257,50 @@ func TestNamesThatReadLikeOthersQueueForThemselves(t *testing.T) {
 	require.NoError(t, begin(t, c, `"a", "b"`).has(t).Release(soon(t))) // this lock is free
 	require.NoError(t, a.Release(soon(t)))
 	require.NoError(t, both.has(t).Release(soon(t)))
+}
+
+// W2: Waiters that have died stay in the queue while others wait, so behind a lock that is held for long there may be very many.
+// The server does nothing else while a release takes them out.
+func TestAReleaseTakesOutOnlySomeOfThoseThatHaveGone(t *testing.T) {
+	const most, more = 256, 44
+	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
+	c := open(t, f)
+	for name, lock := range map[string]redlock.Lock{
+		"mutex":  c.Mutex("mutex"),
+		"writer": c.RWMutex("writer").Writer(),
+		"reader": c.RWMutex("reader").Reader(),
+		"permit": c.Semaphore("permit", 3),
+	} {
+		t.Run(name, func(t *testing.T) {
+			waiting, shared := "redlock:wait:"+name, "redlock:shared:"+name
+			acquire := func() *redlock.Lease {
+				l, err := lock.Acquire(soon(t))
+				require.NoError(t, err)
+				require.NoError(t, l.Extend(soon(t))) // so that all nodes have the key
+				require.Eventually(t, func() bool { return redlock.Answered(l) }, 10*time.Second, time.Millisecond)
+				return l
+			}
+			release := func(l *redlock.Lease, left int) {
+				require.NoError(t, l.Release(soon(t)))
+				require.Eventually(t, func() bool { return redlock.Answered(l) }, 10*time.Second, time.Millisecond)
+				for _, n := range f.Nodes() {
+					require.EqualValues(t, left, tell(t, n, "ZCARD", waiting))
+					require.EqualValues(t, 0, tell(t, n, "EXISTS", name), "it is reserved for one that has gone")
+				}
+			}
+			l := acquire()
+			for _, n := range f.Nodes() {
+				for i := range most + more {
+					member := fmt.Sprintf("next:%032x", i)
+					if i%10 == 9 && name == "mutex" {
+						member = fmt.Sprintf("fair:%032x:1", i)
+					}
+					tell(t, n, "ZADD", waiting, i, member)
+					tell(t, n, "ZADD", shared, i, member)
+				}
+			}
+			release(l, more)
+			release(acquire(), 0)
+		})
+	}
 }

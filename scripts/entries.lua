@@ -148,11 +148,11 @@ local function begin(key, most)
   end
 end
 
--- pop takes the first waiter that listens from the queue, and tells it. It returns nothing if there is none, or if this
--- client may not publish; and twice the time for a waiter that polls. That one may be dead, so the waiter behind it is told
--- whom the reservation is for (release.lua), and looks whether it was used.
+-- pop takes the first waiter that listens from the queue, and tells it. It returns nothing if there is none, if 256 that have
+-- gone were in front (release.lua), or if this client may not publish; and twice the time for a waiter that polls. That one may
+-- be dead, so the waiter behind it is told whom the reservation is for (release.lua), and looks whether it was used.
 local function pop(key, queue, keep, permit)
-  while true do
+  for _ = 1, 256 do
     local first = redis.pcall('ZPOPMIN', queue .. key)
     local member = first[1]
     if not member then return end

@@ -15,13 +15,15 @@ import (
 )
 
 // Watch adds what a client holds and waits for, and its nodes. Each scrape asks all watched clients at once for the
-// status of their nodes, for a second at most. Two watched clients must not have a node's name in common: of several
-// clients of the same nodes, watch one. A client that was closed knows nothing of its nodes, so they are
+// status of their nodes, for a second at most. Two watched clients must not have a node's name in common, because a scrape
+// that has a series twice fails as a whole: of several clients of the same nodes, watch one. A client that was closed knows nothing of its nodes, so they are
 // absent; see [Metrics.Forget].
 func (m *Metrics) Watch(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.clients = append(m.clients, c)
+	if !slices.Contains(m.clients, c) {
+		m.clients = append(m.clients, c)
+	}
 }
 
 // Forget undoes Watch. Call it when the client is closed and the process goes on. The events that the client has dropped

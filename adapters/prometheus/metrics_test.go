@@ -150,6 +150,7 @@ func TestWhatIsHeldAndWaitedForIsShown(t *testing.T) {
 	}
 	first, second := connect("a-"), connect("b-")
 	metrics.Watch(first)
+	metrics.Watch(first) // which changes nothing
 	metrics.Watch(second)
 	require.Zero(t, value(t, registry, "redlock_leases", ""))
 	require.Zero(t, value(t, registry, "redlock_oldest_hold_seconds", ""))
