@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# prepare: see to the servers that the tests use, and say what is missing. summary: say it again at the end.
+# prepare: see to the servers that the tests use, and say what is missing. summary: say it again at the end. runs-386: does this
+# machine run programs of 32 bits?
 # REDLOCK_REQUIRE=redis,docker,chromium,postgres,mariadb,prometheus,python,systemd,clocks,root makes a missing one an error.
 set -euo pipefail
 
@@ -20,6 +21,14 @@ have_python() { command -v python3 >/dev/null; }
 have_systemd() { command -v systemd-analyze >/dev/null; }
 have_clocks() { [ "$(uname)" = Linux ] && { command -v cc || command -v gcc || command -v clang; } >/dev/null; }
 have_root() { [ "$(id -u)" = 0 ] && command -v unshare && command -v nsenter && command -v iptables; } >/dev/null
+
+# A kernel can be without the emulation of 32 bits, which nothing here can install. (Another system is not asked.)
+have_386() {
+	[ "$(go env GOHOSTOS GOHOSTARCH | xargs)" = "linux amd64" ] || return 0
+	[[ "$(GOARCH=386 go run cmd/test2json </dev/null 2>&1 || true)" != *'exec format error'* ]]
+}
+
+if [ "$1" = runs-386 ]; then have_386; exit; fi
 
 install() { # package
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
@@ -55,6 +64,7 @@ have_python || missing+=("python: no python3; the tests of a lock in Python are 
 have_systemd || missing+=("systemd: no systemd-analyze; the test of the units in deploy is left out (Debian: apt-get install systemd)")
 have_clocks || missing+=("clocks: not Linux, or no C compiler; the tests with wrong clocks are left out (Debian: apt-get install gcc)")
 have_root || missing+=("root: not root, or no unshare, nsenter or iptables; the tests of packet rules and of process ids are left out (Debian: apt-get install util-linux iptables)")
+have_386 || missing+=("386: this kernel runs no program of 32 bits; the tests of one are left out, and its types are checked all the same")
 
 if [ ${#missing[@]} = 0 ]; then
 	echo "fleets: embedded, process ($(redis-server --version | cut -d' ' -f3)), docker; chromium," \
