@@ -265,19 +265,25 @@ func TestAReleaseTakesOutOnlySomeOfThoseThatHaveGone(t *testing.T) {
 	const most, more = 256, 44
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	c := open(t, f)
-	for name, lock := range map[string]redlock.Lock{
-		"mutex":  c.Mutex("mutex"),
-		"writer": c.RWMutex("writer").Writer(),
-		"reader": c.RWMutex("reader").Reader(),
-		"permit": c.Semaphore("permit", 3),
+	for name, kind := range map[string]struct {
+		lock   redlock.Lock
+		shares bool
+	}{
+		"mutex":  {c.Mutex("mutex"), false},
+		"writer": {c.RWMutex("writer").Writer(), false},
+		"reader": {c.RWMutex("reader").Reader(), true},
+		"permit": {c.Semaphore("permit", 3), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			waiting, shared := "redlock:wait:"+name, "redlock:shared:"+name
 			acquire := func() *redlock.Lease {
-				l, err := lock.Acquire(soon(t))
+				l, err := kind.lock.Acquire(soon(t))
 				require.NoError(t, err)
-				require.NoError(t, l.Extend(soon(t))) // so that all nodes have the key
-				require.Eventually(t, func() bool { return redlock.Answered(l) }, 10*time.Second, time.Millisecond)
+				if kind.shares {
+					spreadEntries(t, f, l)
+				} else {
+					spread(t, f, name, l)
+				}
 				return l
 			}
 			release := func(l *redlock.Lease, left int) {

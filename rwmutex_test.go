@@ -243,8 +243,7 @@ func TestAReaderThatHasGoneIsInNoQueueAfterAWritersRelease(t *testing.T) {
 			f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 			writer, err := open(t, f).RWMutex("x").Writer().Acquire(soon(t))
 			require.NoError(t, err)
-			require.NoError(t, writer.Extend(soon(t)))
-			require.Eventually(t, func() bool { return redlock.Answered(writer) }, 10*time.Second, time.Millisecond)
+			spread(t, f, "x", writer)
 			for _, n := range f.Nodes() {
 				for _, queue := range queues {
 					tell(t, n, "ZADD", queue, 1, member)

@@ -22,13 +22,11 @@ have_systemd() { command -v systemd-analyze >/dev/null; }
 have_clocks() { [ "$(uname)" = Linux ] && { command -v cc || command -v gcc || command -v clang; } >/dev/null; }
 have_root() { [ "$(id -u)" = 0 ] && command -v unshare && command -v nsenter && command -v iptables; } >/dev/null
 
-# A kernel can be without the emulation of 32 bits, which nothing here can install. (Another system is not asked.)
-have_386() {
-	[ "$(go env GOHOSTOS GOHOSTARCH | xargs)" = "linux amd64" ] || return 0
-	[[ "$(GOARCH=386 go run cmd/test2json </dev/null 2>&1 || true)" != *'exec format error'* ]]
-}
+is_amd64() { [ "$(go env GOHOSTOS GOHOSTARCH | xargs)" = "linux amd64" ]; }
+# A kernel can be without the emulation of 32 bits, which nothing here can install. No other system is asked for it.
+have_386() { ! is_amd64 || [[ "$(GOARCH=386 go run cmd/test2json </dev/null 2>&1 || true)" != *'exec format error'* ]]; }
 
-if [ "$1" = runs-386 ]; then have_386; exit; fi
+if [ "$1" = runs-386 ]; then is_amd64 && have_386; exit; fi
 
 install() { # package
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0

@@ -31,9 +31,10 @@
 //
 // Even so, replicas do not tick at the same moment: their clocks differ, and a busy machine is late. A job that is done before the
 // last replica ticks would run once more there. So a lock stays taken for a minimum hold, also when the job is done (see
-// redlock.Lock.WithMinHold). It must be longer than the replicas differ in starting one tick, and shorter than the
-// interval of the job. A try of the lock is given up after half of it. [Locker.NewJob] takes half the interval. gocron does
-// not tell a Locker the interval; used by gocron.WithDistributedLocker it takes [DefaultSpread]. [MinHold] sets another one.
+// redlock.Lock.WithMinHold). It must be twice as long as the replicas differ in starting one tick, and shorter than
+// the interval of the job. A try of the lock, which is slow while a node does not answer, is given up after half of it.
+// [Locker.NewJob] takes half the interval. gocron does not tell a Locker the interval; used by gocron.WithDistributedLocker it
+// takes [DefaultSpread]. [MinHold] sets another one.
 //
 // The longest minimum hold is what the client's MaxTTL leaves room for: some 28 s with the defaults of redlock. If
 // replicas differ by more, raise MaxTTL: stop all clients first, because all must have the same.

@@ -37,8 +37,8 @@ var _ gocron.Locker = (*Locker)(nil)
 type LockerOption func(*Locker)
 
 // MinHold sets how long a lock is kept at least, for all jobs of the Locker. 0: no longer than the job takes. It is
-// longer than the replicas' ticks are apart, and shorter than the interval of each job; otherwise the job would skip
-// ticks.
+// twice as long as the replicas' ticks are apart, so that none runs twice, and shorter than the interval of each job, which
+// would skip ticks otherwise.
 func MinHold(d time.Duration) LockerOption {
 	return func(l *Locker) { l.minHold, l.isSet = d, true }
 }
@@ -104,11 +104,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 func (l *Locker) mutex(job string) redlock.Lock { return l.client.Mutex("gocron/" + job) }
 
 func (l *Locker) acquire(ctx context.Context, job string, minHold time.Duration) (*redlock.Lease, error) {
-	mutex := l.mutex(job)
-	if minHold > 0 {
-		mutex = mutex.WithMinHold(minHold)
-	}
-	lease, err := tryWithin(ctx, mutex, minHold)
+	lease, err := try(ctx, l.mutex(job), minHold)
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,15 +120,15 @@ func (l *Locker) acquire(ctx context.Context, job string, minHold time.Duration)
 	return nil, err
 }
 
-// tryWithin is TryAcquire that gives up after half of the minimum hold: what is granted later may be free because another
-// replica has run the tick, and its minimum hold is over. The other half is for replicas that tick later than that one.
-func tryWithin(ctx context.Context, mutex redlock.Lock, minHold time.Duration) (*redlock.Lease, error) {
-	if minHold == 0 {
+// try gives up after half of the minimum hold: what is granted later may be free because another replica has run the tick, and
+// its minimum hold is over. The other half is for replicas that tick later than that one.
+func try(ctx context.Context, mutex redlock.Lock, minHold time.Duration) (*redlock.Lease, error) {
+	if minHold <= 0 {
 		return mutex.TryAcquire(ctx)
 	}
 	bounded, cancel := context.WithTimeout(ctx, minHold/2)
 	defer cancel()
-	lease, err := mutex.TryAcquire(bounded)
+	lease, err := mutex.WithMinHold(minHold).TryAcquire(bounded)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("%w: no answer within %v, half of the minimum hold; later, the tick may have run elsewhere",
 			redlock.ErrNoQuorum, minHold/2)

@@ -16,8 +16,8 @@ import (
 
 // Watch adds what a client holds and waits for, and its nodes. Each scrape asks all watched clients at once for the
 // status of their nodes, for a second at most. Two watched clients must not have a node's name in common, because a scrape
-// that has a series twice fails as a whole: of several clients of the same nodes, watch one. A client that was closed knows nothing of its nodes, so they are
-// absent; see [Metrics.Forget].
+// that has a series twice fails as a whole: of several clients of the same nodes, watch one. A client that is watched already
+// is watched once. A client that was closed knows nothing of its nodes, so they are absent; see [Metrics.Forget].
 func (m *Metrics) Watch(c *redlock.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
