@@ -122,7 +122,7 @@ func TestVersionNamesTheRevision(t *testing.T) {
 // A real shell completes with the script.
 func TestTheShellCompletesCommandsAndFlags(t *testing.T) {
 	const script = `
-cd "$(mktemp -d)" && touch file && PATH="$(dirname "$0"):$PATH"
+cd "$DIR" && touch file && PATH="$(dirname "$0"):$PATH"
 _get_comp_words_by_ref() { # of the package bash-completion, which need not be here
   cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=("${COMP_WORDS[@]}") cword=$COMP_CWORD
 }
@@ -138,7 +138,7 @@ complete redlock inspect --al
 complete redlock run --ev
 complete redlock doctor --own
 `
-	code, out, errs := shell(t, script, nil)
+	code, out, errs := shell(t, "DIR="+t.TempDir()+"\n"+script, nil)
 	require.Equal(t, 0, code, errs)
 	require.Empty(t, errs)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
