@@ -32,14 +32,8 @@ func (c *child) allDead() bool {
 			return false
 		}
 	}
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	pids, _ := dir.Readdirnames(-1)
 	anyDead := false
-	for _, pid := range pids {
+	for _, pid := range processes() {
 		member, dead := stateOf(pid, group)
 		if member && !dead {
 			c.member = pid
@@ -50,14 +44,43 @@ func (c *child) allDead() bool {
 	return anyDead
 }
 
-// stateOf reports whether a process belongs to a group, and whether it has ended. See proc_pid_stat(5).
+// allStopped reports whether no process of the group that can be seen runs.
+func (c *child) allStopped() bool {
+	group := strconv.Itoa(c.cmd.Process.Pid)
+	for _, pid := range processes() {
+		if state, _ := groupState(pid, group); state != "" && !strings.Contains("TtZX", state) {
+			return false
+		}
+	}
+	return true
+}
+
+// processes are the ids of all that can be seen.
+func processes() []string {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	pids, _ := dir.Readdirnames(-1)
+	return pids
+}
+
+// stateOf reports whether a process belongs to a group, and whether it has ended.
 func stateOf(pid, group string) (member, dead bool) {
+	state, threads := groupState(pid, group)
+	// One whose first thread has ended looks dead too, but has other threads.
+	return state != "", (state == "Z" || state == "X") && threads == "1"
+}
+
+// groupState is the state of a process of a group, and how many threads it has; "": it belongs to another. See
+// proc_pid_stat(5).
+func groupState(pid, group string) (state, threads string) {
 	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // before that is a name, in which anything may be
-	const state, processGroup, threads = 0, 2, 17
-	if len(fields) <= threads || fields[processGroup] != group {
-		return false, false
+	const stateAt, groupAt, threadsAt = 0, 2, 17
+	if len(fields) <= threadsAt || fields[groupAt] != group {
+		return "", ""
 	}
-	// One whose first thread has ended looks dead too, but has other threads.
-	return true, (fields[state] == "Z" || fields[state] == "X") && fields[threads] == "1"
+	return fields[stateAt], fields[threadsAt]
 }

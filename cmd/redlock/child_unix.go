@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,9 +72,22 @@ func (c *child) forward(sig syscall.Signal) error {
 	return refusal(c.cmd.Process.Signal(sig))
 }
 
+const (
+	stopPatience = time.Second // how long processes may take to stop by themselves
+	stopPoll     = 5 * time.Millisecond
+)
+
 // pause stops the command's group, then redlock. When redlock is continued, so is the group, if it may go on. A group that
 // cannot be stopped needs redlock to renew its lease: then neither stops.
+//
+// TSTP comes first: STOP would stop a redlock run in the group, and leave its command, in another group, at work.
 func (c *child) pause(mayGoOn func() bool) error {
+	if err := c.signalAll(syscall.SIGTSTP); err != nil {
+		return err
+	}
+	for asked := time.Now(); !c.allStopped() && time.Since(asked) < stopPatience; {
+		time.Sleep(stopPoll)
+	}
 	if err := c.signalAll(syscall.SIGSTOP); err != nil {
 		return err
 	}

@@ -215,3 +215,36 @@ func TestCtrlZGivesTheTerminalOfTopBack(t *testing.T) {
 	p.typed("exit\n")
 	p.wait()
 }
+
+// The command of an inner run is in a group of its own, which the signal to the outer run does not reach.
+func TestAPauseStopsTheCommandOfARunWithinARun(t *testing.T) {
+	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
+	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=10m")
+	require.Equal(t, 0, code, errs)
+	w := newWorker(t)
+	p := startShell(t, "NODES="+nodes(f), "WORK="+w.dir+"/work")
+	p.typed(`"$BINARY" run "$NODES" --ttl=10m outer -- "$BINARY" run "$NODES" --ttl=10m inner -- bash "$WORK" &` + "\n")
+	inner, command := w.started(t)
+	outer := parentOf(t, inner)
+	for range 2 {
+		require.NoError(t, syscall.Kill(outer, syscall.SIGTSTP))
+		for what, pid := range map[string]int{"outer": outer, "inner": inner, "command": command} {
+			eventually(t, what+" to stop", func() bool { return isStopped(pid) })
+		}
+		require.NoError(t, syscall.Kill(outer, syscall.SIGCONT))
+		w.works(t)
+	}
+	require.NoError(t, syscall.Kill(outer, syscall.SIGTERM))
+	p.seesTheEnd(outer)
+	p.typed("wait -f %1; echo code=$?\n")
+	p.printed("9")
+}
+
+func parentOf(t *testing.T, pid int) int {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	require.NoError(t, err)
+	_, fields, _ := strings.Cut(string(stat), ") ")
+	parent, err := strconv.Atoi(strings.Fields(fields)[1])
+	require.NoError(t, err)
+	return parent
+}
