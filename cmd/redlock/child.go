@@ -150,6 +150,10 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 		if over {
 			return c.result(lease, warn)
 		}
+		if left, least := lease.Remaining(), margin(o.length); ended != nil && left <= keep &&
+			c.endedMeanwhile(min(least/2, left-least), clock.Now().Sub(due)) {
+			continue // there is nothing to end
+		}
 		if !lease.Valid() {
 			if why := whyEnded(lease); isTaken(why) {
 				return exitLost, "lost", fmt.Errorf("%s: the command %s", takenAway(why), end(nil, until.Sub(clock.Now())))
@@ -171,6 +175,20 @@ func (o *runner) underLease(lease *redlock.Lease) (code int, reason string, err 
 		timer.Reset(pause)
 		due = clock.Now().Add(pause)
 	}
+}
+
+// endedMeanwhile reports whether the command has ended by itself. After this process stood still, its timers may be earlier
+// than that news, for which it waits as long as the lease allows. late is how late the last timer was.
+func (c *child) endedMeanwhile(patience, late time.Duration) bool {
+	if late >= longestSleep/10 && patience > 0 {
+		news := time.NewTimer(patience)
+		defer news.Stop()
+		select {
+		case <-c.ended:
+		case <-news.C:
+		}
+	}
+	return c.hasEnded()
 }
 
 // keep is how much of the lease is left when the command gets TERM.
