@@ -22,18 +22,19 @@ import (
 // document returns what --json prints and report.json contains: one run, or a list of runs. What goes wrong after the one
 // run, as in the run to compare with, has its place in the list only.
 func (o *chaosOptions) document(r *chaosResult) any {
-	if len(o.plays) == 1 && len(r.Runs) == 1 && !r.Interrupted && len(r.LeftOut) == 0 {
+	if len(o.plays) == 1 && len(r.Runs) == 1 && !r.Interrupted && len(r.LeftOut) == 0 && r.Error == "" {
 		return r.Runs[0]
 	}
 	return r
 }
 
-// report prints the result and writes the files of --out.
+// report prints the result and writes the files of --out. Its error has an exit code.
 func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
-	var err error
 	if o.json {
-		err = writeJSON(w, o.document(r))
-	} else if !r.saysNothing(len(o.plays)) { // then standard error says why
+		return printed(w, o.writeFiles(r), &r.jsonFailure, func() any { return o.document(r) })
+	}
+	var err error
+	if !r.saysNothing(len(o.plays)) { // then standard error says why
 		err = report.Table(w, r.Runs, coloured(w))
 		if o.schedule != "" && len(r.Runs) == 1 && r.Runs[0].Result.Verdict != chaoscheck.Unsafe {
 			_, failed := fmt.Fprintln(w, "\n"+howClose(r.Runs[0].Result.Margin))
@@ -44,10 +45,33 @@ func (o *chaosOptions) report(w io.Writer, r *chaosResult) error {
 			err = errors.Join(err, failed)
 		}
 	}
-	if o.out == "" {
-		return err
+	if err = errors.Join(err, o.writeFiles(r)); err != nil {
+		return &exitError{exitUnable, err}
 	}
-	return errors.Join(err,
+	return nil
+}
+
+// printed prints one line of JSON, which has the error of what was written before it, if there is one. Its error has an exit
+// code, and no text if the line has that.
+func printed(w io.Writer, err error, failure *jsonFailure, document func() any) error {
+	if err != nil {
+		failure.failed(err, kindOf(exitUnable))
+	}
+	if err := writeJSON(w, document()); err != nil {
+		return &exitError{exitUnable, err}
+	}
+	if err != nil {
+		return &exitError{exitUnable, nil}
+	}
+	return nil
+}
+
+// writeFiles writes the files of --out.
+func (o *chaosOptions) writeFiles(r *chaosResult) error {
+	if o.out == "" {
+		return nil
+	}
+	return errors.Join(
 		writeFile(filepath.Join(o.out, "report.json"), func(w io.Writer) error {
 			encoder := json.NewEncoder(w)
 			encoder.SetIndent("", "  ")

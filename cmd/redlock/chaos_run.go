@@ -212,7 +212,7 @@ func (o *chaosOptions) run(cmd *cobra.Command) error {
 		result.failedBy(end)
 	}
 	if err := o.report(cmd.OutOrStdout(), &result); err != nil {
-		return &exitError{exitUnable, err}
+		return err
 	}
 	return result.exit()
 }

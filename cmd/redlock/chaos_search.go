@@ -104,7 +104,7 @@ func (o *chaosOptions) runSearch(cmd *cobra.Command) error {
 		r.failedBy(end)
 	}
 	if err := o.reportSearch(cmd.OutOrStdout(), r, result); err != nil {
-		return &exitError{exitUnable, err}
+		return err
 	}
 	if end == nil {
 		return nil
@@ -164,7 +164,7 @@ func (o *chaosOptions) found() string {
 	return fmt.Sprintf("schedule-%s-%d.json", subject, o.seed)
 }
 
-// reportSearch prints the result and writes its files.
+// reportSearch prints the result and writes its files. Its error has an exit code.
 func (o *chaosOptions) reportSearch(w io.Writer, r *searchReport, result *chaos.SearchResult) (err error) {
 	switch {
 	case r.Found != nil:
@@ -177,7 +177,7 @@ func (o *chaosOptions) reportSearch(w io.Writer, r *searchReport, result *chaos.
 		err = errors.Join(err, o.writeFound(&r.Found.Run, result.Found.Outcome))
 	}
 	if o.json {
-		return errors.Join(err, writeJSON(w, r))
+		return printed(w, err, &r.jsonFailure, func() any { return r })
 	}
 	_, failed := io.WriteString(w, r.text())
 	if r.Found != nil && failed == nil {
@@ -185,7 +185,10 @@ func (o *chaosOptions) reportSearch(w io.Writer, r *searchReport, result *chaos.
 		shown.Result.Violations = shown.Result.Violations[:min(fewViolations, len(shown.Result.Violations))] // the others are counted
 		failed = report.Table(w, []report.Run{shown}, coloured(w))
 	}
-	return errors.Join(err, failed)
+	if err = errors.Join(err, failed); err != nil {
+		return &exitError{exitUnable, err}
+	}
+	return nil
 }
 
 // writeFound writes the history and the report of a run that was unsafe.

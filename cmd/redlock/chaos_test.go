@@ -469,3 +469,30 @@ func TestAnInterruptedMatrixSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// A script reads standard output as one document.
+func TestAReportThatCannotBeWrittenIsPartOfTheOneLineOfJSON(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"report.html":  {"--scenario", "control", "--beside", "none", "--seconds", "1", "--clients", "2"},
+		"closest.json": {"--search", "3s", "--subject", "single", "--clients", "3"},
+	} {
+		out := t.TempDir()
+		for _, file := range []string{name, "schedule.json"} { // where the file should be
+			if err := os.Mkdir(filepath.Join(out, file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := append([]string{"chaos", "run", "--fleet", "embedded", "--nodes", "3", "--json", "--out", out}, flags...)
+		code, stdout, stderr := run(t, args...)
+		var r struct{ Error, Kind string }
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+			t.Fatalf("%v: %s", err, stdout)
+		}
+		if code == 0 && name == "closest.json" {
+			continue // no lease ended by itself, so there was nothing to write
+		}
+		if code != 2 || !strings.Contains(r.Error, "is a directory") || r.Kind != "failed" {
+			t.Errorf("%s: %d: %s%s", name, code, stdout, stderr)
+		}
+	}
+}
