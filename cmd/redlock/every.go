@@ -52,16 +52,16 @@ func (o *runner) lead(lease *redlock.Lease) (code int, reason string, err error)
 		reapOrphans() // in a container, each run may leave some
 		if !errors.As(err, new(*notRunError)) {
 			o.report.Runs++
+			if code != 0 { // also one that was ended
+				o.report.RunsFailed++
+			}
 		}
 		if err != nil || o.in.stop != nil {
 			return code, reason, err
 		}
 		pause := toNext(o.every, clock.Now().Sub(first))
-		if code != 0 {
-			o.report.RunsFailed++
-			if !o.json {
-				say(o.stderr, "the command failed (%s); it runs again in %v", howItEnded(code, reason), pause.Round(time.Millisecond))
-			}
+		if code != 0 && !o.json {
+			say(o.stderr, "the command failed (%s); it runs again in %v", howItEnded(code, reason), pause.Round(time.Millisecond))
 		}
 		if err := o.pause(lease, clock.Now().Add(pause)); err != nil {
 			return codeOf(err)

@@ -222,6 +222,17 @@ func TestASignalEndsALeaderAfterItsCommand(t *testing.T) {
 	}
 }
 
+func TestARunThatASignalEndedCountsAsFailed(t *testing.T) {
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	log := newRunLog(t)
+	p := lead(t, f, log, "job", `echo run >>"$0"; while :; do sleep 0.02; done`, "--every=50ms", "--json")
+	log.await(t, "run", 1)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	code, _, errs := p.wait()
+	require.Equal(t, 143, code, errs)
+	require.Contains(t, errs, `"runs":1,"runs_failed":1`)
+}
+
 // Runs never overlap.
 func TestACommandThatTakesLongerThanTheIntervalIsNotRunTwiceAtOnce(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})

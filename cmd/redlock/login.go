@@ -124,15 +124,27 @@ func (l *loginFlags) tls() (config *tls.Config, by string, err error) {
 		pair, err := tls.LoadX509KeyPair(cert.value, key.value)
 		return &pair, err
 	}
-	if _, err := load(); err != nil {
+	again := isRegular(cert.value) && isRegular(key.value) // a pipe has it once
+	first, err := load()
+	if err != nil {
 		return nil, "", usage("%s: %w", cert.by, err)
 	}
 	// Each connection reads the files again: certificates are often short-lived.
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if !again {
+			return first, nil
+		}
+		return load()
+	}
 	if ca.value == "" {
 		by = cert.by
 	}
 	return config, by, nil
+}
+
+func isRegular(path string) bool {
+	about, err := os.Stat(path)
+	return err == nil && about.Mode().IsRegular()
 }
 
 type credentials = func(context.Context) (user, password string, err error)

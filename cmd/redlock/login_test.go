@@ -167,3 +167,13 @@ func shell(t *testing.T, script string, env []string, args ...string) (code int,
 	t.Helper()
 	return startProgram(t, nil, env, "bash", append([]string{"-c", script, binary}, args...)...).wait()
 }
+
+// <(vault …) of a shell is a pipe.
+func TestTheKeyOfACertificateMayComeByAPipe(t *testing.T) {
+	s := startSecured(t)
+	code, _, errs := run(t, with([]string{"enroll"}, s.flags()...)...)
+	require.Equal(t, 0, code, errs)
+	code, out, errs := shell(t, `exec "$0" "$@" --key <(cat "$KEY") --password-file <(cat "$PASSWORD")`, []string{"KEY=" + s.ClientKey, "PASSWORD=" + s.password},
+		"doctor", "--nodes", s.nodes, "--ca", s.CA, "--cert", s.ClientCert, "--user", "locker")
+	require.Equal(t, 0, code, "%s%s", out, errs)
+}

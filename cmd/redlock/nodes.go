@@ -206,6 +206,9 @@ func problemOfURL(raw string) string {
 		return "write an IPv6 address in brackets: redis://[2001:db8::1]:6379"
 	}
 	u, err := url.Parse(raw)
+	if err == nil && u.Scheme == "unix" && u.Host == "" && u.User == nil {
+		return "" // a path, which may have an @
+	}
 	// If a password has an unescaped / or #, a part of it is where the port or the database should be.
 	if err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment+u.Opaque+u.Scheme, "@") {
 		return "not a URL; write redis://user:password@host:port, and escape the characters /?#%@: and the comma in a password: %2F and so on"

@@ -92,3 +92,14 @@ func TestAFileWithPasswordsThatOthersReadIsNamedSoThatItCanBeHidden(t *testing.T
 	require.NotContains(t, errs, "chmod 600 /dev/fd/7", "it would be another file there")
 	require.Contains(t, errs, "chmod 600 ")
 }
+
+func TestAPathOfASocketMayHaveAnAt(t *testing.T) {
+	for _, path := range []string{"/nonexistent/redis@1.sock", "/nonexistent/redis%401.sock"} {
+		code, out, errs := run(t, "doctor", "--nodes", "unix://"+path)
+		require.Equal(t, 1, code, errs)
+		require.Contains(t, out, "dial unix /nonexistent/redis@1.sock: ")
+	}
+	code, _, errs := run(t, "doctor", "--nodes", "unix://user:pass/word@/nonexistent/redis.sock")
+	require.Equal(t, 64, code)
+	require.NotContains(t, errs, "pass/")
+}
