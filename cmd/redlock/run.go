@@ -72,7 +72,8 @@ for a node which does not answer, finds the lock free. A CMD that cannot be exec
 --every DUR keeps the lock, and runs CMD again and again: at once, and then every DUR, from start to start. Of all hosts
 that run the same line, one runs CMD. When it dies or is stopped, another takes over, and runs CMD at once. So two runs
 can be less than DUR apart: what may run only once an interval needs a schedule and --at-least. Runs never overlap: one
-is over when all processes of its group have ended. If it takes longer than DUR, the next begins at the next multiple.
+is over when all processes of its group have ended (at a terminal: when CMD has). If it takes longer than DUR, the next
+begins at the next multiple.
   - A process that CMD leaves in its group holds up the next run, and redlock says so. Start a daemon with setsid.
   - If CMD fails, redlock says so in one line and goes on. It ends with 126 if CMD cannot be executed: others can.
   - If the lease is lost, CMD gets TERM and KILL as always, and redlock waits for the lock again, as --wait says.
@@ -132,7 +133,7 @@ func newRun() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.wait, "wait", "forever", "how long to wait for the lock: 0 (try once), a duration, or forever")
 	flags.DurationVar(&o.killAfter, "kill-after", 0,
-		"time between TERM and KILL if the lease is going to be lost; 0: KILL at once (default 2s, or a quarter of --ttl if that is less)")
+		"time between TERM and KILL if the lease is going to be lost; 0: KILL at once (default 2s, or a quarter of a shorter --ttl or --max-hold)")
 	flags.DurationVar(&o.kind.atLeast, "at-least", 0, "hold the lock for at least this long, even if CMD ends sooner")
 	flags.DurationVar(&o.every, "every", 0, "keep the lock, and run CMD again and again, this long from start to start")
 	flags.BoolVar(&o.kind.fair, "fair", false, "serve those that wait in order of arrival; give it for this KEY everywhere")
