@@ -85,7 +85,7 @@ func (c *child) pause(mayGoOn func() bool) error {
 	if err := c.signalAll(syscall.SIGTSTP); err != nil {
 		return err
 	}
-	for asked := time.Now(); !c.allStopped() && time.Since(asked) < stopPatience; {
+	for asked := time.Now(); mayGoOn() && !c.allStopped() && time.Since(asked) < stopPatience; { // until the lease is nearly over
 		time.Sleep(stopPoll)
 	}
 	if err := c.signalAll(syscall.SIGSTOP); err != nil {
