@@ -32,6 +32,9 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	all := c.allNodes()
 	nodes = make([]error, len(c.nodes))
 	var owner, other any = newToken(""), newToken("")
+	// Each round waits for a node that is silent, and a TTL may be shorter than that. If the lock expired before its release, a
+	// good node would seem to grant it twice, or to have lost it.
+	var keptMillis any = millis(max(c.cfg.TTL, (trialRounds+1)*c.stallTimeout()))
 	defer c.releaseAt(l.res.keys, owner, all, 0) // also what was granted late
 	defer c.releaseAt(l.res.keys, other, all, 0)
 	acquire := func(token any, queueAt nodeSet) *round {
@@ -40,7 +43,7 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 		if !known {
 			ballot = 1 // a trial wins nothing, and tries also a node that is alone, whose clock may be wrong (F1)
 		}
-		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, l.millis, ballot), t0: now,
+		return c.newRound(plan{call: c.protocol.acquireCall(l.res, c.waiters.me, token, keptMillis, ballot), t0: now,
 			queueAt: queueAt, queueEntry: queueNow})
 	}
 	c.trySubscriptions(ctx)
@@ -49,10 +52,10 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	}
 	takes, waits := acquire(owner, 0), acquire(other, all)
 	var taken nodeSet
-	for _, r := range []*round{
+	for _, r := range [trialRounds]*round{
 		takes,
 		waits,
-		c.newRound(plan{call: c.protocol.extendCall(l.res, owner, l.millis, 0)}),
+		c.newRound(plan{call: c.protocol.extendCall(l.res, owner, keptMillis, 0)}),
 		c.newRound(plan{call: c.protocol.inspectCall(l.res)}),
 		c.newRound(plan{call: c.protocol.releaseCall(l.res.keys, owner, c.reservation(), 0)}),
 	} {
@@ -72,6 +75,9 @@ func (c *Client) Trial(ctx context.Context) (nodes []error, err error) {
 	}
 	return nodes, c.tryCommands(ctx, l, nodes)
 }
+
+// trialRounds is how many rounds a trial makes with its lock.
+const trialRounds = 5
 
 // problemOf is what is wrong with an answer of a trial, or nil. A node may not have granted the trial's lock, because
 // of other clients' ballots. Such a node only has to answer.

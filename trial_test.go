@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -317,4 +318,27 @@ func TestCloseEndsATrial(t *testing.T) {
 			require.Empty(t, slices.DeleteFunc(s.redis.Keys(), func(key string) bool { return !strings.HasPrefix(key, "doctor/") }))
 		}
 	})
+}
+
+// The lock of a trial outlasts its waits for a node that is silent, also if locks have a short TTL. Otherwise it would expire in
+// the middle, and nodes on which nothing is wrong would seem to grant it twice, or to lose it.
+func TestATrialBlamesNoNodeForAnotherThatIsSilent(t *testing.T) {
+	for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, 3, 1)
+			c := w.connect(t, 0, func(cfg *redlock.Config) { cfg.TTL, cfg.MaxTTL = ttl, ttl })
+			require.NoError(t, c.Enroll(t.Context()))
+			c.Status(t.Context())
+			w.servers[0].links[0].hold(replies, +1)
+			defer w.servers[0].links[0].hold(replies, -1)
+			problems, err := c.Trial(t.Context())
+			require.NoError(t, err)
+			require.Error(t, problems[0])
+			require.NoError(t, errors.Join(problems[1:]...), "TTL %v", ttl)
+			synctest.Wait()
+			for _, s := range w.servers[1:] {
+				require.NotContains(t, strings.Join(s.redis.Keys(), " "), "doctor/")
+			}
+		})
+	}
 }
