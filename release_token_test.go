@@ -46,6 +46,26 @@ func TestWhoeverKnowsTheTokenCanReleaseTheLock(t *testing.T) {
 	})
 }
 
+// S1: The entry of a reader or of a holder of permits is no owner token, and what only looks like one is no error of the nodes.
+func TestAReleaseByTokenReleasesNobodyWhoShares(t *testing.T) {
+	onFleets(t, fleet.Options{Nodes: 3}, func(t *testing.T, f *fleet.Fleet) {
+		a, b, ctx := open(t, f), open(t, f), soon(t)
+		reader, err := a.RWMutex("x").Reader().Acquire(ctx)
+		require.NoError(t, err)
+		permit, err := a.Semaphore("y", 1).Acquire(ctx)
+		require.NoError(t, err)
+		for name, token := range map[string]string{"x": reader.Token(), "y": permit.Token()} {
+			for _, token := range []string{token, "reader " + token, "permit 0/1 " + token, "permit " + token, "permit x"} {
+				require.ErrorIs(t, b.ReleaseToken(ctx, name, token), redlock.ErrLost, token)
+			}
+		}
+		for _, l := range []*redlock.Lease{reader, permit} {
+			require.NoError(t, l.Extend(ctx))
+			require.NoError(t, l.Release(ctx))
+		}
+	})
+}
+
 // A waiter gets its message from this release too.
 func TestAReleaseByTokenWakesAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
