@@ -294,3 +294,6 @@ func UnderWay(c *Client) int {
 	defer a.mu.Unlock()
 	return a.underWay + a.waiting.Len()
 }
+
+// IsWanted does what a message does that somebody waits for the key.
+func IsWanted(c *Client, key string) { c.waiters.isWanted(key) }

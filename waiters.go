@@ -25,7 +25,7 @@ type waiters struct {
 	keys       map[string]*keyState
 	places     map[string]*inbox // of waiters of fair locks, by waiter (O3)
 	made       uint64            // how many of these there were
-	watches    []*watch          // leases that want to know of waiters (wanted.go)
+	watches    watches           // leases that want to know of waiters (wanted.go)
 	subscribed nodeSet           // nodes whose subscription is confirmed
 	quietSince Instant           // when the last inbox was removed
 	pruneAt    int               // at how many keys contend next drops the old ones

@@ -1,7 +1,7 @@
 package redlock
 
 import (
-	"slices"
+	"maps"
 
 	"github.com/gomodule/redigo/redis"
 )
@@ -45,6 +45,9 @@ type watch struct {
 	seen chan struct{}
 }
 
+// watches are by key: there may be as many as leases, and a waiter or the end of a lease must not look at all of them.
+type watches map[string]map[*watch]struct{}
+
 func (w *watch) isOver() bool {
 	select {
 	case <-w.seen:
@@ -87,7 +90,16 @@ func (ws *waiters) lookFor(w *watch, n *node) {
 func (ws *waiters) watch(w *watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.watches = append(ws.watches, w)
+	for _, key := range w.keys {
+		key := key.(string)
+		if ws.watches[key] == nil {
+			if ws.watches == nil {
+				ws.watches = watches{}
+			}
+			ws.watches[key] = map[*watch]struct{}{}
+		}
+		ws.watches[key][w] = struct{}{}
+	}
 	for _, key := range w.keys {
 		if k := ws.keys[key.(string)]; k != nil && len(k.inboxes) > 0 {
 			ws.see(w)
@@ -107,7 +119,12 @@ func (ws *waiters) unwatch(w *watch) {
 
 // forget drops the watch. w.mu is held.
 func (ws *waiters) forget(w *watch) {
-	ws.watches = slices.DeleteFunc(ws.watches, func(other *watch) bool { return other == w })
+	for _, key := range w.keys {
+		key := key.(string)
+		if delete(ws.watches[key], w); len(ws.watches[key]) == 0 {
+			delete(ws.watches, key)
+		}
+	}
 }
 
 // see closes the watch. w.mu is held.
@@ -120,13 +137,8 @@ func (ws *waiters) see(w *watch) {
 
 // seeAll closes the watches of this key. w.mu is held.
 func (ws *waiters) seeAll(key any) {
-	if len(ws.watches) == 0 {
-		return
-	}
-	for _, w := range slices.Clone(ws.watches) {
-		if slices.Contains(w.keys, key) {
-			ws.see(w)
-		}
+	for w := range ws.watches[key.(string)] {
+		ws.see(w)
 	}
 }
 
@@ -147,9 +159,12 @@ func (ws *waiters) isWatching() bool {
 // watchedOn is called when the node sends messages of waiters from now on: those that came before are looked for.
 func (ws *waiters) watchedOn(n *node) {
 	ws.mu.Lock()
-	all := slices.Clone(ws.watches)
+	all := map[*watch]struct{}{} // one of several names is there several times
+	for _, of := range ws.watches {
+		maps.Copy(all, of)
+	}
 	ws.mu.Unlock()
-	for _, w := range all {
+	for w := range all {
 		ws.lookFor(w, n)
 	}
 }

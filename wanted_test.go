@@ -373,3 +373,27 @@ func TestAFalseMessageTakesNoLease(t *testing.T) {
 		require.False(t, l.Valid())
 	})
 }
+
+// As many leases may ask as there are. A waiter, or the end of a lease, concerns those of its own names, and looks at no others:
+// otherwise Close would take 5s with 25 000 of them, and four times that with twice as many.
+func TestLeasesThatAskCostThoseOfOtherNamesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		several, err := all[0].Mutex("x", "y").Acquire(t.Context())
+		require.NoError(t, err)
+		one, err := all[0].Mutex("z").Acquire(t.Context())
+		require.NoError(t, err)
+		first, second := several.Wanted(), one.Wanted()
+		require.Zero(t, testing.AllocsPerRun(10, func() { redlock.IsWanted(all[0], "other") }))
+		require.False(t, isClosed(first) || isClosed(second))
+		for range 2 {
+			redlock.IsWanted(all[0], "y")
+			require.True(t, isClosed(first))
+			require.False(t, isClosed(second))
+		}
+		require.NoError(t, one.Release(t.Context()))
+		redlock.IsWanted(all[0], "z")
+		require.False(t, isClosed(second), "the end of a lease closes nothing")
+		require.NoError(t, several.Release(t.Context()))
+	})
+}
