@@ -320,8 +320,8 @@ func TestCloseEndsATrial(t *testing.T) {
 	})
 }
 
-// The lock of a trial outlasts its waits for a node that is silent, also if locks have a short TTL. Otherwise it would expire in
-// the middle, and nodes on which nothing is wrong would seem to grant it twice, or to lose it.
+// The lock of a trial outlasts its waits for a node that is silent, also if locks have a short TTL. Otherwise it would expire
+// in the middle, and nodes on which nothing is wrong would seem to grant it twice, or to lose it.
 func TestATrialBlamesNoNodeForAnotherThatIsSilent(t *testing.T) {
 	for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

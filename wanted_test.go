@@ -374,8 +374,8 @@ func TestAFalseMessageTakesNoLease(t *testing.T) {
 	})
 }
 
-// As many leases may ask as there are. A waiter, or the end of a lease, concerns those of its own names, and looks at no others:
-// otherwise Close would take 5s with 25 000 of them, and four times that with twice as many.
+// As many leases may ask as there are. A waiter, or the end of a lease, concerns those of its own names, and looks at no
+// others: otherwise Close would take 5s with 25 000 of them, and four times that with twice as many.
 func TestLeasesThatAskCostThoseOfOtherNamesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, all := enrolled(t, 1)
