@@ -19,7 +19,8 @@ import (
 //   - [ErrHeld], and neither of these two, if others have some of the nodes, or adopt it at this moment with larger
 //     fencing tokens, and nobody has a quorum;
 //   - [ErrNoQuorum] if none of this is known, because nodes are away or slow;
-//   - [ErrInvalid] for the zero Ticket, [ErrClosed], and ctx.Err().
+//   - [ErrInvalid] for the zero Ticket, or if the client is configured otherwise than that which detached it, or has another
+//     group of a [Sharded]; [ErrClosed], and ctx.Err().
 //
 // Except after the first two, the ticket is as good as before, and can be adopted again, by this client or another.
 //

@@ -97,8 +97,8 @@ func (l Lock) WithoutRenewal() Lock {
 // Two errors end the wait early, because waiting cannot help:
 //   - [ErrInvalid] if ctx already holds one of the names, because the call would wait for itself; unless the lock is
 //     [Lock.Reentrant] and ctx holds all of its names;
-//   - a [*RoundError] in which [errors.As] finds a [*ConfigError], if so many nodes refuse this client's configuration
-//     that no quorum is left.
+//   - an error in which [errors.As] finds a [*ConfigError], if so many nodes refuse this client's configuration that no
+//     quorum is left: a [*RoundError], or a [*NodeError] where it is the groups of a [Sharded] that they refuse.
 //
 // Other errors are [ErrInvalid] and [ErrClosed]. Waiters of one client that want the same names are served in order of
 // arrival; of a semaphore, those that want as many permits of as many.
