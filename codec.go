@@ -232,6 +232,12 @@ func (p *protocol) releaseCall(keys []any, token any, reserve, rest time.Duratio
 	if isEntry(token) {
 		return call{p.unshare, keys, []any{token, millis(reserve)}}
 	}
+	return p.releaseMutexCall(keys, token, reserve, rest)
+}
+
+// releaseMutexCall is releaseCall for keys whose whole value is this text, also if it looks like an entry: it may come from
+// a caller or from another program.
+func (p *protocol) releaseMutexCall(keys []any, token any, reserve, rest time.Duration) call {
 	args := []any{token, millis(reserve)}
 	if rest > 0 {
 		args = append(args, millis(rest))

@@ -112,7 +112,8 @@ func TestReadersOfOneProcessDoNotOutbidEachOther(t *testing.T) {
 // saysHeld reports whether a node said so.
 func saysHeld(t *testing.T, err error) bool {
 	var round *redlock.RoundError
-	return assert.ErrorAs(t, err, &round) && slices.ContainsFunc(round.Err.WrappedErrors(), func(err error) bool { return errors.Is(err, redlock.ErrHeld) })
+	return assert.ErrorAs(t, err, &round) &&
+		slices.ContainsFunc(round.Err.WrappedErrors(), func(err error) bool { return errors.Is(err, redlock.ErrHeld) })
 }
 
 // Servers that are far away, and not slow, get as many requests at once as there are. An acquire that asks one node first, or

@@ -205,11 +205,11 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	}
 	s := c.Mutex(name).spec
 	for i, owner := range slices.Concat(entries, owners) {
-		release := c.protocol.releaseCall(s.res.keys, owner, c.reservation(), 0)
+		release := c.protocol.releaseCall
 		if i >= len(entries) { // what another program wrote may look like an entry
-			release.script = c.protocol.release
+			release = c.protocol.releaseMutexCall
 		}
-		r := c.newRound(plan{call: release})
+		r := c.newRound(plan{call: release(s.res.keys, owner, c.reservation(), 0)})
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return err
 		}

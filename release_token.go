@@ -40,10 +40,9 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
-	release := c.protocol.releaseCall(s.res.keys, token, c.reservation(), 0)
-	release.script = c.protocol.release // a text that looks like an entry (S1) is none: who shares a lock stays
-	r := c.newRound(plan{call: release})
-	c.send(r, c.allNodes(), c.allNodes()) // L3: owed to every node, since any may have the key
+	// Who shares a lock stays (S1). It is owed to every node, since any may have the key (L3).
+	r := c.newRound(plan{call: c.protocol.releaseMutexCall(s.res.keys, token, c.reservation(), 0)})
+	c.send(r, c.allNodes(), c.allNodes())
 	decided := func(t *tally) bool { _, final := t.released(false, c.allNodes()); return final }
 	if err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, decided); err != nil {
 		return err

@@ -81,6 +81,7 @@ func (w *waiters) init(c *Client) {
 	w.client = c
 	w.keys, w.pruneAt = map[string]*keyState{}, minPruned
 	w.places = map[string]*inbox{}
+	w.watches = watches{}
 	w.metAt.Store(int64(longAgo))
 	id := newToken("")
 	w.me, w.id = reservationPrefix+id, id[:clientDigits]

@@ -93,9 +93,6 @@ func (ws *waiters) watch(w *watch) {
 	for _, key := range w.keys {
 		key := key.(string)
 		if ws.watches[key] == nil {
-			if ws.watches == nil {
-				ws.watches = watches{}
-			}
 			ws.watches[key] = map[*watch]struct{}{}
 		}
 		ws.watches[key][w] = struct{}{}

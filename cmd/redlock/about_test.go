@@ -138,7 +138,7 @@ complete redlock inspect --al
 complete redlock run --ev
 complete redlock doctor --own
 `
-	code, out, errs := shell(t, "DIR="+t.TempDir()+"\n"+script, nil)
+	code, out, errs := shell(t, script, []string{"DIR=" + t.TempDir()})
 	require.Equal(t, 0, code, errs)
 	require.Empty(t, errs)
 	lines := strings.Split(strings.TrimSpace(out), "\n")

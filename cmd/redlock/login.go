@@ -120,31 +120,34 @@ func (l *loginFlags) tls() (config *tls.Config, by string, err error) {
 		key.value = cert.value
 	}
 	l.hide(key.value)
-	load := func() (*tls.Certificate, error) {
+	load, err := rereading(func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert.value, key.value)
 		return &pair, err
-	}
-	again := isRegular(cert.value) && isRegular(key.value) // a pipe has it once
-	first, err := load()
+	}, cert.value, key.value)
 	if err != nil {
 		return nil, "", usage("%s: %w", cert.by, err)
 	}
 	// Each connection reads the files again: certificates are often short-lived.
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if !again {
-			return first, nil
-		}
-		return load()
-	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	if ca.value == "" {
 		by = cert.by
 	}
 	return config, by, nil
 }
 
-func isRegular(path string) bool {
-	about, err := os.Stat(path)
-	return err == nil && about.Mode().IsRegular()
+// rereading returns read, after a first try of it. Where a file cannot be read a second time, as a pipe, it returns what
+// has the first result.
+func rereading[T any](read func() (T, error), files ...string) (func() (T, error), error) {
+	first, err := read()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
+		if about, err := os.Stat(path); err != nil || !about.Mode().IsRegular() {
+			return func() (T, error) { return first, nil }, nil
+		}
+	}
+	return read, nil
 }
 
 type credentials = func(context.Context) (user, password string, err error)
@@ -159,15 +162,12 @@ func (l *loginFlags) login() (ask credentials, by string, err error) {
 		return nil, "", usage("%s is given without a password; give --password-file too", user.by)
 	}
 	l.hide(file.value)
-	first, again, err := readPassword(file.value)
+	read, err := rereading(func() (string, error) { return readPassword(file.value) }, file.value)
 	if err != nil {
 		return nil, "", usage("%s: %w", file.by, err)
 	}
 	return func(context.Context) (string, string, error) {
-		if !again {
-			return user.value, first, nil
-		}
-		password, _, err := readPassword(file.value)
+		password, err := read()
 		return user.value, password, err
 	}, file.by, nil
 }
@@ -175,26 +175,22 @@ func (l *loginFlags) login() (ask credentials, by string, err error) {
 // maxPassword bounds how much of a password file is read.
 const maxPassword = 64 << 10
 
-// readPassword returns the first line of the file. again says whether it can be read a second time; a pipe cannot.
-func readPassword(path string) (password string, again bool, err error) {
+// readPassword returns the first line of the file.
+func readPassword(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	defer file.Close()
-	about, err := file.Stat()
-	if err != nil {
-		return "", false, err
-	}
 	text, err := io.ReadAll(io.LimitReader(file, maxPassword))
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
-	password, _, _ = strings.Cut(string(text), "\n")
+	password, _, _ := strings.Cut(string(text), "\n")
 	if password = strings.TrimSuffix(password, "\r"); password == "" {
-		return "", false, errors.New("its first line, which should be the password, is empty")
+		return "", errors.New("its first line, which should be the password, is empty")
 	}
-	return password, about.Mode().IsRegular(), nil
+	return password, nil
 }
 
 // hide keeps a file that has secrets from the command of redlock run, where the command would get it from redlock: as a

@@ -225,7 +225,9 @@ func TestAPauseStopsTheCommandOfARunWithinARun(t *testing.T) {
 	p := startShell(t, "NODES="+nodes(f), "WORK="+w.dir+"/work")
 	p.typed(`"$BINARY" run "$NODES" --ttl=10m outer -- "$BINARY" run "$NODES" --ttl=10m inner -- bash "$WORK" &` + "\n")
 	inner, command := w.started(t)
-	outer := parentOf(t, inner)
+	redlocks := childrenOf(t, p.cmd.Process.Pid, "redlock")
+	require.Len(t, redlocks, 1)
+	outer := redlocks[0]
 	for range 2 {
 		require.NoError(t, syscall.Kill(outer, syscall.SIGTSTP))
 		for what, pid := range map[string]int{"outer": outer, "inner": inner, "command": command} {
@@ -238,13 +240,4 @@ func TestAPauseStopsTheCommandOfARunWithinARun(t *testing.T) {
 	p.seesTheEnd(outer)
 	p.typed("wait -f %1; echo code=$?\n")
 	p.printed("9")
-}
-
-func parentOf(t *testing.T, pid int) int {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	require.NoError(t, err)
-	_, fields, _ := strings.Cut(string(stat), ") ")
-	parent, err := strconv.Atoi(strings.Fields(fields)[1])
-	require.NoError(t, err)
-	return parent
 }
