@@ -41,7 +41,7 @@ enroll takes the lock doctor/RANDOM for a moment, as doctor does. If the nodes' 
 --prefix, it changes nothing.
 
 Exit code: 0 every node was enrolled, 1 the user may not lock on a node, 69 not all were reached (with --yes, the others
-are enrolled), 64 usage, or not confirmed.`
+are enrolled), or --only-new found a server that has keys, 64 usage, or not confirmed.`
 
 type enroller struct {
 	operator

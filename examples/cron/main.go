@@ -35,9 +35,9 @@ func main() {
 }
 
 const (
-	interval = 2 * time.Second        // from tick to tick
-	late     = 500 * time.Millisecond // how late a replica's tick comes at most: clocks differ, and jobs start late
-	minHold  = time.Second            // longer than late, shorter than interval
+	interval = 2 * time.Second         // from tick to tick
+	late     = 300 * time.Millisecond  // how late a replica's tick comes at most: clocks differ, and jobs start late
+	minHold  = 1200 * time.Millisecond // longer than late by three NodeTimeouts of 250 ms, shorter than interval
 )
 
 // show runs three replicas for so many ticks. Each has a client of its own, as if it were a process of its own.
