@@ -312,6 +312,17 @@ func TestFencingTokensOfTheFormerVersionStillCount(t *testing.T) {
 		}
 	}
 	c := openFresh(t, f, patient)
+	for _, n := range f.Nodes() {
+		tell(t, n, "ACL", "SETUSER", "default", "-hgetall")
+		tell(t, n, "SET", "redlock:config", "the former one")
+		tell(t, n, "DEL", "redlock:node")
+	}
+	require.Error(t, c.Enroll(ctx, redlock.ChangeConfig()))
+	for _, n := range f.Nodes() {
+		require.Equal(t, "the former one", stringOf(tell(t, n, "GET", "redlock:config")), "nothing was changed without the right")
+		require.Nil(t, tell(t, n, "GET", "redlock:node"))
+		tell(t, n, "ACL", "SETUSER", "default", "+hgetall")
+	}
 	require.NoError(t, c.Enroll(ctx, redlock.ChangeConfig()))
 	l, err = c.Mutex("x").Acquire(ctx)
 	require.NoError(t, err)

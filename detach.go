@@ -20,9 +20,9 @@ type handover struct {
 //
 // First it renews the lease. If that fails, the error is that of [Lease.Extend], and the lease is what it was before.
 // Then the lease ends: its context ends with [ErrReleased], and Valid is false. So the work must stop before Detach is
-// called. Then the nodes swap the owner token for that of the ticket. Detach waits for all that are up, no longer than
-// NodeTimeout. If there is no quorum by then, or by the end of ctx, there is no ticket, and the lock is released; the
-// error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err().
+// called. Then the nodes swap the owner token for that of the ticket. If there is no quorum by then, or by the end of ctx,
+// there is no ticket, and the lock is released; the error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err(). The renewal
+// and the swap wait for nodes that are up, each no longer than NodeTimeout.
 //
 // ErrInvalid means that the lock cannot be handed over: several share it ([Client.Semaphore], [RWMutex.Reader]),
 // other leases of a re-entered lock still hold it, or its minimum hold ([Lock.WithMinHold]) is not over. The lease is
@@ -51,12 +51,17 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
+	// Of the nodes without a proof, the answer says whether they may have the ticket.
+	patience := extended.t0.Add(c.cfg.nodeTimeout(o.lock.ttl)).Sub(c.cfg.Clock.Now())
+	if err := extended.until(ctx, &c.timers, c.ending, patience, func(t *tally) bool { return t.votedBy(pending)&^o.provenAt() == 0 }); err != nil {
+		return Ticket{}, l.endedOr(err)
+	}
 
 	// D2: the holder stops believing. From here on, nothing is sent for the old owner token but the swap, and releases
 	// behind it.
 	t := l.trace(given, "detach")
 	var token any = c.waiters.ownerToken(o.lock.owner)
-	r, err := l.leaveTo(token)
+	r, reached, err := l.leaveTo(token, extended)
 	if err != nil {
 		t.end(err)
 		return Ticket{}, err
@@ -70,8 +75,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o.mu.Lock()
 	h.decided = true
 	if swapped := r.grantedBy(); (swapped & o.provenAt()).len() >= c.need {
-		// A node that does not count for the giver must not count for the taker: another client may rely on it (C2).
-		h.counted, err = swapped&^o.suspects(extended), nil
+		h.counted, err = swapped, nil
 	}
 	o.mu.Unlock()
 	_, votes := r.snapshot()
@@ -85,10 +89,10 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "")
 	}
 	if err == nil { // what other nodes have, for the old token or a part of the names, is of no use
-		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only&^h.counted, 0)
+		c.releaseAt(o.lock.res.keys, o.tokenArg, reached&^h.counted, 0)
 		c.releaseAt(o.lock.res.keys, token, r.only&^h.counted, 0)
 	} else { // some nodes may have swapped, and others not
-		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only, c.reservation())
+		c.releaseAt(o.lock.res.keys, o.tokenArg, reached, c.reservation())
 		c.releaseAt(o.lock.res.keys, token, r.only, c.reservation())
 	}
 	h.err = err
@@ -120,29 +124,34 @@ func (o *ownership) swapSettled(t *tally) bool {
 }
 
 // leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for
-// this one. That round takes the place of the release: nothing else releases the keys.
-func (l *Lease) leaveTo(token any) (*round, error) {
+// this one. That round takes the place of the release: nothing else releases the keys. reached is the nodes that may have
+// them.
+//
+// A node that does not count for the giver must not count for the taker: another client may rely on it (C2). So it never
+// gets the ticket's token. A release of that would come too late: the taker may be faster, and the node out of reach.
+func (l *Lease) leaveTo(token any, extended *round) (r *round, reached nodeSet, err error) {
 	o := l.ownership
 	o.checkExpiry()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.released.Load() {
-		return nil, ErrReleased
+		return nil, 0, ErrReleased
 	}
 	o.mu.Lock()
 	if err := o.ended; err != nil {
 		o.mu.Unlock()
-		return nil, err
+		return nil, 0, err
 	}
 	if o.leases > 1 {
 		o.mu.Unlock()
-		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
+		return nil, 0, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
 	}
 	c := o.client
 	// The minimum hold is over, and does not begin again with the ticket.
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
 	h := &handover{done: make(chan struct{})}
-	r := c.newRound(plan{call: swap, only: o.reached,
+	reached = o.reached
+	r = c.newRound(plan{call: swap, only: reached &^ o.suspects(extended),
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			o.mu.Lock()
 			late := h.decided && !h.counted.has(node)
@@ -160,11 +169,11 @@ func (l *Lease) leaveTo(token any) (*round, error) {
 	if c.protocol.omits(giverStops) {
 		l.released.Store(false)
 		o.mu.Unlock()
-		return r, nil
+		return r, reached, nil
 	}
 	o.endLocked(ErrReleased)
 	c.scheduler.drop(o)
-	return r, nil
+	return r, reached, nil
 }
 
 // handedOver waits for the end of a Detach, and returns its error. ok is false if there was none.

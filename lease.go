@@ -165,7 +165,8 @@ func (l *Lease) endedOr(err error) error {
 // still hold it, it ends only this lease. It returns:
 //   - nil if a quorum of the nodes deleted the lock or never had it, or if other leases still hold it;
 //   - [ErrLost] if a quorum no longer had the lock, or if the lease was lost before;
-//   - [ErrNoQuorum] if neither is known, because nodes are away, or because it was released by force at the same moment.
+//   - [ErrNoQuorum] if neither is known, because nodes are away, because it was released by force at the same moment, or
+//     because the answers took so long that the lock may have expired meanwhile.
 //     What is left of the lock then expires by itself. Nodes that come back earlier still get the release.
 //
 // ErrLost and ErrNoQuorum come in a [*RoundError] if they are what the nodes said. Release waits for nodes that are up, or
@@ -192,6 +193,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if first { // a later call asks no node
 		t = l.trace(given, "release")
 	}
+	o.checkExpiry()
 	held := o.end(ErrReleased)
 	r := o.sendRelease()
 	err := o.awaitRelease(ctx, r)
@@ -251,12 +253,16 @@ func (o *ownership) awaitProof(ctx context.Context, r *round) (verdict, error) {
 	}
 }
 
-// unconfirmed is the error of a release of which the votes prove this.
+// unconfirmed is the error of a release of which the votes prove this. A quorum without the keys proves no loss if they may
+// have ended by themselves before the release came.
 func (o *ownership) unconfirmed(r *round, proof verdict) error {
 	switch proof {
 	case won:
 		return nil // by now a quorum has answered
 	case lost:
+		if o.client.cfg.Clock.Now() >= o.validUntil() {
+			return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "the lock may have expired before the release came")
+		}
 		return r.error(ErrLost, o.lock.res.names, o.client.nodes, "")
 	default:
 		return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "")

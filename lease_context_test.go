@@ -139,10 +139,14 @@ func TestAContextOfTheUsersHoldsUpNoEndOfALease(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, end := range map[string]func(c *Client, l *Lease) (cause error){
-		"released":    func(_ *Client, l *Lease) error { _ = l.Release(over); return ErrReleased },
-		"lost":        func(_ *Client, l *Lease) error { l.ownership.lose(errExpired); return ErrLost },
-		"closed":      func(c *Client, _ *Lease) error { _ = c.Close(); return ErrClosed },
-		"handed over": func(_ *Client, l *Lease) error { _, _ = l.leaveTo("ticket"); return ErrReleased },
+		"released": func(_ *Client, l *Lease) error { _ = l.Release(over); return ErrReleased },
+		"lost":     func(_ *Client, l *Lease) error { l.ownership.lose(errExpired); return ErrLost },
+		"closed":   func(c *Client, _ *Lease) error { _ = c.Close(); return ErrClosed },
+		"handed over": func(_ *Client, l *Lease) error {
+			extended, _ := l.ownership.beginRenewal()
+			_, _, _ = l.leaveTo("ticket", extended)
+			return ErrReleased
+		},
 		"one of several": func(_ *Client, l *Lease) error {
 			l.reenter(context.Background())
 			l.leave()

@@ -226,7 +226,11 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 	for c := carriedBy(ctx); c != nil; c = c.outer {
 		held := c.lease.ownership
 		name, both := l.spec.shares(held.lock)
-		if !both || held.cause() != nil {
+		if !both {
+			continue
+		}
+		held.checkExpiry()
+		if held.cause() != nil {
 			continue
 		}
 		if try && l.spec.res.isShared() && l.spec.res.share.like(held.lock.res.share) && !l.spec.reentrant {

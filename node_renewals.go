@@ -7,8 +7,9 @@ package redlock
 // does nothing else while it runs a script. So many keys take it less than a millisecond; BenchmarkRenewals shows it.
 const maxRenewed = 128
 
-// mergeRenewals makes one request of several renewals. They may overtake other requests of the same batch, because no
-// renewal is sent after the release of its lease, nor before its acquire was answered.
+// mergeRenewals makes one request of several renewals. They may overtake other requests of the same batch: no renewal is sent
+// after the release of its lease, and an acquire of it that is still in the batch, because other nodes granted it, then finds
+// keys that have its token already.
 func mergeRenewals(batch []request) []request {
 	into, keys := -1, 0 // the request that takes in more renewals, and its keys
 	kept := batch[:0]

@@ -58,8 +58,8 @@ func (o *ownership) took(node int) {
 }
 
 // suspects is the nodes without a proof that another client may rely on, as far as this renewal tells, which was won: their
-// clocks are out of step or were set back, or nothing is known of them. A node that may not grant is none of these. Its
-// quarantine outlasts whatever it forgot. o.mu is held.
+// clocks are out of step or were set back, another client has the lock there, or nothing is known of them. A node that may
+// not grant is none of these. Its quarantine outlasts whatever it forgot. o.mu is held.
 func (o *ownership) suspects(r *round) (nodes nodeSet) {
 	answers, votes := r.snapshot()
 	if votes.clocks == nil {
@@ -69,7 +69,8 @@ func (o *ownership) suspects(r *round) (nodes nodeSet) {
 	granting := r.vouchingNow() // the vote of such a node has no answer yet, but a clock
 	for node, a := range answers {
 		heard := a.micros != 0 && !errors.Is(a.err, errClockSet) || granting.has(node)
-		if !heard || votes.isOutOfStep(node, counted) {
+		others := a.denial != nil && a.denial.reason == held // a later renewal may take it when that client's key ends too early
+		if !heard || others || votes.isOutOfStep(node, counted) {
 			nodes.add(node)
 		}
 	}

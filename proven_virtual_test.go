@@ -295,6 +295,40 @@ func TestATicketIsNotOnANodeThatTookTheKeyUnderAWrongClock(t *testing.T) {
 	}
 }
 
+// D3: The ticket never comes to a node that does not count for the giver. To release it there would be too late: the taker may
+// be faster, or the giver cut off from that node.
+func TestNoTicketComesToANodeThatTheGiverDistrusts(t *testing.T) {
+	for how, obstruct := range map[string]func(toNode *link){
+		"far from it": func(l *link) { l.lag[requests].Store(int64(40 * time.Millisecond)) },
+		"cut off from it": func(l *link) {
+			l.hold(replies, +1)
+			time.AfterFunc(100*time.Millisecond, func() { l.hold(requests, +1) })
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := takeoverPlan{asks: 500 * time.Millisecond, ttl: 30 * time.Second, goesOn: 3 * time.Second}.begin(t)
+				w.m.links[0].hold(requests, -1)
+				third := w.connect(t, 2)
+				third.Status(t.Context())
+				w.n.step(stepAhead)
+				require.NoError(t, w.lease.Extend(t.Context()))
+				synctest.Wait()
+				require.Positive(t, w.n.timeToLive("x"), "n takes the key, and does not count")
+				w.n.step(-stepAhead)
+				obstruct(w.n.links[0])
+				ticket, err := w.lease.Detach(t.Context())
+				require.NoError(t, err)
+				w.m.links[2].hold(requests, +1) // so n is the one that the taker would need
+				_, err = third.Adopt(t.Context(), ticket)
+				require.Error(t, err)
+				w.m.links[2].hold(requests, -1)
+				<-w.got // it may rely on n
+			})
+		})
+	}
+}
+
 // S4: A writer's renewal takes the key on a node under a wrong clock. The answer comes when the lease is a reader's.
 func TestAReaderThatWroteDoesNotCountANodeThatTookTheKeyUnderAWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

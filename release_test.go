@@ -57,6 +57,45 @@ func TestALeaseThatWasValidThroughoutIsNeverSaidToBeLost(t *testing.T) {
 	}), "what was done was done under a valid lease")
 }
 
+// L1: The lease was valid when it was released, and the release was on its way for so long that the keys expired before it came.
+func TestALockThatExpiredBeforeItsReleaseCameIsNoLoss(t *testing.T) {
+	for name, c := range map[string]struct{ ttl, nodeTimeout, left, lag time.Duration }{
+		"a short TTL":      {ttl: 200 * time.Millisecond, left: 70 * time.Millisecond, lag: 150 * time.Millisecond},
+		"servers far away": {nodeTimeout: 2 * time.Second, left: 500 * time.Millisecond, lag: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 1)
+				client := w.connect(t, 0, func(cfg *redlock.Config) { cfg.NodeTimeout = c.nodeTimeout })
+				require.NoError(t, client.Enroll(t.Context()))
+				time.Sleep(10 * time.Second)
+				lock := client.Mutex("x").WithoutRenewal()
+				if c.ttl != 0 {
+					lock = lock.WithTTL(c.ttl)
+				}
+				late := func(_ context.Context, l *redlock.Lease) error {
+					time.Sleep(l.Remaining() - c.left)
+					for _, s := range w.servers {
+						s.links[0].lag[requests].Store(int64(c.lag))
+					}
+					require.True(t, l.Valid())
+					return nil
+				}
+				require.NoError(t, lock.Do(t.Context(), late))
+				for _, s := range w.servers {
+					s.links[0].lag[requests].Store(0)
+				}
+				l, err := lock.Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, late(t.Context(), l))
+				err = l.Release(t.Context())
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.ErrorContains(t, err, "the lock may have expired before the release came")
+			})
+		})
+	}
+}
+
 // L1: A node in quarantine never had the lock, and says that it is gone. One of the two that had it has just forgotten it.
 // Nobody else can have had the lock.
 func TestANodeThatNeverHadTheLockDoesNotHelpToProveItsLoss(t *testing.T) {

@@ -46,7 +46,8 @@ func (o *ownership) check() {
 	now := c.cfg.Clock.Now()
 	left := max(time.Millisecond, o.written.Add(o.lock.ttl).Sub(now))
 	ask := c.protocol.extendCall(o.lock.res, o.tokenArg, millis(left), o.ballot)
-	r := c.newRound(plan{call: ask, t0: now, only: o.hadKeys(), proven: c.allNodes(), renewed: o, answered: o.checked})
+	r := c.newRound(plan{call: ask, t0: now, only: o.hadKeys(), proven: c.allNodes(), plants: o.plants,
+		renewed: o, answered: o.checked})
 	o.checking = r
 	_, unsent := c.enqueue(r, r.only, 0)
 	o.mu.Unlock()

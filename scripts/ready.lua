@@ -79,9 +79,6 @@ local function number(n) return string.format('%.0f', n) end
 local function admit(how)
   local why = tokensRefused(true)
   if why then return why end
-  redis.call('SET', KEYS[1], identity .. ' ' .. digest)
-  redis.call('SET', KEYS[3], config)
-  redis.call('DEL', KEYS[2])
   if fences then
     -- Redis keeps a small sorted set as a list, which it searches from end to end, unless a member is longer than 64
     -- bytes.
@@ -96,6 +93,10 @@ local function admit(how)
       end
     end
   end
+  -- Last: a user without the right to HGETALL has changed nothing.
+  redis.call('SET', KEYS[1], identity .. ' ' .. digest)
+  redis.call('SET', KEYS[3], config)
+  redis.call('DEL', KEYS[2])
   return {'ready', now, how}
 end
 
