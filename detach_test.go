@@ -200,7 +200,8 @@ func TestADetachThatFailsLeavesNothing(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go func() {
-					time.Sleep(30 * time.Millisecond) // the renewal is confirmed, and the swap is on its way
+					<-l.Context().Done()              // the renewal is confirmed
+					time.Sleep(10 * time.Millisecond) // and the swap is on its way
 					switch caller {
 					case "impatient":
 						cancel()
@@ -505,7 +506,10 @@ func TestAHandOverInWhichAProcessStopsForAMinute(t *testing.T) {
 				case "giver, before the swap":
 					go stall(0, 15*time.Millisecond, requests)
 				case "giver, before the answer":
-					go stall(0, 35*time.Millisecond, replies)
+					go func() {
+						<-l.Context().Done() // it swaps
+						stall(0, 10*time.Millisecond, replies)
+					}()
 				}
 				ticket, err := l.Detach(t.Context())
 				require.False(t, l.Valid() && err == nil)
