@@ -22,7 +22,8 @@ type handover struct {
 // Then the lease ends: its context ends with [ErrReleased], and Valid is false. So the work must stop before Detach is
 // called. Then the nodes swap the owner token for that of the ticket. If there is no quorum by then, or by the end of ctx,
 // there is no ticket, and the lock is released; the error is [ErrNoQuorum], [ErrLost], [ErrClosed] or ctx.Err(). The renewal
-// and the swap wait for nodes that are up, each no longer than NodeTimeout.
+// and the swap wait for nodes that are up, each no longer than NodeTimeout. If ctx ends before the swap, the lease is what it
+// was before.
 //
 // ErrInvalid means that the lock cannot be handed over: several share it ([Client.Semaphore], [RWMutex.Reader]),
 // other leases of a re-entered lock still hold it, or its minimum hold ([Lock.WithMinHold]) is not over. The lease is
@@ -56,6 +57,14 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	if err := extended.until(ctx, &c.timers, c.ending, patience, func(t *tally) bool { return t.votedBy(pending)&^o.provenAt() == 0 }); err != nil {
 		return Ticket{}, l.endedOr(err)
 	}
+	o.mu.Lock()
+	from := o.reliesFrom
+	o.mu.Unlock()
+	if wait := from.Sub(c.cfg.Clock.Now()); wait > 0 {
+		if c.pause(ctx, wait); ctx.Err() != nil {
+			return Ticket{}, l.endedOr(ctx.Err())
+		}
+	}
 
 	// D2: the holder stops believing. From here on, nothing is sent for the old owner token but the swap, and releases
 	// behind it.
@@ -75,7 +84,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	o.mu.Lock()
 	h.decided = true
 	if swapped := r.grantedBy(); (swapped & o.provenAt()).len() >= c.need {
-		h.counted, err = swapped, nil
+		h.counted, err = swapped&^o.suspects(extended), nil // a late answer may have taken a proof away since
 	}
 	o.mu.Unlock()
 	_, votes := r.snapshot()
@@ -151,7 +160,8 @@ func (l *Lease) leaveTo(token any, extended *round) (r *round, reached nodeSet, 
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
 	h := &handover{done: make(chan struct{})}
 	reached = o.reached
-	r = c.newRound(plan{call: swap, only: reached &^ o.suspects(extended),
+	distrusted := reached & o.suspects(extended)
+	r = c.newRound(plan{call: swap, only: reached &^ distrusted, distrusted: distrusted,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			o.mu.Lock()
 			late := h.decided && !h.counted.has(node)

@@ -645,22 +645,19 @@ func giverAndTaker(t *testing.T) (w *world, giver, taker *redlock.Client) {
 	return w, all[0], all[1]
 }
 
-// A ticket's keys are also on nodes that may not give them to anybody: one in quarantine, to which the giver's renewals had
-// put its keys back. They are released when the ticket is adopted. Otherwise they would keep the new lease out.
+// A ticket's keys may be on nodes that may not give them to anybody: one that has restarted since, with its data, and is in
+// quarantine. They are released when the ticket is adopted. Otherwise they would keep the new lease out.
 func TestNothingOfATicketIsLeftWhenItIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, giver, taker := giverAndTaker(t)
 		l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context()))
-		w.servers[2].stop()
-		w.servers[2].start(false)
-		time.Sleep(5 * time.Second)
-		require.NoError(t, l.Extend(t.Context()))
-		synctest.Wait()
-		require.Equal(t, l.Token(), w.owners("x")[2], "it is in quarantine, and has the key again")
 		ticket, err := l.Detach(t.Context())
 		require.NoError(t, err)
+		w.servers[2].save()
+		w.servers[2].stop()
+		w.servers[2].start(true)
 		time.Sleep(time.Second)
 		require.Equal(t, ticket.Token(), w.owners("x")[2])
 		taken, err := taker.Adopt(t.Context(), ticket)
@@ -722,12 +719,12 @@ func TestANodeInQuarantineGivesNoTicketToAnybody(t *testing.T) {
 		l, err := giver.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context()))
-		w.servers[2].stop()
-		w.servers[2].start(false)
-		time.Sleep(4 * time.Second)
 		ticket, err := l.Detach(t.Context())
 		require.NoError(t, err)
-		time.Sleep(100 * time.Millisecond)
+		w.servers[2].save()
+		w.servers[2].stop()
+		w.servers[2].start(true)
+		time.Sleep(4 * time.Second)
 		w.servers[0].stop()
 		require.Equal(t, ticket.Token(), w.owners("x")[2])
 		_, err = taker.Adopt(t.Context(), ticket)
@@ -915,8 +912,7 @@ func TestAnAdopterNeverMakesAKeysTimeShorter(t *testing.T) {
 	})
 }
 
-// D3, R1: A node that was planted and is in quarantine swaps like the others. It does not count for the ticket: who adopts
-// that could not count it either.
+// D3, R1: A node that was planted and is in quarantine gets no ticket: who adopts that could not count it either.
 func TestATicketNeedsAQuorumOfNodesThatForgotNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, giver, _ := giverAndTaker(t)
@@ -937,7 +933,7 @@ func TestATicketNeedsAQuorumOfNodesThatForgotNothing(t *testing.T) {
 		}()
 		_, err = l.Detach(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.ErrorContains(t, err, "may have forgotten")
+		require.ErrorContains(t, err, "not asked, since it may have forgotten locks, or its clock may be wrong [node-3]")
 		w.servers[0].links[0].hold(requests, -1)
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"", "", ""}, w.owners("x"), "it was released")

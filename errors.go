@@ -138,7 +138,7 @@ func (all *causes) of(err error) *cause {
 
 // saysNothing reports whether the error tells about the round alone, and nothing about the node.
 func saysNothing(err error) bool {
-	for _, only := range []error{errCutShort, errNotAwaited, errNotNeeded, errNeverHad, errNotAsked} {
+	for _, only := range []error{errCutShort, errNotAwaited, errNotNeeded, errNeverHad, errDistrusted, errNotAsked} {
 		if errors.Is(err, only) {
 			return true
 		}

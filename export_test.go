@@ -297,3 +297,6 @@ func UnderWay(c *Client) int {
 
 // IsWanted does what a message does that somebody waits for the key.
 func IsWanted(c *Client, key string) { c.waiters.isWanted(key) }
+
+// IsUnfit reports whether the client gives this node no vote because of what it is (N1).
+func IsUnfit(c *Client, node int) bool { return c.nodes[node].unfitNow() != nil }

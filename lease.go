@@ -260,7 +260,7 @@ func (o *ownership) unconfirmed(r *round, proof verdict) error {
 	case won:
 		return nil // by now a quorum has answered
 	case lost:
-		if o.client.cfg.Clock.Now() >= o.validUntil() {
+		if now := o.client.cfg.Clock.Now(); now >= o.validUntil() && o.rest(now) == 0 {
 			return r.error(ErrNoQuorum, o.lock.res.names, o.client.nodes, "the lock may have expired before the release came")
 		}
 		return r.error(ErrLost, o.lock.res.names, o.client.nodes, "")

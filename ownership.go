@@ -48,10 +48,15 @@ type ownership struct {
 	reached  nodeSet                    // the nodes that may have the keys: they get the release
 	acquire  *round                     // some nodes had not answered it when it was won; nil: all had, or their answers are in had
 	renewing bool
-	dropped  bool       // all its Leases were garbage-collected while it was renewed
-	left     []func()   // what their clean-ups left to the next tick
-	plants   int32      // how often keys were planted
-	planted  nodeSet    // where
+	dropped  bool     // all its Leases were garbage-collected while it was renewed
+	left     []func() // what their clean-ups left to the next tick
+	plants   int32    // how often keys were planted
+	planted  nodeSet  // where
+	taking   nodeSet  // the nodes that a renewal was sent to which may take the keys there (R2); see grantedIn
+	// reliesFrom is from when on one may rely on all nodes that are proven, without those that granted the acquire (C2). The
+	// lease itself relies on these for longer.
+	reliesFrom Instant
+
 	given    []int64    // by node: see gives; nil: there is no minimum hold, or nothing was written since the acquire
 	reader   *ownership // what it has become (Downgrade); nil: nothing
 	renewal  *round     // the renewal in flight that the scheduler began; nil: none

@@ -12,15 +12,20 @@ import (
 // provenAt is these nodes.
 func (o *ownership) provenAt() nodeSet { return nodeSet(o.proven.Load()) }
 
-// provedIn notes that the nodes that count in this round, which was won, were vouched for since they have the keys. Of keys
-// that were planted or taken anew after it was sent, it says nothing. o.mu is held.
-func (o *ownership) provedIn(r *round) {
+// provedIn notes that the nodes that count in this round, which was won, were vouched for since they have the keys, but for
+// these. Of keys that were planted or taken anew after it was sent, it says nothing. o.mu is held.
+func (o *ownership) provedIn(r *round, but nodeSet) {
 	counted, apart := r.counted()
-	if o.mustWait(counted, apart, o.client.cfg.Clock.Now()) {
+	counted &^= but
+	now := o.client.cfg.Clock.Now()
+	if o.mustWait(counted, apart, now) {
 		return
 	}
 	if r.plants != o.plants {
 		counted &^= o.planted
+	}
+	if counted&^o.provenAt() != 0 {
+		o.reliesFrom = max(o.reliesFrom, now.Add(bandWait(o.client.cfg.band(o.lock.ttl), apart)))
 	}
 	o.proven.Or(uint64(counted))
 }
@@ -58,8 +63,8 @@ func (o *ownership) took(node int) {
 }
 
 // suspects is the nodes without a proof that another client may rely on, as far as this renewal tells, which was won: their
-// clocks are out of step or were set back, another client has the lock there, or nothing is known of them. A node that may
-// not grant is none of these. Its quarantine outlasts whatever it forgot. o.mu is held.
+// clocks are out of step or were set back, another client has the lock there, they may not grant, or nothing is known of them.
+// o.mu is held.
 func (o *ownership) suspects(r *round) (nodes nodeSet) {
 	answers, votes := r.snapshot()
 	if votes.clocks == nil {
@@ -70,7 +75,7 @@ func (o *ownership) suspects(r *round) (nodes nodeSet) {
 	for node, a := range answers {
 		heard := a.micros != 0 && !errors.Is(a.err, errClockSet) || granting.has(node)
 		others := a.denial != nil && a.denial.reason == held // a later renewal may take it when that client's key ends too early
-		if !heard || others || votes.isOutOfStep(node, counted) {
+		if !heard || others || a.unready || votes.isOutOfStep(node, counted) {
 			nodes.add(node)
 		}
 	}

@@ -128,6 +128,7 @@ func (o *ownership) sendRenewal() (*round, []unsentTo) {
 	r := c.renew(o)
 	reached, unsent := c.enqueue(r, c.allNodes(), 0)
 	o.reached |= reached
+	o.taking |= reached & r.takeAt
 	return r, unsent
 }
 
@@ -154,13 +155,14 @@ func (o *ownership) acquiredBy(r *round) {
 	}
 }
 
-// grantedIn notes the nodes that granted the acquire: they were vouched for with the grant (Q1). o.mu is held, or no other
-// goroutine has the ownership.
+// grantedIn notes the nodes that granted the acquire: they were vouched for with the grant (Q1). Where a renewal was sent that
+// may take the keys, the grant proves nothing: the node may have lost them, and its answer may be lost that it took them anew.
+// o.mu is held, or no other goroutine has the ownership.
 func (o *ownership) grantedIn(r *round) {
 	nodes := r.grantedBy()
 	o.had.Or(uint64(nodes))
-	if nodes&^o.provenAt() != 0 {
-		o.provedIn(r)
+	if nodes&^o.provenAt()&^o.taking != 0 {
+		o.provedIn(r, o.taking)
 	}
 }
 
@@ -200,7 +202,7 @@ func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bo
 	}
 	if v == won && r.grantedBy()&^o.provenAt() != 0 {
 		o.mu.Lock()
-		o.provedIn(r)
+		o.provedIn(r, 0)
 		o.mu.Unlock()
 	}
 	if decides && v == lost {

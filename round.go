@@ -60,6 +60,7 @@ type plan struct {
 	full       bool    // the acquire has no light form: tries are decided by who has which node at the same moment (T2)
 	renewed    renewed // what a renewal renews; nil: nothing, for a trial
 	only       nodeSet // the nodes that are concerned; the others have no vote. 0: all are
+	distrusted nodeSet // of a swap: the nodes that must not have the ticket (D3)
 	silentAt   nodeSet // of a release that hands the lock over: the nodes that do not reserve it, and tell nobody (W1)
 	pays       *debt   // of a release that is sent again: what was owed
 	// ending, if not nil, ends the wait for the verdict when it is closed, as the caller's context does.
@@ -154,6 +155,7 @@ var (
 	errClock      = errors.New("its clock is out of step with the others' by more than ClockBand allows, so its vote is not counted; set its clock (NTP)")
 	errNotNeeded  = errors.New("not asked, since the others' answers were enough")
 	errNeverHad   = errors.New("not asked, since it never had the lock")
+	errDistrusted = errors.New("not asked, since it may have forgotten locks, or its clock may be wrong")
 	errNotAsked   = errors.New("not asked, since the node asked first did not grant")
 )
 

@@ -113,7 +113,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	reader.proven.Store(o.proven.Load())
-	reader.acquire, reader.plants, reader.planted = o.acquire, o.plants, o.planted
+	reader.acquire, reader.plants, reader.planted, reader.taking = o.acquire, o.plants, o.planted, o.taking
 	o.reader = reader
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0

@@ -67,8 +67,8 @@ end
 
 -- tokensRefused is why no acquire can work here: another program made something else of the key that has the tokens. What
 -- becomes a voter may still have those of version 2, a hash.
+local function isOther(reply) return type(reply) == 'table' and string.find(reply.err or '', 'WRONGTYPE', 1, true) end
 local function tokensRefused(hashToo)
-  local function isOther(reply) return type(reply) == 'table' and string.find(reply.err or '', 'WRONGTYPE', 1, true) end
   if not fences or not isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then return end
   if hashToo and not isOther(redis.pcall('HGETALL', KEYS[4])) then return end
   return {err = 'WRONGTYPE ' .. KEYS[4] .. ' is no sorted set, so the node grants nothing: a program has written to it; ' ..
@@ -77,26 +77,23 @@ end
 local function number(n) return string.format('%.0f', n) end
 
 local function admit(how)
-  local why = tokensRefused(true)
+  local why, former = tokensRefused(true), nil
   if why then return why end
-  if fences then
-    -- Redis keeps a small sorted set as a list, which it searches from end to end, unless a member is longer than 64
-    -- bytes.
-    local long = string.rep('-', 80)
-    if type(redis.pcall('ZADD', KEYS[4], 0, long)) ~= 'number' then
-      -- Up to version 2 of this protocol it was a hash. Its ballots still count.
-      local old = redis.call('HGETALL', KEYS[4])
-      redis.call('DEL', KEYS[4])
-      redis.call('ZADD', KEYS[4], 0, long)
-      for i = 1, #old, 2 do
-        if tonumber(old[i + 1]) then redis.call('ZADD', KEYS[4], old[i + 1], old[i]) end
-      end
-    end
-  end
-  -- Last: a user without the right to HGETALL has changed nothing.
+  -- Up to version 2 of this protocol it was a hash. Its ballots still count. It is read before anything is written: the user may
+  -- lack the right.
+  if fences and isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then former = redis.call('HGETALL', KEYS[4]) end
   redis.call('SET', KEYS[1], identity .. ' ' .. digest)
   redis.call('SET', KEYS[3], config)
   redis.call('DEL', KEYS[2])
+  if fences then
+    -- Redis keeps a small sorted set as a list, which it searches from end to end, unless a member is longer than 64
+    -- bytes.
+    if former then redis.call('DEL', KEYS[4]) end
+    redis.call('ZADD', KEYS[4], 0, string.rep('-', 80))
+    for i = 1, #(former or {}), 2 do
+      if tonumber(former[i + 1]) then redis.call('ZADD', KEYS[4], former[i + 1], former[i]) end
+    end
+  end
   return {'ready', now, how}
 end
 
