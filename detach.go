@@ -52,25 +52,15 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	// Of the nodes without a proof, the answer says whether they may have the ticket.
-	patience := extended.t0.Add(c.cfg.nodeTimeout(o.lock.ttl)).Sub(c.cfg.Clock.Now())
-	if err := extended.until(ctx, &c.timers, c.ending, patience, func(t *tally) bool { return t.votedBy(pending)&^o.provenAt() == 0 }); err != nil {
+	if err := o.awaitReliable(ctx, extended); err != nil {
 		return Ticket{}, l.endedOr(err)
-	}
-	o.mu.Lock()
-	from := o.reliesFrom
-	o.mu.Unlock()
-	if wait := from.Sub(c.cfg.Clock.Now()); wait > 0 {
-		if c.pause(ctx, wait); ctx.Err() != nil {
-			return Ticket{}, l.endedOr(ctx.Err())
-		}
 	}
 
 	// D2: the holder stops believing. From here on, nothing is sent for the old owner token but the swap, and releases
 	// behind it.
 	t := l.trace(given, "detach")
 	var token any = c.waiters.ownerToken(o.lock.owner)
-	r, reached, err := l.leaveTo(token, extended)
+	r, err := l.leaveTo(token, extended)
 	if err != nil {
 		t.end(err)
 		return Ticket{}, err
@@ -98,10 +88,10 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		err = r.error(ErrNoQuorum, o.lock.res.names, c.nodes, "")
 	}
 	if err == nil { // what other nodes have, for the old token or a part of the names, is of no use
-		c.releaseAt(o.lock.res.keys, o.tokenArg, reached&^h.counted, 0)
+		c.releaseAt(o.lock.res.keys, o.tokenArg, (r.only|r.distrusted)&^h.counted, 0)
 		c.releaseAt(o.lock.res.keys, token, r.only&^h.counted, 0)
 	} else { // some nodes may have swapped, and others not
-		c.releaseAt(o.lock.res.keys, o.tokenArg, reached, c.reservation())
+		c.releaseAt(o.lock.res.keys, o.tokenArg, r.only|r.distrusted, c.reservation())
 		c.releaseAt(o.lock.res.keys, token, r.only, c.reservation())
 	}
 	h.err = err
@@ -119,6 +109,24 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 		left: max(0, o.lock.ttl-took-driftOf(o.lock.ttl, c.cfg.Drift))}, nil
 }
 
+// awaitReliable waits until the answers to the renewal say of the nodes without a proof whether they may have the ticket (D3),
+// and until one may rely on all that are proven (C2).
+func (o *ownership) awaitReliable(ctx context.Context, extended *round) error {
+	c := o.client
+	heard := func(t *tally) bool { return t.votedBy(pending)&^o.provenAt() == 0 }
+	if err := extended.until(ctx, &c.timers, c.ending, o.timeUp(extended).Sub(c.cfg.Clock.Now()), heard); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	from := o.reliesFrom
+	o.mu.Unlock()
+	if wait := from.Sub(c.cfg.Clock.Now()); wait > 0 {
+		c.pause(ctx, wait)
+		return ctx.Err()
+	}
+	return nil
+}
+
 // swapSettled reports whether every node has answered, or no quorum can swap any more. A quorum is not enough: the ticket
 // could be used before another node swaps, and what that one then has for the ticket would only keep others out. As in a
 // renewal, only nodes count that were vouched for since they have the keys (R1).
@@ -133,35 +141,33 @@ func (o *ownership) swapSettled(t *tally) bool {
 }
 
 // leaveTo ends the lease, if it is the last one of its ownership, and makes the round that swaps its owner token for
-// this one. That round takes the place of the release: nothing else releases the keys. reached is the nodes that may have
-// them.
+// this one. That round takes the place of the release: nothing else releases the keys.
 //
 // A node that does not count for the giver must not count for the taker: another client may rely on it (C2). So it never
 // gets the ticket's token. A release of that would come too late: the taker may be faster, and the node out of reach.
-func (l *Lease) leaveTo(token any, extended *round) (r *round, reached nodeSet, err error) {
+func (l *Lease) leaveTo(token any, extended *round) (*round, error) {
 	o := l.ownership
 	o.checkExpiry()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.released.Load() {
-		return nil, 0, ErrReleased
+		return nil, ErrReleased
 	}
 	o.mu.Lock()
 	if err := o.ended; err != nil {
 		o.mu.Unlock()
-		return nil, 0, err
+		return nil, err
 	}
 	if o.leases > 1 {
 		o.mu.Unlock()
-		return nil, 0, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
+		return nil, invalid("Detach", "other leases of this re-entered lock still hold it; release them first")
 	}
 	c := o.client
 	// The minimum hold is over, and does not begin again with the ticket.
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
 	h := &handover{done: make(chan struct{})}
-	reached = o.reached
-	distrusted := reached & o.suspects(extended)
-	r = c.newRound(plan{call: swap, only: reached &^ distrusted, distrusted: distrusted,
+	distrusted := o.reached & o.suspects(extended)
+	r := c.newRound(plan{call: swap, only: o.reached &^ distrusted, distrusted: distrusted,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			o.mu.Lock()
 			late := h.decided && !h.counted.has(node)
@@ -179,11 +185,11 @@ func (l *Lease) leaveTo(token any, extended *round) (r *round, reached nodeSet, 
 	if c.protocol.omits(giverStops) {
 		l.released.Store(false)
 		o.mu.Unlock()
-		return r, reached, nil
+		return r, nil
 	}
 	o.endLocked(ErrReleased)
 	c.scheduler.drop(o)
-	return r, reached, nil
+	return r, nil
 }
 
 // handedOver waits for the end of a Detach, and returns its error. ok is false if there was none.

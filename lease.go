@@ -136,7 +136,7 @@ func (l *Lease) awaitExtended(ctx context.Context, r *round) error {
 		o.renewalFailed(r)
 	}
 	// R3: the lease may be lost for good. The nodes that have not answered decide that.
-	patience := r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)).Sub(o.client.cfg.Clock.Now())
+	patience := o.timeUp(r).Sub(o.client.cfg.Clock.Now())
 	had := o.onceHad() &^ r.takeAt // when it was sent: another renewal may have taken the keys since, where this one could not
 	clear := func(t *tally) bool { return t.refusedOrNever(had) }
 	if err := r.until(ctx, &o.client.timers, nil, patience, clear); err != nil {

@@ -144,7 +144,7 @@ func TestAContextOfTheUsersHoldsUpNoEndOfALease(t *testing.T) {
 		"closed":   func(c *Client, _ *Lease) error { _ = c.Close(); return ErrClosed },
 		"handed over": func(_ *Client, l *Lease) error {
 			extended, _ := l.ownership.beginRenewal()
-			_, _, _ = l.leaveTo("ticket", extended)
+			_, _ = l.leaveTo("ticket", extended)
 			return ErrReleased
 		},
 		"one of several": func(_ *Client, l *Lease) error {

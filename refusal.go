@@ -74,11 +74,10 @@ func (r *round) error(kind error, names []string, nodes []*node, note string) *R
 			err = a.err
 		case a.denial != nil:
 			err = a.denial.exported()
+		case r.distrusted.has(i):
+			err = errDistrusted
 		case r.only != 0 && !r.only.has(i):
 			err = errNeverHad
-			if r.distrusted.has(i) {
-				err = errDistrusted
-			}
 		case a.vote == pending && asked != 0 && !asked.has(i) && late != errNotAsked:
 			err = errNotNeeded
 		case a.vote == pending:

@@ -75,16 +75,12 @@ func TestALockThatExpiredBeforeItsReleaseCameIsNoLoss(t *testing.T) {
 				}
 				late := func(_ context.Context, l *redlock.Lease) error {
 					time.Sleep(l.Remaining() - c.left)
-					for _, s := range w.servers {
-						s.links[0].lag[requests].Store(int64(c.lag))
-					}
+					w.lag(c.lag)
 					require.True(t, l.Valid())
 					return nil
 				}
 				require.NoError(t, lock.Do(t.Context(), late))
-				for _, s := range w.servers {
-					s.links[0].lag[requests].Store(0)
-				}
+				w.lag(0)
 				l, err := lock.Acquire(t.Context())
 				require.NoError(t, err)
 				require.NoError(t, late(t.Context(), l))

@@ -27,8 +27,11 @@ func (o *ownership) silentFrom() Instant {
 	if o.spared == o.renewal {
 		return o.silentAt
 	}
-	return o.renewal.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl))
+	return o.timeUp(o.renewal)
 }
+
+// timeUp is when the time of this renewal is over.
+func (o *ownership) timeUp(r *round) Instant { return r.t0.Add(o.client.cfg.nodeTimeout(o.lock.ttl)) }
 
 // isSilent reports whether the time of the renewal in flight is over. If that is found late, it is not, the first time:
 // this process stood still, and answers may be here that nobody has read (timer.isOver). o.mu is held.

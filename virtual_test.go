@@ -296,3 +296,10 @@ func TestFarContendersHandOverInTurn(t *testing.T) {
 		t.Logf("%d grants in 20s, longest wait %v", grants, longest)
 	})
 }
+
+// lag makes what the first client sends take that much longer.
+func (w *world) lag(d time.Duration) {
+	for _, s := range w.servers {
+		s.links[0].lag[requests].Store(int64(d))
+	}
+}

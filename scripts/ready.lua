@@ -65,23 +65,25 @@ local function text(key)
   end
 end
 
--- tokensRefused is why no acquire can work here: another program made something else of the key that has the tokens. What
--- becomes a voter may still have those of version 2, a hash.
 local function isOther(reply) return type(reply) == 'table' and string.find(reply.err or '', 'WRONGTYPE', 1, true) end
-local function tokensRefused(hashToo)
+
+-- tokensRefused is why no acquire can work here: another program made something else of the key that has the tokens.
+local function tokensRefused()
   if not fences or not isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then return end
-  if hashToo and not isOther(redis.pcall('HGETALL', KEYS[4])) then return end
   return {err = 'WRONGTYPE ' .. KEYS[4] .. ' is no sorted set, so the node grants nothing: a program has written to it; ' ..
     'delete that key on this node (docs/operations.md says what that costs)'}
 end
 local function number(n) return string.format('%.0f', n) end
 
 local function admit(how)
-  local why, former = tokensRefused(true), nil
-  if why then return why end
-  -- Up to version 2 of this protocol it was a hash. Its ballots still count. It is read before anything is written: the user may
-  -- lack the right.
-  if fences and isOther(redis.pcall('ZSCORE', KEYS[4], '0')) then former = redis.call('HGETALL', KEYS[4]) end
+  local why, former = tokensRefused(), nil
+  if why then
+    -- Up to version 2 of this protocol it was a hash. Its ballots still count. It is read before anything is written: the user
+    -- may lack the right.
+    former = redis.pcall('HGETALL', KEYS[4])
+    if isOther(former) then return why end
+    if former.err then return former end
+  end
   redis.call('SET', KEYS[1], identity .. ' ' .. digest)
   redis.call('SET', KEYS[3], config)
   redis.call('DEL', KEYS[2])
