@@ -98,11 +98,12 @@ func TestAServerThatNamesSlotsThatNoSemaphoreHas(t *testing.T) {
 			return fmt.Appendf(nil, "*7\r\n$4\r\nheld\r\n:%d\r\n:1000\r\n$0\r\n\r\n:0\r\n$%d\r\n%s\r\n:2\r\n",
 				time.Now().UnixMicro(), len(free), free)
 		})
-		for range 3 {
+		// The two honest answers suffice, so a try may end before the lie is told.
+		for begun := time.Now(); lies.Load() < 3; {
+			require.Less(t, time.Since(begun), 20*time.Second)
 			_, err := s.TryAcquire(soon(t))
 			require.ErrorIs(t, err, redlock.ErrHeld, free)
 		}
-		require.NotZero(t, lies.Load())
 	}
 }
 
