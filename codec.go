@@ -32,8 +32,8 @@ const (
 const queueNow int64 = 1
 
 // encode appends the arguments of the command for one node.
-func (q *request) encode(args []any, s *readiness, node int) []any {
-	r := q.round
+func (q *request) encode(args []any, s *readiness, n *node) []any {
+	r, node := q.round, n.index
 	args = append(args, r.script.sha, len(r.keys))
 	args = append(args, r.keys...)
 	switch r.script.own {
@@ -51,7 +51,7 @@ func (q *request) encode(args []any, s *readiness, node int) []any {
 	case ownMarkerOnly:
 		args = append(args, s.marker)
 	case ownIdentity:
-		args = append(args, s.identity)
+		args = append(args, s.identity, n.earliestAt(r.t0))
 	}
 	args = append(args, r.args...)
 	if r.silentAt.has(node) {
@@ -77,7 +77,7 @@ const (
 	ownMarker             // acquire.lua and fair.lua: the marker that the node must have, and how to enter the queue
 	ownShare              // share.lua: the same, and to nodes that do not queue the client, since when it waits
 	ownMarkerOnly         // adopt.lua: the marker
-	ownIdentity           // ready.lua: the server's data set
+	ownIdentity           // ready.lua: the server's data set, and its clock when it was asked
 	ownLease              // extend.lua: one command has several leases; see encodeRenewals
 )
 
@@ -409,15 +409,16 @@ func at(reply []any, i int) (any, error) {
 }
 
 // readyCall asks a node whether it may grant, or says that it may (Q1, Q2). The script ready is always ready.lua, under the
-// name of the operation. others are the run ids that the node's marker must not have (Client.runIDsBeside).
-func (s *settings) readyCall(ready *script, word string, at moment, others string) call {
+// name of the operation. others are the run ids that the node's marker must not have (Client.runIDsBeside). The
+// question must arrive within that time.
+func (s *settings) readyCall(ready *script, word string, at moment, within time.Duration, others string) call {
 	cfg := &s.cfg
 	apart := cfg.NodeTimeout + cfg.MaxClockSkew // Q1: a question may be on its way for as long as a round takes
 	if !s.protocol.omits(clocksApart) {
 		apart += max(cfg.ClockBand, 0)
 	}
 	return call{ready, readyKeys, []any{s.agreement.digest, s.agreement.text, millis(cfg.MaxTTL),
-		millis(apart), word, at.fleet, at.misread, apart.Microseconds(), at.latest, flag(!cfg.NoFence), others}}
+		millis(apart), word, at.fleet, at.misread, apart.Microseconds(), within.Microseconds(), flag(!cfg.NoFence), others}}
 }
 
 // timeLeft is what a script's PTTL says: negative for ever, and no more than a Duration can be.

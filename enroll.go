@@ -43,7 +43,7 @@ func ChangeConfig() EnrollOption { return func(e *enrolment) { e.say(wordChange)
 // [ChangeConfig] is given; [errors.As] finds its [*ConfigError].
 //
 // A node that cannot be reached at first is tried again for a second or so: until then, a server that was just started
-// may listen.
+// may listen. A node that hears the word later than 4 NodeTimeouts, or a second, is not enrolled.
 //
 // The error is a [*RoundError] that is [ErrNoQuorum] if any node was not enrolled. It says which nodes, and why; the
 // others are enrolled. Other errors are [ErrInvalid] for both options at once, [ErrClosed] and ctx.Err().
@@ -111,14 +111,15 @@ func (c *Client) enrolled(r *round, err error) error {
 
 // askReadiness asks all nodes whether they may grant, with a word of the operator's.
 func (c *Client) askReadiness(ctx context.Context, word string) (*round, error) {
-	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}, ""), t0: c.cfg.Clock.Now(),
+	timeout := c.stallTimeout()
+	ready := plan{call: c.readyCall(c.protocol.enroll, word, moment{}, timeout, ""), t0: c.cfg.Clock.Now(),
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {
 			if a.vote == granted {
 				c.nodes[node].learnReady(a, r.t0, false)
 			}
 		}}
 	r := newRound(ready, len(c.nodes), len(c.nodes), -1)
-	return r, c.hearAll(ctx, r, c.stallTimeout())
+	return r, c.hearAll(ctx, r, timeout)
 }
 
 // allLookNew reports whether every node answered that it looks new. One that does not answer may be in use.

@@ -149,6 +149,45 @@ func TestEnrollOnlyNewAdmitsNoNodeThatForgetsWhileItAsks(t *testing.T) {
 	t.Run("it is away at first", func(t *testing.T) { synctest.Test(t, admitsNone(true)) })
 }
 
+// A node does not hear the operator, whose connection ends. The others grant a lease and the node is a part of the quorum. Then it
+// forgets that lease, and the operator's word arrives.
+func TestAnEnrolmentThatArrivesLateEndsNoQuarantine(t *testing.T) {
+	for name, options := range map[string][]redlock.EnrollOption{
+		"any node":  nil,
+		"only new":  {redlock.OnlyNew()},
+		"configure": {redlock.ChangeConfig()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 3, 2)
+				operator, holder := w.connect(t, 0), w.connect(t, 1)
+				operator.Status(t.Context())
+				holder.Status(t.Context())
+				forgets := w.servers[0]
+				holdUp := func() { forgets.links[0].hold(requests, +1) }
+				if name == "only new" { // it is held up after the first question, while another node is slow to answer that
+					w.servers[1].links[0].lag[replies].Store(int64(nodeTimeout / 2))
+					time.AfterFunc(nodeTimeout/4, holdUp)
+				} else {
+					require.NoError(t, holder.Enroll(t.Context()))
+					holdUp()
+				}
+				require.ErrorIs(t, operator.Enroll(t.Context(), options...), redlock.ErrNoQuorum)
+				require.NoError(t, operator.Close())
+				require.Eventually(t, forgets.isJudged, 5*time.Minute, time.Second, "its quarantine is over")
+				l := leaseOf(t, w, holder, 0, 1)
+				forgets.flush()
+				forgets.links[0].hold(requests, -1)
+				synctest.Wait()
+				require.False(t, forgets.isJudged(), "it has forgotten the lease")
+				time.Sleep(time.Second)
+				require.False(t, forgets.isJudged(), "it has forgotten the lease")
+				require.True(t, l.Valid())
+			})
+		})
+	}
+}
+
 // A group looks new, and another one does not: the servers of the first may all have forgotten, as after a power cut in their
 // rack.
 func TestEnrollOnlyNewAdmitsNoGroupWhileAnotherIsInUse(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 
 // A moment is what the clocks show when a client asks ready.lua, as far as the client knows, in µs.
 type moment struct {
+	asked   Instant
 	fleet   int64 // the median of the other nodes' clocks; 0: there are none
 	misread int64 // by how much fleet may be wrong
-	latest  int64 // the clock of the node that is asked, at the end of NodeTimeout
 }
 
-var errLate = errors.New("it may have forgotten what it granted; the question arrived late, or its clock has stepped; it is asked again")
+var errLate = errors.New("it may have forgotten what it granted; the question arrived late, or its clock has stepped, so it must be asked again")
 
 // word is what to ask ready.lua on this node for, and the moment by the clocks that goes with it (Q1). The client may
 // begin or end a quarantine only while it hears a quorum, this node included, that does not object to its configuration.
@@ -25,6 +25,7 @@ var errLate = errors.New("it may have forgotten what it granted; the question ar
 // decides nothing for nodes that forgot. A client that may not decide can only look.
 func (c *Client) word(n *node) (word string, at moment) {
 	now := c.cfg.Clock.Now()
+	at.asked = now
 	var others []*observation
 	ready, differing := 0, 0
 	for _, other := range c.nodes {
@@ -126,8 +127,7 @@ func (c *Client) momentBy(group []*observation, asked *observation, now Instant)
 		low, high = min(low, lowest+apart.Microseconds()), max(high, highest-apart.Microseconds())
 	}
 	micros := int64(now) / 1e3
-	at := moment{fleet: micros + (low+high)/2, misread: (high-low)/2 + 1,
-		latest: micros + asked.span().low + c.cfg.NodeTimeout.Microseconds()}
+	at := moment{asked: now, fleet: micros + (low+high)/2, misread: (high-low)/2 + 1}
 	if c.protocol.omits(clocksMisread) {
 		at.fleet, at.misread = micros+medianOf(offsets), 0
 	}

@@ -337,8 +337,8 @@ func TestAQuarantineThatBecomesLongerForgetsNoMoveOfTheClock(t *testing.T) {
 		began := time.Now()
 		ask := func(maxTTL int) (others int64) {
 			s.tell("EVAL", scriptText(t, "ready"), 4, "redlock:node", "redlock:quarantine", "redlock:config", "redlock:fence",
-				s.commands.Identity().RunID, "digest", fmt.Sprintf("MaxTTL %dms\n", maxTTL), maxTTL, 1000, "", time.Now().UnixMicro(), 0,
-				1_000_000, time.Now().Add(time.Hour).UnixMicro(), "1")
+				s.commands.Identity().RunID, time.Now().UnixMicro(), "digest", fmt.Sprintf("MaxTTL %dms\n", maxTTL), maxTTL, 1000, "",
+				time.Now().UnixMicro(), 0, 1_000_000, time.Hour.Microseconds(), "1")
 			marker, err := s.redis.Get("redlock:node")
 			require.NoError(t, err)
 			_, ends, _ := strings.Cut(marker, "/")

@@ -350,7 +350,7 @@ func TestAQuarantineOutlastsTheLeasesOfTheConfigurationBefore(t *testing.T) {
 			require.NoError(t, s.redis.Set("redlock:node", "run1 digest1"))
 			require.NoError(t, s.redis.Set("redlock:config", "MaxTTL 90000ms\n"))
 			s.tell("EVAL", scriptText(t, "ready"), 4, "redlock:node", "redlock:quarantine", "redlock:config", "redlock:fence",
-				s.commands.Identity().RunID, "digest2", fmt.Sprintf("MaxTTL %dms\n", maxTTL), maxTTL, 750, "", 0, 0, 500_000, 0, "1")
+				s.commands.Identity().RunID, 0, "digest2", fmt.Sprintf("MaxTTL %dms\n", maxTTL), maxTTL, 750, "", 0, 0, 500_000, 0, "1")
 			longest := time.Duration(max(maxTTL, 90_000)) * time.Millisecond
 			require.Equal(t, longest+750*time.Millisecond, s.timeToLive("redlock:quarantine"))
 		})

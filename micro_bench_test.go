@@ -54,7 +54,7 @@ func BenchmarkEncodeAcquire(b *testing.B) {
 		var token any = newToken("")
 		r := newRound(plan{call: standard.acquireCall(res, "", token, millis(10*time.Second), 1_700_000_000_000_000)}, 5, 3, 0)
 		q := request{round: r}
-		args = q.arguments(args[:0], &stands, 0)
+		args = q.arguments(args[:0], &stands, &node{})
 		if err := conn.Send(q.name(), args...); err != nil {
 			b.Fatal(err)
 		}

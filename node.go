@@ -269,7 +269,7 @@ func (n *node) write(ctx context.Context, s *session, broken <-chan error) (err 
 			if q := &batch[i]; q.light {
 				args, err = n.sendLight(s.conn, args, q.round)
 			} else {
-				args = q.arguments(args[:0], &state, n.index)
+				args = q.arguments(args[:0], &state, n)
 				err = s.conn.Send(q.name(), args...)
 			}
 			if err != nil {

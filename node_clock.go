@@ -28,6 +28,12 @@ func (o *observation) asOf(now Instant, drift float64) *observation {
 	return &later
 }
 
+// earliestAt is what the server's clock showed at that moment, at the earliest, in µs.
+func (n *node) earliestAt(t Instant) int64 {
+	o := n.clock.Load() // a node that is connected has one
+	return int64(t)/1e3 + o.asOf(max(t, o.at), n.cfg.Drift).span().low
+}
+
 // inGroup are the most of these clocks that could all lie within apart of each other. Their spans, made longer by that,
 // have a point in common, and the point where one of them begins is such a point.
 func inGroup(clocks []*observation, apart time.Duration) (group []*observation) {

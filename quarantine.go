@@ -114,7 +114,7 @@ func (n *node) sendReady() {
 			n.learnReady(a, r.t0, true)
 		}
 	}
-	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, at, others), answered: learn})
+	r := n.newRound(plan{call: n.readyCall(n.protocol.ready, word, at, n.cfg.NodeTimeout, others), t0: at.asked, answered: learn})
 	n.mu.Lock()
 	// An impostor would be told the name of another server's data set. It would put that in the place of its own marker.
 	switch n.readiness.asking = n.up && n.impostor == nil; {

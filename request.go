@@ -45,14 +45,14 @@ func (q *request) name() string {
 	return q.command.name
 }
 
-func (q *request) arguments(args []any, state *readiness, node int) []any {
+func (q *request) arguments(args []any, state *readiness, n *node) []any {
 	if q.round == nil {
 		return append(args, q.command.args...)
 	}
 	if q.round.script.own == ownLease {
-		return q.encodeRenewals(args, state, node)
+		return q.encodeRenewals(args, state, n.index)
 	}
-	return q.encode(args, state, node)
+	return q.encode(args, state, n)
 }
 
 // isOwed reports whether it is a release, which is owed to the node until a server has answered it (L3).

@@ -49,11 +49,11 @@ func (n *node) tick(m *miniredis.Miniredis) {
 	m.SetTime(time.Now().Add(n.ahead))
 }
 
-// Where a call of scripts/ready.lua has its first key, and what the client asks for (ARGV[6]).
+// Where a call of scripts/ready.lua has its first key, and what the client asks for (ARGV[7]).
 const (
 	readyMarker = 2
-	readyWord   = 2 + 4 + 5
-	readyLength = 2 + 4 + 12
+	readyWord   = 2 + 4 + 6
+	readyLength = 2 + 4 + 13
 )
 
 // admit makes an enrolment of the question whether a new node may grant. Otherwise the node would begin a quarantine. The

@@ -6,11 +6,12 @@
 -- KEYS[3]    redlock:config, the configuration that the clients agree on
 -- KEYS[4]    redlock:fence
 -- ARGV[1]    identity: the name of this server's data set, from INFO on this same connection
--- ARGV[2]    digest of the client's configuration
--- ARGV[3]    the configuration
--- ARGV[4]    MaxTTL, milliseconds
--- ARGV[5]    how long a quarantine lasts beyond MaxTTL, milliseconds
--- ARGV[6]    what the client asks for:
+-- ARGV[2]    what this server's clock showed, at the earliest, when the client asked, microseconds
+-- ARGV[3]    digest of the client's configuration
+-- ARGV[4]    the configuration
+-- ARGV[5]    MaxTTL, milliseconds
+-- ARGV[6]    how long a quarantine lasts beyond MaxTTL, milliseconds
+-- ARGV[7]    what the client asks for:
 --              "look"     nothing: it does not hear enough nodes to begin or end a quarantine
 --              ""         the usual
 --              "durable"  the same, and a restart forgets nothing
@@ -18,12 +19,12 @@
 --              "new"      the same, but only on a server that looks as if it was never used
 --              "new?"     nothing: does it look like that?
 --              "change"   the same, also if the configuration differs
--- ARGV[7]    the time by the other nodes' clocks, microseconds; "0": there are none
--- ARGV[8]    by how much that time may be wrong, because of how the client read those clocks, microseconds
--- ARGV[9]    how far the two clocks may move against each other, microseconds
--- ARGV[10]   what this server's clock shows at the latest if the question was not on its way for too long, microseconds
--- ARGV[11]   "1": the client uses fencing tokens
--- ARGV[12]   with "durable": the run ids of the client's other nodes, as far as it knows them, with a space before each
+-- ARGV[8]    the time by the other nodes' clocks, microseconds; "0": there are none
+-- ARGV[9]    by how much that time may be wrong, because of how the client read those clocks, microseconds
+-- ARGV[10]   how far the two clocks may move against each other, microseconds
+-- ARGV[11]   how long the question may be on its way, microseconds
+-- ARGV[12]   "1": the client uses fencing tokens
+-- ARGV[13]   with "durable": the run ids of the client's other nodes, as far as it knows them, with a space before each
 --
 -- The marker
 --   "<identity> <digest>"                          on a node that may grant
@@ -36,18 +37,18 @@
 --                                 "enrolled"
 --   {"quarantine", time, left}    not before so many milliseconds
 --   {"unjudged", time}            it may have forgotten, and this client may only look
---   {"late", time}                it may have forgotten, and the question was on its way for too long to begin a quarantine
+--   {"late", time}                it may have forgotten, and the question was on its way for too long: nothing is changed
 --   {"differs", time, text}       the node's configuration, which is not the client's
 --   {"unready", time}             this is another server process than the identity says
 --   {"used", time}                "new" or "new?" was asked for, and the server was used before
 --   {"new", time}                 "new?" was asked for, and it looks new
 --   an error                      a key may not be read, or redlock:fence is of another type
 
-local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local fleet, misread, skew, latest = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local fences = ARGV[11] == '1'
+local identity, digest, config, maxTTL, margin, word = ARGV[1], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local fleet, misread, skew, fences = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[12] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local late = now > tonumber(ARGV[2]) + tonumber(ARGV[11])
 
 -- A proxy may have led the connection from one server to another since INFO was asked for. Then the identity is not this
 -- server's. Where a script cannot read INFO, only the client notices, with its next INFO.
@@ -106,7 +107,13 @@ if marker then markedIdentity, markedDigest, ends = string.match(marker .. ' ', 
 local agreed = text(KEYS[3])
 if refused then return refused end
 
-if word == 'change' then return admit('enrolled') end
+-- The operator's word tells nothing of locks that were granted since, and that this server has forgotten since.
+local function enroll()
+  if late then return {'late', now} end
+  return admit('enrolled')
+end
+
+if word == 'change' then return enroll() end
 
 -- The configuration on a node binds a client, with two exceptions: the node is in quarantine, where nobody gets a lock;
 -- or its data set is not the marked one, and the client may begin a quarantine there.
@@ -120,12 +127,12 @@ if word == 'new' or word == 'new?' then
   local own = redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3])
   if (markedIdentity and ends == '') or redis.call('DBSIZE') > own then return {'used', now} end
   if word == 'new?' then return {'new', now} end
-  return admit('enrolled')
+  return enroll()
 end
-if word == 'enroll' then return admit('enrolled') end
+if word == 'enroll' then return enroll() end
 -- A marker of another of the client's nodes came here with that node's data: this server was its replica, or got a copy of its
 -- files. What it granted itself is not in there.
-local copied = markedIdentity and string.find(ARGV[12] or '', ' ' .. string.match(markedIdentity, '^[^/#]*'), 1, true)
+local copied = markedIdentity and string.find(ARGV[13] or '', ' ' .. string.match(markedIdentity, '^[^/#]*'), 1, true)
 if markedIdentity and ends == '' and same and word == 'durable' and not copied then return admit('restarted') end
 
 local own, others, longest
@@ -167,7 +174,7 @@ end
 
 -- A new quarantine: the data set is another one, or nothing is known. Leases may be out as long as either configuration
 -- allows. The time that the client brings is as old as its question: if that was on its way for too long, it may ask again.
-if fleet > 0 and now > latest then return {'late', now} end
+if fleet > 0 and late then return {'late', now} end
 longest = math.max(maxTTL, longest or 0, tonumber(string.match(agreed or '', 'MaxTTL (%d+)ms') or 0))
 local length = longest + margin + math.ceil(misread / 1000)
 own, others = now + length * 1000, 0
