@@ -212,8 +212,9 @@ func operation(r *rand.Rand) (command string, args []any) {
 		if r.IntN(4) == 0 {
 			digest, config, maxTTL = "other", "MaxTTL 90000ms\n", "90000"
 		}
-		return eval(standard.ready, readyKeys, pick("run1", "run1", "run2"), digest, config, maxTTL, "750",
-			pick("", "", "enroll", "enroll", "durable", "look", "new", "change"), "0", "0", "500000", "0",
+		return eval(standard.ready, readyKeys, pick("run1", "run1", "run2"), "0", digest, config, maxTTL, "750",
+			pick("", "", "enroll", "enroll", "durable", "look", "new", "change"), "0", "0", "500000",
+			pick("0", "9000000000000000", "9000000000000000"), // a question of 1970 that may be late
 			pick("0", "1"), pick("", " run1", " run3 run2"))
 	case 10:
 		return eval(standard.inspect, behindFence(keys[0]), fmt.Sprint(names[0][0]%2))

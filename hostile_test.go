@@ -218,7 +218,7 @@ func TestAServerThatNamesATicketFarAheadSpoilsNoQueue(t *testing.T) {
 	through := func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) }
 	c, second := open(t, f, patient, through), open(t, f, patient, through)
 	p := all[2]
-	var lying atomic.Bool // the next lie has not been told yet
+	var lying atomic.Bool            // the next lie has not been told yet
 	for _, honest := range all[:2] { // but slow, so the lie is heard in time
 		honest.lies(func(command string, reply []byte) []byte {
 			if command == "acquire" { // that of fair.lua is named so too

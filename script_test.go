@@ -45,7 +45,7 @@ func everyScript(identity string) map[string]call {
 		"unshare":        {standard.unshare, x, []any{reader, 100}},
 		"leave":          leave,
 		"leave, fair":    leavePlace,
-		"ready":          {standard.ready, readyKeys, []any{identity, "digest", "config", 1000, 750, "", 0, 0, 500000, 0, 1}},
+		"ready":          {standard.ready, readyKeys, []any{identity, 0, "digest", "config", 1000, 750, "", 0, 0, 500000, 0, 1}},
 	}
 }
 
