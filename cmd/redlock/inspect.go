@@ -124,8 +124,10 @@ func (o *inspector) inspect(ctx context.Context, out io.Writer, keys []string) e
 		return &exitError{exitNoQuorum, nil}
 	case missing:
 		return &exitError{exitNoQuorum, errTooFewVotes}
-	case shown == 0 && !o.json:
+	case shown == 0 && !o.json && o.owner != "":
 		_, err = fmt.Fprintln(out, "no such lock is held")
+	case shown == 0 && !o.json:
+		_, err = fmt.Fprintln(out, "no lock is held")
 	}
 	return err
 }

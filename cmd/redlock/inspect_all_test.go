@@ -48,7 +48,7 @@ func TestInspectListsAllLocksThatAreHeldOrThoseOfAnOwner(t *testing.T) {
 	require.Empty(t, listed(t, 0, nodes(f), "--all"))
 	code, out, errs := run(t, "inspect", nodes(f), "--all")
 	require.Equal(t, 0, code, errs)
-	require.Equal(t, "no such lock is held\n", out)
+	require.Equal(t, "no lock is held\n", out)
 
 	for owner, locks := range map[string]func(*redlock.Client) []redlock.Lock{
 		"web-3/4711": func(c *redlock.Client) []redlock.Lock {
@@ -85,6 +85,9 @@ func TestInspectListsAllLocksThatAreHeldOrThoseOfAnOwner(t *testing.T) {
 		require.Equal(t, want, listed(t, 0, nodes(f), "--all", "--owner="+owner), owner)
 	}
 	require.Equal(t, []string{"nightly"}, listed(t, 0, nodes(f), "--owner=nightly-*", "table", "nightly", "free"))
+	code, out, errs = run(t, "inspect", "--owner=nobody", nodes(f))
+	require.Equal(t, 0, code, errs)
+	require.Equal(t, "no such lock is held\n", out)
 	code, out, errs = run(t, "inspect", nodes(f), "--owner=nightly-*")
 	require.Equal(t, 0, code, errs)
 	require.Regexp(t, `(?s)^nightly is held by web-3/4711 \(nightly-report\) on .*\n\npool is shared by 1 on a quorum .*  web-4/12 \(nightly-copy\) has 1 permit `, out)

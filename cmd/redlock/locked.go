@@ -155,7 +155,7 @@ func (o *runner) once(ctx context.Context, work func(*redlock.Lease) (int, strin
 }
 
 func notReleased(err error) string {
-	return "the release reached no quorum; the lock expires by itself: " + sentence(err)
+	return "it is not known whether the lock was released; if not, it expires by itself: " + sentence(err)
 }
 
 // release ends the lease. If the command never ran, a minimum hold ends with it: others may do its work.
