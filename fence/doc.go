@@ -32,7 +32,7 @@
 // A row that is deleted takes its token along: if it is made again, an older holder can change it. Mark it as deleted
 // instead, or use a [Table], which keeps the tokens elsewhere.
 //
-// # Five rules
+// # Six rules
 //
 //   - Compare and write in one atomic step. Between a comparison and a later write, a newer holder may come.
 //   - Give the token before you read, if you write what follows from the reading. Otherwise an older holder can still
@@ -41,6 +41,10 @@
 //   - Give tokens of a lock that one has at a time: of a Mutex, or of the writer of an RWMutex. Readers, and holders of
 //     permits, are right beside one another: the one with the smaller token would be refused although its lease is valid.
 //   - Stop when you get [ErrStale]. Another holder came later. To try again with the same token cannot help.
+//   - After a write without an answer, go on under a larger token: release the lock, acquire it again, and give the new token
+//     first. The network may deliver that write when you have long given it up. An equal token is accepted, so it could
+//     undo what you wrote since. To write the same value again is safe. So is [Table]: there, the next Check waits until the
+//     transaction before it is over.
 //
 // A token is as durable as the place where it is stored, so keep it where the data are. If a crash loses the newest
 // writes, it loses their tokens too, and an older holder may be accepted once more.

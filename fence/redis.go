@@ -82,8 +82,9 @@ func checkKey(key string) error {
 // Set stores a value in Redis, and the token at [TokenKey], in one atomic step. If the token is smaller than the one
 // that is stored there, nothing is written, and the error is a [*StaleError]. A token that is 0, or not below 2^53, is
 // [ErrInvalid], and so is a key where the token of another key is stored. Other errors are those of the connection and of
-// Redis. After an error of the connection the value may have been written. It is safe to call Set again with the same
-// token.
+// Redis. After an error of the connection, or when ctx has ended, the value may have been written, or the network may still
+// have it. It is safe to call Set again with the same token and value. Before you write another value, get a larger token
+// and call [Check]: with the same one, the old value could arrive later and undo the new one.
 //
 // The value does not expire. For another command, or options of SET, use [Script].
 //
