@@ -89,10 +89,10 @@ func (c *Client) enterGroup(ctx context.Context, s *script, names []string) (t0 
 	for timeUp := false; ; {
 		news := c.cfg.groupNews.await() // before it looks, so that none is lost
 		t0 = c.cfg.Clock.Now()
-		if err := c.checkGroup(names); err != nil {
+		unknown, why := c.askSiblings()
+		if err := c.checkGroup(names); err != nil { // after it: what has come meanwhile may be final
 			return t0, nil, err
 		}
-		unknown, why := c.askSiblings()
 		switch {
 		case unknown && !timeUp:
 		case why != nil:
@@ -122,8 +122,7 @@ func (c *Client) askSiblings() (unknown bool, blocked error) {
 		if group == c {
 			continue
 		}
-		said := group.groupSays(group.freshFor())
-		if said.voting >= group.need {
+		if said := group.groupSays(group.freshFor()); said.voting >= group.need {
 			continue
 		}
 		// It seems to be away. Or this machine was cut off from all, as one that has just woken up may be. So its nodes must have
@@ -134,7 +133,8 @@ func (c *Client) askSiblings() (unknown bool, blocked error) {
 			unknown = c.askUntried(c.freshFor()) || unknown
 			blocked = errOutOfContact
 		}
-		if said.refusing > 0 {
+		// Only now: a refusal that has come since the first look has made its node count as tried.
+		if said := group.groupSays(group.freshFor()); said.voting < group.need && said.refusing > 0 {
 			// No ConfigError to errors.As: a caller would take it for final.
 			blocked = fmt.Errorf("it was not asked: a node of another group refuses the groups of this client, and too few others "+
 				"of that group answer to outvote it: %v", said.why)

@@ -348,3 +348,64 @@ func TestARefusalThatWasOutvotedIsOver(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// meddling is a clock that does something before one of its readings.
+type meddling struct {
+	redlock.Clock
+	left   atomic.Int64 // readings until then
+	meddle func()
+}
+
+func (m *meddling) Now() redlock.Instant {
+	if m.left.Add(-1) == 0 {
+		m.meddle()
+	}
+	return m.Clock.Now()
+}
+
+// Q3: Those nodes of the group that both have that are up refuse the client. Their words come while its acquire looks at what is
+// known of them, before any of its readings of the clock.
+func TestARefusalThatComesWhileAnAcquireLooksIsHeard(t *testing.T) {
+	for reading := range int64(3) {
+		for _, up := range []int{1, 3} {
+			t.Run(fmt.Sprintf("up=%d reading=%d", up, reading), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := refusedSharded(t)
+					require.NoError(t, w.other.Close())
+					for i, s := range w.servers[:3] {
+						s.links[1].hold(replies, +1)
+						if i < 3-up {
+							s.stop()
+						}
+					}
+					answer := func(servers []*server) {
+						for _, s := range servers {
+							s.links[1].hold(replies, -1)
+						}
+					}
+					clock := &meddling{Clock: redlock.SystemClock(), meddle: func() {
+						answer(w.servers[1:3])
+						time.Sleep(1) // until that has arrived
+					}}
+					configs := w.groupsOf(1, 0, 2)
+					configs[1].Clock = clock
+					w.other = shardedOf(t, configs...)
+					got := make(chan error, 1)
+					go func() {
+						_, err := w.other.Mutex(w.name).TryAcquire(t.Context())
+						got <- err
+					}()
+					synctest.Wait() // it waits, and looks again when the first node has answered, or could not be reached again
+					clock.left.Store(reading + 1)
+					answer(w.servers[:1])
+					err := <-got
+					require.Error(t, err, "two have the lock")
+					if up == 3 {
+						requireDiffers(t, err, "Groups")
+					}
+					require.True(t, w.lease.Valid())
+				})
+			})
+		}
+	}
+}
