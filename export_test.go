@@ -32,6 +32,11 @@ func Seed(cfg *Config, seed uint64) {
 	}
 }
 
+// LongPauses makes each random pause of the client as long as it can be, as between attempts to connect.
+func LongPauses(cfg *Config) {
+	cfg.ownProtocol().random = func(n time.Duration) time.Duration { return n - 1 }
+}
+
 // AwaitAll waits until every node has said whether it may grant, or failed to connect, once.
 func AwaitAll(c *Client, ctx context.Context) error { return c.awaitAll(ctx) }
 

@@ -79,8 +79,8 @@ func (c *Client) checkGroup(names []string) error {
 //
 // An error is one of checkGroup, ctx.Err() or ErrClosed. blocked is the lost round of an attempt with this script that may
 // acquire nothing now: a node refuses the client's groups, and the others of that group cannot outvote it; or neither another
-// group nor its own answers. A group of which no node answers blocks nobody else. Of the client's own group, the acquire itself
-// asks a quorum.
+// group nor its own answers; or some nodes of another group were not tried in time. A group of which no node answers blocks
+// nobody else. Of the client's own group, the acquire itself asks a quorum.
 func (c *Client) enterGroup(ctx context.Context, s *script, names []string) (t0 Instant, blocked *round, err error) {
 	if len(c.siblings) < 2 {
 		return c.cfg.Clock.Now(), nil, c.checkGroup(names)
@@ -117,6 +117,7 @@ func (c *Client) enterGroup(ctx context.Context, s *script, names []string) (t0 
 }
 
 // askSiblings asks the nodes of the other groups that were not heard lately, where it depends on them. unknown: it does.
+// blocked is why nothing may be acquired now, also if what is unknown stays so.
 func (c *Client) askSiblings() (unknown bool, blocked error) {
 	for _, group := range c.siblings {
 		if group == c {
@@ -127,11 +128,11 @@ func (c *Client) askSiblings() (unknown bool, blocked error) {
 		}
 		// It seems to be away. Or this machine was cut off from all, as one that has just woken up may be. So its nodes must have
 		// been tried since this group is in contact.
-		if contact, reached := c.inContact(); reached {
-			unknown = group.askUntried(min(contact, group.freshFor())) || unknown
-		} else {
+		if contact, reached := c.inContact(); !reached {
 			unknown = c.askUntried(c.freshFor()) || unknown
 			blocked = errOutOfContact
+		} else if group.askUntried(min(contact, group.freshFor())) {
+			unknown, blocked = true, errUntried
 		}
 		// Only now: a refusal that has come since the first look has made its node count as tried.
 		if said := group.groupSays(group.freshFor()); said.voting < group.need && said.refusing > 0 {
@@ -158,7 +159,10 @@ func (c *Client) askUntried(oldestAge time.Duration) (some bool) {
 	return some
 }
 
-var errOutOfContact = errors.New("it was not asked: too few nodes of its group, and of another one, have answered lately")
+var (
+	errOutOfContact = errors.New("it was not asked: too few nodes of its group, and of another one, have answered lately")
+	errUntried      = errors.New("it was not asked: it is not known yet whether nodes of another group are away")
+)
 
 // inContact is for how long a quorum of this group has been heard again and again. reached: it was, lately.
 func (c *Client) inContact() (contact time.Duration, reached bool) {

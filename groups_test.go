@@ -153,6 +153,55 @@ func TestAShardedClientThatWasCutOffFromAllTriesTheOtherGroupsAgain(t *testing.T
 	}
 }
 
+// A machine wakes up, and an acquire waits until the other group, which is away, was tried again. Meanwhile the machine sleeps
+// once more. Then that group is there, but the next attempt to connect has not begun when the time to wait is over.
+func TestAShardedClientThatSleepsAgainWhileItWaitsTriesTheOtherGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, clock := virtual(t, 9, 2), &leaping{Clock: redlock.SystemClock()}
+		var unreachable atomic.Bool
+		tried := make(chan struct{})
+		configs := withNodes(w.groupsOf(0, 0, 1), func(n *redlock.Node) {
+			dial := n.Dial
+			n.Dial = func(ctx context.Context) (redis.Conn, error) {
+				if !unreachable.Load() || n.Name != "group-0-node-1" {
+					return dial(ctx)
+				}
+				select {
+				case tried <- struct{}{}:
+				default:
+				}
+				<-ctx.Done() // after a second
+				return nil, ctx.Err()
+			}
+		})
+		redlock.LongPauses(&configs[0])
+		configs[0].Clock, configs[1].Clock = clock, clock
+		usual := shardedOf(t, configs...)
+		name, l := w.holderAfterChange(t, usual)
+		unreachable.Store(true)
+		w.servers[0].links[0].reset()
+		w.servers[1].stop()
+		w.servers[2].stop()
+		time.Sleep(time.Minute)
+
+		<-tried
+		synctest.Wait()
+		clock.slept.Add(int64(time.Hour))
+		time.AfterFunc(3*time.Second, func() { // in the second attempt since then
+			clock.slept.Add(int64(time.Hour))
+			unreachable.Store(false)
+		})
+		began := time.Now()
+		_, err := usual.Mutex(name).TryAcquire(t.Context())
+		require.Error(t, err, "two have the lock")
+		require.True(t, l.Valid())
+		require.Equal(t, 4*time.Second, time.Since(began))
+		time.Sleep(2 * time.Second)
+		_, err = usual.Mutex(name).TryAcquire(t.Context())
+		require.ErrorContains(t, err, "refuses the groups")
+	})
+}
+
 // stopping is a clock for which this process stands still for an hour at one of its readings.
 type stopping struct {
 	leaping
@@ -363,8 +412,8 @@ func (m *meddling) Now() redlock.Instant {
 	return m.Clock.Now()
 }
 
-// Q3: Those nodes of the group that both have that are up refuse the client. Their words come while its acquire looks at what is
-// known of them, before any of its readings of the clock.
+// Q3: Those nodes of the group that both have that are up refuse the client. Their words come while its acquire looks at what
+// is known of them, before any of its readings of the clock.
 func TestARefusalThatComesWhileAnAcquireLooksIsHeard(t *testing.T) {
 	for reading := range int64(3) {
 		for _, up := range []int{1, 3} {
