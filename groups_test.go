@@ -434,7 +434,7 @@ func TestARefusalThatComesWhileAnAcquireLooksIsHeard(t *testing.T) {
 					}
 					clock := &meddling{Clock: redlock.SystemClock(), meddle: func() {
 						answer(w.servers[1:3])
-						time.Sleep(1) // until that has arrived
+						time.Sleep(time.Nanosecond) // until that has arrived
 					}}
 					configs := w.groupsOf(1, 0, 2)
 					configs[1].Clock = clock
