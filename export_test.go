@@ -229,6 +229,8 @@ func init() {
 		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
 		// A shared lock key that ends with the entry that was written last, as a shared time to live does.
 		"a key lasts as long as its last entry": edit("entries", "local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]", "local last = ends"),
+		// A release that deletes the keys, whatever is left of a minimum hold.
+		"the rest of a minimum hold": edit("release", "rest ~= '0' and owner == ARGV[1]", "false"),
 		// A release that deletes all of a shared key.
 		"an entry for each": edit("unshare", "redis.call('ZREM', key, entry) == 0", "redis.call('DEL', key) == 0"),
 		// A majority for each permit, counted by the nodes, whatever the slot is.
@@ -283,6 +285,9 @@ func TrialFailure(command string, err error) error {
 
 // Join is how a call says what ended it and what was in its way.
 func Join(first, second error) error { return join(first, second) }
+
+// AcquiredAt is when the lock was acquired (A4), by its client's clock.
+func AcquiredAt(l *Lease) Instant { return l.ownership.acquired }
 
 // NextRenewal is how long it takes until the lease is renewed.
 func NextRenewal(l *Lease) time.Duration {

@@ -73,7 +73,8 @@ func (o *oracle) wanted(a *call) bool {
 	left := a.began.Add(-o.world.ttl*3/10 - 100*time.Millisecond) // by then it is gone, and so is a reservation
 	for _, others := range [][]*call{o.past, slices.Collect(keysOf(o.calls))} {
 		for _, other := range others {
-			if other != a && other.shares(a) && (other.worker != a.worker || other.client != a.client) &&
+			isAnother := other.worker != a.worker || other.client != a.client || other.ended.After(a.began) // its own minimum hold
+			if other != a && other.shares(a) && isAnother &&
 				(other.ended.IsZero() || other.ended.After(left)) {
 				return true
 			}
@@ -101,7 +102,7 @@ func (o *oracle) released(a *call, valid bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.calls, a)
-	a.ended = time.Now()
+	a.ended = o.keptUntil(a.names)
 	if !a.quiet {
 		return
 	}
@@ -183,7 +184,7 @@ func (o *oracle) frees(ended *call) {
 	}
 	for a := range o.calls {
 		if a != ended && a.shares(ended) {
-			a.free = time.Now()
+			a.free = o.keptUntil(a.names)
 		}
 	}
 }

@@ -208,6 +208,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 	w := k.world
 	client := k.current()
 	lock, as := k.lock(client, names, how)
+	lock, least := k.minHold(lock, as)
 	trying := how == asTry || how == asUsual && k.chance(0.2)
 	acquire := lock.Acquire
 	release := func(ctx context.Context, l *redlock.Lease) error { return l.Release(ctx) }
@@ -218,6 +219,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 		acquire = lock.TryAcquire
 	case w.has.elects && as == exclusive && len(names) == 1 && (isKind("leader") || k.chance(0.5)):
 		acquire, release = k.campaign(a, client, names[0])
+		least = 0
 	}
 	l, err := acquire(ctx)
 	w.events.Add(1)
@@ -230,6 +232,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 	}
 	k.sleep(0)
 	w.oracle.grants(a, l, k.chance(0.7))
+	w.oracle.keeps(a, l, least)
 	w.trace("client %d has %s, fencing token %d", k.id+1, strings.Join(names, "+"), l.Fence())
 	if k.chance(0.1) {
 		again, err := lock.Reentrant().TryAcquire(l.With(context.Background()))
@@ -239,6 +242,7 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 				defer func() { _ = again.Release(context.Background()) }()
 				break
 			}
+			w.oracle.keeps(a, again, least)
 			_ = again.Release(context.Background()) // the first lease is over, and this one is not needed
 		case errors.Is(err, redlock.ErrInvalid):
 			w.oracle.report("no such error", "re-entry: %v", err)
@@ -259,6 +263,9 @@ func (k *worker) once(ctx context.Context, names []string, how manner) error {
 		k.hold(a, l, names, how)
 	}
 	valid := w.oracle.ends(l)
+	if w.has.holds && how == asUsual && k.chance(0.1) {
+		k.giveUp(a, l)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.ttl)
 	defer cancel()
 	err = release(ctx, l)

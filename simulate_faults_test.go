@@ -300,6 +300,9 @@ func (w *world) bootWrong() func() {
 		s.mu.Lock()
 		s.ahead += by
 		s.stepped, s.steppedAt = by, time.Now()
+		if by > 0 {
+			s.jumpedAt = s.steppedAt
+		}
 		s.startLocked(saved || w.has.durable, s.newRun())
 		s.mu.Unlock()
 		w.trace("node-%d restarts with its clock set by %v, with old data: %v", s.index+1, by, saved)

@@ -81,6 +81,7 @@ func (c *caller) adopt(k *worker, h *handing, names []string, patience time.Dura
 		if err == nil {
 			o.adopts(a, l, h)
 			o.grants(a, l, false)
+			o.keeps(a, l, 0)
 			c.world.trace("client %d adopts %s, fencing token %d", c.id+1, strings.Join(names, "+"), l.Fence())
 			return
 		}

@@ -43,6 +43,10 @@ func (w *world) judge(workers []*worker) {
 	if w.has.handsOver {
 		w.adoptAtOnce(0)
 	}
+	w.awaitHolds()
+	if w.has.holds && !w.tick() {
+		return
+	}
 	if w.has.outOfStep && !w.outOfStep() {
 		return
 	}
@@ -58,6 +62,7 @@ func (w *world) judge(workers []*worker) {
 	// Everything that was sent has arrived, and so have the releases that answer it. A key that was given up or never
 	// wanted is gone, however soon it would have expired.
 	time.Sleep(w.ttl * 3 / 10)
+	w.awaitHolds()
 	w.lookForOrphans()
 }
 

@@ -32,6 +32,7 @@ type server struct {
 	ahead       time.Duration         // of its clock, against true time; changes when it steps
 	stepped     time.Duration         // of that, by steps
 	steppedAt   time.Time
+	jumpedAt    time.Time       // when its clock was last set forward
 	saved       []savedKey      // as of the last save
 	revived     map[string]bool // tokens that came back with old data: their owners are long gone
 	savedAt     time.Time       // by its clock
@@ -172,6 +173,9 @@ func (s *server) step(by time.Duration) {
 	s.ahead += by
 	s.stepped += by
 	s.steppedAt = time.Now()
+	if by > 0 {
+		s.jumpedAt = s.steppedAt
+	}
 	if by < 0 {
 		for _, name := range s.redis.Keys() {
 			if left := s.redis.TTL(name); left > 0 {

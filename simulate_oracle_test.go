@@ -42,13 +42,14 @@ type oracle struct {
 
 	mu         sync.Mutex // guards the rest; of the library, only Valid is called under it
 	leases     map[*redlock.Lease]*call
-	calls      map[*call]bool    // that have not ended, and those whose lease has not
-	highest    map[string]uint64 // by name: the largest fencing token returned
-	fences     map[string]string // by name and fencing token: the owner token
-	forcing    map[string]int    // by name: how many are taking it away
-	grantedOf  map[string]int    // by name: how many leases there were
-	quiet      bool              // nothing is wrong, and nothing has been for long
-	past       []*call           // those that ended while it was quiet
+	calls      map[*call]bool     // that have not ended, and those whose lease has not
+	highest    map[string]uint64  // by name: the largest fencing token returned
+	fences     map[string]string  // by name and fencing token: the owner token
+	forcing    map[string]int     // by name: how many are taking it away
+	grantedOf  map[string]int     // by name: how many leases there were
+	quiet      bool               // nothing is wrong, and nothing has been for long
+	past       []*call            // those that ended while it was quiet
+	kept       map[string][]*turn // by name, where locks have minimum holds
 	granted    int
 	violations []violation
 }
@@ -81,7 +82,7 @@ func (v violation) String() string { return fmt.Sprintf("%v: %s: %s", v.at, v.in
 
 func newOracle(w *world) *oracle {
 	return &oracle{world: w, leases: map[*redlock.Lease]*call{}, calls: map[*call]bool{}, highest: map[string]uint64{},
-		fences: map[string]string{}, forcing: map[string]int{}, grantedOf: map[string]int{}}
+		fences: map[string]string{}, forcing: map[string]int{}, grantedOf: map[string]int{}, kept: map[string][]*turn{}}
 }
 
 // violate records a violation. o.mu is held.
@@ -104,7 +105,7 @@ func (o *oracle) begins(k *worker, client *redlock.Client, names []string, tryin
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	a := &call{worker: k, client: client, names: names, floor: map[string]uint64{}, trying: trying, quiet: o.quiet, began: now, free: now}
+	a := &call{worker: k, client: client, names: names, floor: map[string]uint64{}, trying: trying, quiet: o.quiet, began: now, free: o.keptUntil(names)}
 	for _, name := range names {
 		a.floor[name] = o.highest[name]
 		a.forced = a.forced || o.forcing[name] > 0
@@ -174,6 +175,7 @@ func (o *oracle) forces(name string) (done func()) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.forcing[name] += by
+		o.endHolds("", name)
 		for a := range o.calls {
 			a.forced = a.forced || slices.Contains(a.names, name)
 		}

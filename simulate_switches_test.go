@@ -41,6 +41,8 @@ var shownBy = map[string]string{
 	"places end":                            arrivals,
 	"places left":                           arrivals,
 	"far ballots agreed":                    raising,
+
+	"the rest of a minimum hold": minHolding,
 }
 
 // switchOff runs the world without one of the defences.

@@ -22,7 +22,7 @@ var (
 	simulateTries = flag.Int("tries", 50, "how often -seed=N runs the seed at the most, until something breaks")
 	simulateEach  = flag.Int("switches", 0, "switch each defence off, for no more than so many seeds; 0: none is off")
 	simulateAll   = flag.Bool("search", false, "with -switches: search from the first seeds on, and not at seeds that showed a defence before")
-	simulateKind  = flag.String("kind", "", "every world has this kind of lock: fair, shared, handover, leader or names")
+	simulateKind  = flag.String("kind", "", "every world has this kind of lock: fair, shared, handover, leader, names or minhold")
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
 

@@ -41,11 +41,12 @@ const (
 	quietStep      = "a clock out of step in the quiet time"
 	staying        = "a key that stays on one server"
 	deceiving      = "clocks far apart, or read over slow links"
+	minHolding     = "minimum holds"
 )
 
 // simulatedKinds are the kinds of lock of which every world has one, if the command line says so. Where they can, callers
 // then want no other.
-var simulatedKinds = []string{"fair", "shared", "handover", "leader", "names"}
+var simulatedKinds = []string{"fair", "shared", "handover", "leader", "names", "minhold"}
 
 // isKind reports whether the command line wants this kind.
 func isKind(kind string) bool { return *simulateKind == kind }
@@ -84,6 +85,7 @@ type traits struct {
 	stays           bool // in the calm, something stays under the names of locks on one server
 	deceives        bool // a client may take a wrong time for a right one: see deception
 	ordered         bool // all locks are fair: see fairWorld
+	holds           bool // most locks have a minimum hold: see holdMinimum
 	fair            int  // the percentage of the locks that are fair
 }
 

@@ -61,6 +61,10 @@ func newWorld(seed uint64, off string) *world {
 	w.has.stays = drawApart(seed, 23, 20, staying, shownBy[off])
 	w.has.ofKind()
 	w.has.deceives = drawApart(seed, 43, 8, deceiving, shownBy[off]) && w.has.differs == 0 && !w.has.durable && !w.has.ordered
+	// No other world has minimum holds: they need longer leases, and would change what seeds are known for.
+	if isKind("minhold") || drawApart(seed, 53, 0, minHolding, shownBy[off]) {
+		w.holdMinimum()
+	}
 	if _, ok := redlock.Switches[off]; ok && off != "agreed configuration" {
 		w.has.differs = 0 // a switch may change the configuration too
 	}
@@ -128,6 +132,9 @@ func (w *world) config(c *caller) redlock.Config {
 	if w.has.deceives {
 		w.deception.configure(&cfg, c.id)
 	}
+	if w.has.holds {
+		cfg.TTL = w.ttl * 3 / 10
+	}
 	cfg.Hooks.Extended = func(redlock.LeaseInfo, time.Duration, time.Duration) { w.oracle.look() }
 	if c.id+1 == w.has.blocks {
 		b := &blocker{world: w, random: rand.New(rand.NewPCG(w.seed, 99))}
@@ -191,6 +198,7 @@ func (w *world) run() error {
 	w.heal()
 	close(w.resting)
 	workers.Wait()
+	w.awaitHolds()
 	w.settle()
 	w.judge(all)
 	return nil
@@ -217,7 +225,9 @@ func (w *world) settle() {
 	time.Sleep(cleanUp)
 	// A client that was closed while a node was out of its reach has left its keys there to expire. What it had sent
 	// there arrived when the node was reached again. Where a clock was set back meanwhile, that takes long.
-	if !w.closed.Load() || time.Since(w.healed) > w.ttl+cleanUp && w.servers[w.clock].steppedAt.IsZero() {
+	// So does the rest of a minimum hold.
+	stepped := !w.servers[w.clock].steppedAt.IsZero()
+	if !w.closed.Load() && !(w.has.holds && stepped) || time.Since(w.healed) > w.ttl+cleanUp && !stepped {
 		w.lookForOrphans()
 	}
 	for _, c := range w.clients {
