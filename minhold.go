@@ -9,10 +9,13 @@ import "time"
 // rest of d. The same goes for a crash, because the nodes have the lock for d from the beginning. Only
 // [Client.ForceRelease] and [Client.ReleaseToken] end it sooner. An Acquire that fails keeps nothing.
 //
-// Use it for work that must run once in an interval: each process calls [Lock.TryDo] at each tick. Choose d shorter
-// than the interval, and longer than the time between the ticks of different processes, by three NodeTimeouts: while a
-// node does not answer, a TryDo can take so long. If d is too short, work that is done quickly runs again in a process
-// that ticks a little later.
+// Use it for work that must run once in an interval: each process calls [Lock.TryDo] at each tick. Choose d longer than
+// the time between the ticks of different processes, by three NodeTimeouts: while a node does not answer, a TryDo can take
+// so long. If d is too short, work that is done quickly runs again in a process that ticks a little later.
+//
+// And choose d shorter than the interval. The nodes keep the lock for a little longer than d: after a release by
+// [Config.Drift] times what was left of d, and 2ms; after a crash by Drift times d, 2ms and five NodeTimeouts. A tick that
+// comes before that is over does not run.
 //
 // A node keeps a lock no longer than [Config.MaxTTL]. So d, plus [Config.Drift] times d, 2ms and five NodeTimeouts,
 // must not be above MaxTTL. A d that is, or that is not positive, shows as [ErrInvalid] when the lock is acquired.

@@ -272,6 +272,49 @@ func TestTheMinimumHoldOutlastsTheSlowestAttempt(t *testing.T) {
 	})
 }
 
+// H1, H2: The nodes keep the lock for a little longer than its minimum hold. So a job runs at each tick if the minimum hold is
+// as much shorter than the interval as WithMinHold says, and not if it is only just shorter.
+func TestATickRunsIfTheMinimumHoldIsShortEnoughForTheInterval(t *testing.T) {
+	const interval = 10 * time.Second
+	for name, c := range map[string]struct {
+		least time.Duration
+		dies  bool // the process that runs the first tick
+		runs  string
+	}{
+		"2% shorter":                             {interval * 98 / 100, false, "xxxx"},
+		"half a percent shorter":                 {interval * 995 / 1000, false, "x.x."},
+		"a crash, and five NodeTimeouts shorter": {interval*98/100 - 5*nodeTimeout, true, "xxxx"},
+		"a crash, and 2% shorter":                {interval * 98 / 100, true, "x.xx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 2)
+				runs := ""
+				for i := range c.runs {
+					next := time.Now().Add(interval)
+					ran, err := all[min(i, 1)].Mutex("job").WithMinHold(c.least).TryDo(t.Context(), func(context.Context, *redlock.Lease) error {
+						if i == 0 && c.dies {
+							for _, s := range w.servers {
+								hold(s.links[:1], +1)
+							}
+						}
+						return nil
+					})
+					require.NoError(t, err)
+					runs += map[bool]string{true: "x", false: "."}[ran]
+					time.Sleep(time.Until(next))
+				}
+				require.Equal(t, c.runs, runs)
+				if c.dies {
+					for _, s := range w.servers {
+						hold(s.links[:1], -1)
+					}
+				}
+			})
+		})
+	}
+}
+
 // The error says how long is allowed, and what that is called is allowed; and what MaxTTL would be enough.
 func TestAMinimumHoldThatIsTooLongSaysWhatIsAllowed(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
