@@ -66,7 +66,7 @@ func switchOff(t *testing.T, w *world, name string) {
 // TestTheNumberNeverGoesBack switches it off.
 var invariants = []string{twoHolders, fenceOrder, validRefused, lostUpdate, orphaned, stuck, poisoned, outlived, closes, refused,
 	wrongKind, nobodyWon, leftFree, outOfTurn, neverBack, inTheGap, twoAdopters, outOfOrder, twoLeaders, deadlocked,
-	readersOrWriter, tooMany}
+	readersOrWriter, tooMany, tooEarly}
 
 // breaks names, for invariants that seldom break first, a defence without which they break.
 var breaks = map[string]string{
@@ -125,6 +125,7 @@ var shownAt = map[string][]uint64{
 	"quarantine length":                     {14},
 	"quarantine by the others' clocks":      {1},
 	"suspend-aware clock":                   {15},
+	"the rest of a minimum hold":            {47, 50, 33},
 	"tickets above a quorum's":              {5},
 }
 
