@@ -66,8 +66,9 @@ lock at once does not learn it; redlock inspect shows what each holder gave.
 
 --at-least holds the lock for at least that long, even if CMD ends sooner. With a schedule, it must be three
 --node-timeouts longer than the largest difference between the start times of the hosts, and shorter than the interval
-between two ticks. Otherwise a short job could run twice: a host whose clock is late, or that restarts, or that waited
-for a node which does not answer, finds the lock free. A CMD that cannot be executed holds nothing.
+between two ticks, by 2% of it. If it is too short, a short job could run twice: a host whose clock is late, or that
+restarts, or that waited for a node which does not answer, finds the lock free. If it is too long, a tick finds the lock
+held. A CMD that cannot be executed holds nothing.
 
 --every DUR keeps the lock, and runs CMD again and again: at once, and then every DUR, from start to start. Of all hosts
 that run the same line, one runs CMD. When it dies or is stopped, another takes over, and runs CMD at once. So two runs
