@@ -52,6 +52,7 @@ unit: ## the tests, with the race detector; and some worlds as a program of 32 b
 
 simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says how to run it again
 	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$(SEEDS)
+	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$$(($(SEEDS) / 10)) -kind=minhold
 
 simulate-switches: ## each defence off in turn: something breaks, mostly in worlds that are known to show it
 	go test -count=1 -timeout 30m -run '^TestSimulation$$' -switches=10000
