@@ -114,7 +114,11 @@ func (t *try) next(ctx context.Context, r *round) (*RoundError, error) {
 		return nil, nil
 	}
 	t.how.probe = nil
-	if r.onlyStale() && t.rounds < maxBallots {
+	most := 0
+	if s.res.share.isSemaphore() { // who lost a round has permits for a moment, perhaps the last one of a node
+		most = len(c.nodes) - c.need
+	}
+	if r.staleBut(most) && t.rounds < maxBallots {
 		t.spreadOut(ctx)
 		return nil, nil // only the ballot was too low: try again, above it
 	}

@@ -341,6 +341,36 @@ func TestATryThatNothingExcludesGetsIn(t *testing.T) {
 	}
 }
 
+// All permits are taken on one node, as by those who lost a round and have not released yet. On the others only the ballot is too
+// low. That excludes nobody, so the try goes on without a look, in which it could see others come to the permits that are left.
+func TestATryGoesOnWhereAMinorityHasNoPermitLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const roundTrip = 10 * time.Millisecond
+		w := virtual(t, 3, 1)
+		for _, s := range w.servers {
+			s.slow(0, roundTrip)
+		}
+		c := w.connect(t, 0)
+		require.NoError(t, c.Enroll(t.Context()))
+		time.Sleep(10 * time.Second)
+		in := time.Now().Add(10 * time.Second).UnixMicro()
+		for i, s := range w.servers {
+			if i == redlock.ProbeFor(c, "x") {
+				for slot := range 2 {
+					s.tell("ZADD", "x", in, fmt.Sprintf("permit %d/2 %032x", slot, slot))
+				}
+				s.tell("PEXPIRE", "x", 10_000)
+			} else {
+				s.raiseFence(uint64(time.Now().Add(time.Second).UnixMicro()))
+			}
+		}
+		began := time.Now()
+		_, err := c.Semaphore("x", 2).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 4*roundTrip)
+	})
+}
+
 // What a server forgot is loaded behind its first refusal. Those that are far away refuse the second question too, because it
 // was sent before.
 func TestATryAsksAgainWhereServersFarAwayForgotTheScript(t *testing.T) {

@@ -141,17 +141,22 @@ func isOurs(owner string) bool {
 
 // onlyStale reports whether nothing but the ballot was in the way: a quorum answered, and those that denied refused the
 // ballot as too low.
-func (r *round) onlyStale() bool {
+func (r *round) onlyStale() bool { return r.staleBut(0) }
+
+// staleBut is onlyStale, and so many nodes may have another owner in the way.
+func (r *round) staleBut(most int) bool {
 	answers, t := r.snapshot()
-	stales := 0
+	stales, owned := 0, 0
 	for _, a := range answers {
-		if a.denial == nil {
-			continue
-		}
-		if a.denial.reason != stale {
+		switch {
+		case a.denial == nil:
+		case a.denial.reason == stale:
+			stales++
+		case a.isOwned() && !a.isReserved():
+			owned++
+		default:
 			return false
 		}
-		stales++
 	}
-	return stales > 0 && t.answered()
+	return stales > 0 && owned <= most && t.answered()
 }
