@@ -50,7 +50,7 @@ unit: ## the tests, with the race detector; and some worlds as a program of 32 b
 		GOARCH=386 go test -count=1 -run '^TestSimulation$$' -seeds=20 . && \
 		GOARCH=386 go test -count=1 -run '^TestScripts' ./internal/embeddedredis; fi
 
-simulate: ## SEEDS=2000 worlds of faults in virtual time; a failing seed says how to run it again
+simulate: ## SEEDS=2000 worlds of faults in virtual time, and a tenth as many with minimum holds; a failing seed says how to run it again
 	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$(SEEDS)
 	go test -count=1 -timeout 0 -run '^TestSimulation$$' -seeds=$$(($(SEEDS) / 10)) -kind=minhold
 

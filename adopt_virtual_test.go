@@ -19,10 +19,7 @@ import (
 func TestAnAdopterLoadsAScriptThatTheServersForgot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, all := enrolled(t, 2)
-		l, err := all[0].Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		ticket, err := l.Detach(t.Context())
-		require.NoError(t, err)
+		ticket := ticketOf(t, all[0].Mutex("x"))
 		time.Sleep(time.Millisecond) // what Detach sent has arrived, and the next ballot is larger
 		w.forgetScripts()
 		taken, err := all[1].Adopt(t.Context(), ticket)
@@ -51,10 +48,7 @@ func TestOfAllThatAdoptATicketOneGetsTheLock(t *testing.T) {
 			}
 			w.hinder(random)
 			for round := range 5 {
-				l, err := clients[0].Mutex("x").Acquire(t.Context())
-				require.NoError(t, err)
-				ticket, err := l.Detach(t.Context())
-				require.NoError(t, err)
+				ticket := ticketOf(t, clients[0].Mutex("x"))
 				var mu sync.Mutex
 				var winners []*redlock.Lease
 				var all sync.WaitGroup
@@ -98,10 +92,7 @@ func TestATicketSurvivesAnAdopterThatFails(t *testing.T) {
 				for _, c := range []*redlock.Client{first, second, third} {
 					c.Status(t.Context())
 				}
-				l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
-				require.NoError(t, err)
-				ticket, err := l.Detach(t.Context())
-				require.NoError(t, err)
+				ticket := ticketOf(t, giver.Mutex("x").WithTTL(30*time.Second))
 				stop := waits(t, third, "x")
 				time.Sleep(time.Second)
 				for _, s := range w.servers {
@@ -115,7 +106,7 @@ func TestATicketSurvivesAnAdopterThatFails(t *testing.T) {
 				if caller == "closing" {
 					go func() { time.Sleep(50 * time.Millisecond); _ = first.Close() }()
 				}
-				_, err = first.Adopt(ctx, ticket)
+				_, err := first.Adopt(ctx, ticket)
 				require.ErrorIs(t, err, map[string]error{"patient": redlock.ErrNoQuorum, "impatient": context.Canceled, "closing": redlock.ErrClosed}[caller])
 				time.Sleep(100 * time.Millisecond)
 				for _, owner := range w.owners("x") {
@@ -150,10 +141,7 @@ func TestATicketIsNotLostWhileAnAdopterThatFailsHasAQuorum(t *testing.T) {
 					s.slow(2, 100*time.Millisecond)
 				}
 				time.Sleep(time.Minute)
-				l, err := giver.Mutex("x").WithTTL(30 * time.Second).Acquire(t.Context())
-				require.NoError(t, err)
-				ticket, err := l.Detach(t.Context())
-				require.NoError(t, err)
+				ticket := ticketOf(t, giver.Mutex("x").WithTTL(30*time.Second))
 				hold := func(direction, by int) {
 					for _, s := range w.servers {
 						s.links[1].hold(direction, by)
@@ -206,10 +194,7 @@ func TestATicketIsNotLostWhileAnAdopterThatFailsHasAQuorum(t *testing.T) {
 func TestWhoGivesUpDoesNotSayThatATicketWasUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, all := enrolled(t, 3)
-		l, err := all[0].Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		ticket, err := l.Detach(t.Context())
-		require.NoError(t, err)
+		ticket := ticketOf(t, all[0].Mutex("x"))
 		time.Sleep(time.Millisecond) // so that the next ballots are larger
 		for _, s := range w.servers {
 			s.links[1].hold(replies, +1) // so the first has the keys of a quorum, and fails
@@ -222,7 +207,7 @@ func TestWhoGivesUpDoesNotSayThatATicketWasUsed(t *testing.T) {
 		time.Sleep(nodeTimeout / 10)
 		ctx, cancel := context.WithTimeout(t.Context(), nodeTimeout/2)
 		defer cancel()
-		_, err = all[2].Adopt(ctx, ticket)
+		_, err := all[2].Adopt(ctx, ticket)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, redlock.ErrTicketUsed)
 		failed.Wait()
@@ -433,10 +418,7 @@ func TestAWaiterThatMetATicketIsWokenByTheReleaseOfItsAdopter(t *testing.T) {
 func TestATicketOfWhichAnotherHasOneNameIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, all := enrolled(t, 2)
-		l, err := all[0].Mutex("x", "y").Acquire(t.Context())
-		require.NoError(t, err)
-		ticket, err := l.Detach(t.Context())
-		require.NoError(t, err)
+		ticket := ticketOf(t, all[0].Mutex("x", "y"))
 		synctest.Wait()
 		for _, s := range w.servers {
 			s.redis.Del("x")
@@ -454,15 +436,12 @@ func TestATicketOfWhichAnotherHasOneNameIsUsed(t *testing.T) {
 func TestAnAdopterNeverMakesAKeysTimeShorter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, all := enrolled(t, 2)
-		l, err := all[0].Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		ticket, err := l.Detach(t.Context())
-		require.NoError(t, err)
+		ticket := ticketOf(t, all[0].Mutex("x"))
 		synctest.Wait()
 		for _, s := range w.servers {
 			s.step(-5 * time.Second)
 		}
-		l, err = all[1].Adopt(t.Context(), ticket)
+		l, err := all[1].Adopt(t.Context(), ticket)
 		require.NoError(t, err)
 		synctest.Wait()
 		for _, s := range w.servers {

@@ -376,6 +376,16 @@ func TestNothingOfATicketIsLeftOnANodeThatSwapsLater(t *testing.T) {
 	}
 }
 
+// ticketOf acquires the lock and hands it over.
+func ticketOf(t *testing.T, lock redlock.Lock) redlock.Ticket {
+	t.Helper()
+	l, err := lock.Acquire(t.Context())
+	require.NoError(t, err)
+	ticket, err := l.Detach(t.Context())
+	require.NoError(t, err)
+	return ticket
+}
+
 // giverAndTaker are two clients of three enrolled nodes, in virtual time.
 func giverAndTaker(t *testing.T) (w *world, giver, taker *redlock.Client) {
 	w, all := enrolled(t, 2)

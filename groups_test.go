@@ -202,17 +202,18 @@ func TestAShardedClientThatSleepsAgainWhileItWaitsTriesTheOtherGroups(t *testing
 	})
 }
 
-// stopping is a clock for which this process stands still for an hour at one of its readings.
-type stopping struct {
-	leaping
-	left atomic.Int64 // readings until then
+// meddling is a clock that does something before one of its readings.
+type meddling struct {
+	redlock.Clock
+	left   atomic.Int64 // readings until then
+	meddle func()
 }
 
-func (s *stopping) Now() redlock.Instant {
-	if s.left.Add(-1) == 0 {
-		s.slept.Store(int64(time.Hour))
+func (m *meddling) Now() redlock.Instant {
+	if m.left.Add(-1) == 0 {
+		m.meddle()
 	}
-	return s.leaping.Now()
+	return m.Clock.Now()
 }
 
 // It looks at what it knows of the groups, and may stand still before it sends anything. So the lease counts from before.
@@ -220,12 +221,13 @@ func TestAShardedClientMayStandStillAnywhereInAnAcquire(t *testing.T) {
 	step := int64(25 / min(25, trials(5))) // each run begins somewhere else
 	for reading := rand.Int64N(step); reading < 25; reading += step {
 		synctest.Test(t, func(t *testing.T) {
-			w, clock := virtual(t, 9, 2), &stopping{leaping: leaping{Clock: redlock.SystemClock()}}
+			w, leaps := virtual(t, 9, 2), &leaping{Clock: redlock.SystemClock()}
+			clock := &meddling{Clock: leaps, meddle: func() { leaps.slept.Store(int64(time.Hour)) }} // it stands still for an hour
 			usual := w.openSharded(t, 0, clock, 0, 1)
 			name, l := w.holderAfterChange(t, usual)
 			clock.left.Store(reading + 1)
 			second, err := usual.Mutex(name).TryAcquire(t.Context())
-			if err == nil && clock.slept.Load() > 0 {
+			if err == nil && leaps.slept.Load() > 0 {
 				require.False(t, l.Valid() && second.Valid(), "two have the lock: it stood still at reading %d", reading)
 			}
 		})
@@ -396,20 +398,6 @@ func TestARefusalThatWasOutvotedIsOver(t *testing.T) {
 		_, err = s.Mutex(nameIn(s)).TryAcquire(t.Context())
 		require.NoError(t, err)
 	})
-}
-
-// meddling is a clock that does something before one of its readings.
-type meddling struct {
-	redlock.Clock
-	left   atomic.Int64 // readings until then
-	meddle func()
-}
-
-func (m *meddling) Now() redlock.Instant {
-	if m.left.Add(-1) == 0 {
-		m.meddle()
-	}
-	return m.Clock.Now()
 }
 
 // Q3: Those nodes of the group that both have that are up refuse the client. Their words come while its acquire looks at what

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -218,34 +219,39 @@ func TestAServerThatNamesATicketFarAheadSpoilsNoQueue(t *testing.T) {
 	through := func(cfg *redlock.Config) { cfg.Nodes = redlock.Nodes(urls...) }
 	c, second := open(t, f, patient, through), open(t, f, patient, through)
 	p := all[2]
-	var lying atomic.Bool            // the next lie has not been told yet
-	for _, honest := range all[:2] { // but slow, so the lie is heard in time
-		honest.lies(func(command string, reply []byte) []byte {
-			if command == "acquire" { // that of fair.lua is named so too
-				for begun := time.Now(); lying.Load() && time.Since(begun) < time.Second; {
-					time.Sleep(time.Millisecond)
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-			return reply
-		})
-	}
 	longAhead := time.Now().Add(1000 * time.Hour).UnixMicro()
 	for _, largest := range []int64{math.MaxInt64, math.MaxInt64 - 1, 1 << 60, 1 << 53, 1<<53 - 2, longAhead} {
 		held, err := c.Mutex("x").Acquire(soon(t))
 		require.NoError(t, err)
-		lying.Store(true)
+		told := make(chan struct{})
+		isTold := sync.OnceFunc(func() { close(told) })
+		for _, honest := range all[:2] { // but slow, so the lie is heard in time
+			honest.lies(func(command string, reply []byte) []byte {
+				if command == "acquire" { // that of fair.lua is named so too
+					select {
+					case <-told:
+					case <-t.Context().Done():
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				return reply
+			})
+		}
 		p.lies(func(command string, reply []byte) []byte {
 			if command != "acquire" {
 				return reply
 			}
-			lying.Store(false)
+			isTold()
 			return fmt.Appendf(nil, "*7\r\n$5\r\ntaken\r\n:%d\r\n:1000\r\n$1\r\nx\r\n:0\r\n:%d\r\n:0\r\n", time.Now().UnixMicro(), largest)
 		})
 		r := &roll{t: t}
 		first := r.join(0, c.Mutex("x").Fair())
 		arrived(t, f, "x", 1)
-		require.False(t, lying.Load())
+		select {
+		case <-told:
+		case <-soon(t).Done():
+			require.Fail(t, "the lie was not told")
+		}
 		p.lies(nil)
 		_, err = second.Mutex("x").Fair().TryAcquire(soon(t))
 		require.ErrorIs(t, err, redlock.ErrHeld, "%d", largest)

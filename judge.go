@@ -11,9 +11,9 @@ import (
 
 // A moment is what the clocks show when a client asks ready.lua, as far as the client knows, in µs.
 type moment struct {
-	asked   Instant
-	fleet   int64 // the median of the other nodes' clocks; 0: there are none
-	misread int64 // by how much fleet may be wrong
+	asked   Instant // when it asks, by its own clock
+	fleet   int64   // the median of the other nodes' clocks; 0: there are none
+	misread int64   // by how much fleet may be wrong
 }
 
 var errLate = errors.New("it may have forgotten what it granted; the question arrived late, or its clock has stepped, so it must be asked again")

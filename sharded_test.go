@@ -396,10 +396,7 @@ func TestATicketOfAnotherGroupHasNotExpired(t *testing.T) {
 		for i := 1; s.Group(name) != s.Groups()[1]; i++ {
 			name = fmt.Sprint("order/", i)
 		}
-		l, err := s.Mutex(name).Acquire(t.Context())
-		require.NoError(t, err)
-		ticket, err := l.Detach(t.Context())
-		require.NoError(t, err)
+		ticket := ticketOf(t, s.Mutex(name))
 		_, err = s.Groups()[0].Adopt(t.Context(), ticket)
 		require.NotErrorIs(t, err, redlock.ErrTicketExpired)
 		require.ErrorIs(t, err, redlock.ErrInvalid)

@@ -28,12 +28,9 @@ func (w *world) holdMinimum() {
 	}
 }
 
-// simulatedTimeout is the NodeTimeout of these worlds.
-const simulatedTimeout = 250 * time.Millisecond
-
 // longestHold is the longest minimum hold for which MaxTTL leaves room.
 func (w *world) longestHold() time.Duration {
-	return (w.ttl - 5*simulatedTimeout - 3*time.Millisecond) * 100 / 101
+	return (w.ttl - 5*nodeTimeout - 3*time.Millisecond) * 100 / 101
 }
 
 // minHold gives most locks a minimum hold, and returns how long it is; 0: there is none.
@@ -91,7 +88,7 @@ func (o *oracle) inTime(name string, earlier, later *turn) {
 		return
 	}
 	// docs/safety.md names this limit: if a clock steps forward, a minimum hold can end early.
-	if w.servers[w.clock].hasJumpedSince(earlier.acquired.Add(-5 * simulatedTimeout)) {
+	if w.servers[w.clock].hasJumpedSince(earlier.acquired.Add(-5 * nodeTimeout)) {
 		return
 	}
 	o.violate(tooEarly, "client %d got %s at %v, %v before the minimum hold of client %d was over, who had it at %v (%.8s)",
@@ -169,9 +166,9 @@ func (s *server) hasJumpedSince(then time.Time) bool {
 // most one runs it. It reports whether all is as before.
 func (w *world) tick() bool {
 	random := rand.New(rand.NewPCG(w.seed, 59))
-	apart := time.Duration(random.Int64N(int64(w.longestHold() - 4*simulatedTimeout)))
-	least := apart + 3*simulatedTimeout
-	interval := least + least/50 + 5*simulatedTimeout + time.Duration(random.Int64N(int64(w.ttl)))
+	apart := time.Duration(random.Int64N(int64(w.longestHold() - 4*nodeTimeout)))
+	least := apart + 3*nodeTimeout
+	interval := least + least/50 + 5*nodeTimeout + time.Duration(random.Int64N(int64(w.ttl)))
 	// With one attempt at a time (OneByOne), the second round of a try waits until the server that is silent is given up.
 	cut, isCut := []*link(nil), random.IntN(2) == 0 && w.seed%4 != 3
 	late := map[*caller]time.Duration{}
