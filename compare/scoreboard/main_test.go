@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,22 +37,33 @@ func TestMain(m *testing.M) {
 func TestEveryLibraryIsALockUntilItsServersForget(t *testing.T) {
 	fleettest.Require(t, fleet.Process)
 	var out, log bytes.Buffer
-	code := -1
-	for tries := 0; tries < 4 && code != 0; tries++ { // on a busy machine, a library may not get its lock in time: unsure
+	// On a busy machine, a peer that gives each server 50 ms may not get its lock at all: unsure. It runs again, for longer.
+	subjects, count := []string(nil), 1+len(peers.Peers()) // at first those of the default
+	for seconds := 1; seconds <= 10 && count > 0; seconds++ {
 		out.Reset()
-		code = execute(t.Context(), []string{"--scenario", "control", "--seeds", "1", "--json"}, &out, &log)
-		require.Contains(t, []int{0, 2}, code, log.String())
+		args := []string{"--scenario", "control", "--seeds", "1", "--seconds", strconv.Itoa(seconds), "--json"}
+		if subjects != nil {
+			args = append(args, "--subject", strings.Join(subjects, ","))
+		}
+		require.Contains(t, []int{0, 2}, execute(t.Context(), args, &out, &log), log.String())
+		var b scoreboard.Board
+		require.NoError(t, json.Unmarshal(out.Bytes(), &b))
+		require.True(t, b.Whole)
+		require.Len(t, b.Cells, count)
+		subjects = nil
+		for _, c := range b.Cells {
+			run := c.Runs[0]
+			require.NotEqual(t, check.Unsafe, run.Verdict, "%s: %s", c.Subject, run.Why)
+			if run.Verdict != check.Safe {
+				subjects = append(subjects, c.Subject)
+				continue
+			}
+			require.Positive(t, run.Acquired, c.Subject) // no more: how many depends on how busy the machine is
+			require.Contains(t, run.Replay, "--subject "+c.Subject+" ")
+		}
+		count = len(subjects)
 	}
-	require.Equal(t, 0, code, log.String())
-	var b scoreboard.Board
-	require.NoError(t, json.Unmarshal(out.Bytes(), &b))
-	require.True(t, b.Whole)
-	require.Len(t, b.Cells, 1+len(peers.Peers()))
-	for _, c := range b.Cells {
-		require.Equal(t, check.Safe, c.Runs[0].Verdict, c.Subject)
-		require.Positive(t, c.Runs[0].Acquired, c.Subject) // no more: how many depends on how busy the machine is
-		require.Contains(t, c.Runs[0].Replay, "--subject "+c.Subject+" ")
-	}
+	require.Empty(t, subjects, log.String())
 	out.Reset()
 	args := []string{"--scenario", "flush", "--subject", "bsm-redislock", "--seeds", "1"}
 	require.Equal(t, 1, execute(t.Context(), args, &out, &log), log.String())
