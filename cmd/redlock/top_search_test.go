@@ -24,10 +24,15 @@ func topOnce(t *testing.T, args ...string) topLine {
 	return topLines(t, out)[0]
 }
 
-// fill writes so many keys that are no locks to every node.
+// fill writes so many keys that are no locks to every node. It writes them in parts, because an answer is given up after
+// 5 s, and on a busy machine a script that writes all takes longer.
 func fill(t *testing.T, f *fleet.Fleet, keys int) {
+	const atOnce = 10_000
 	everyNode(t, f, func(n *fleet.Node) error {
-		do(t, n, "EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'key:' .. i, 'x') end", 0, keys)
+		for first := 1; first <= keys; first += atOnce {
+			do(t, n, "EVAL", "for i = ARGV[1], ARGV[2] do redis.call('SET', 'key:' .. i, 'x') end", 0,
+				first, min(first+atOnce-1, keys))
+		}
 		return nil
 	})
 }
