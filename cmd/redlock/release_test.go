@@ -82,7 +82,8 @@ func TestReleaseOfSeveralKeysNeedsNoOutput(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	mute := func(args ...string) (code int, errs string) {
-		code, _, errs = startProgram(t, nil, nil, "sh", append([]string{"-c", `exec "$0" "$@" 1<"$0"`, binary, "release", nodes(f)}, args...)...).wait()
+		command := []string{"-c", `exec "$0" "$@" 1<"$0"`, binary, "release", nodes(f), "--node-timeout=3s"}
+		code, _, errs = startProgram(t, nil, nil, "sh", append(command, args...)...).wait()
 		return code, errs
 	}
 	free := func() {
