@@ -22,6 +22,8 @@ import (
 const shown = `24 deliveries of 12 jobs: 12 had their effect, 12 came again later, 0 ran beside another of their customer
 `
 
+const nodeTimeout = 3 * time.Second // however busy the machine is
+
 func TestEachJobHasItsEffectOnce(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), &out, "", ""))
@@ -32,7 +34,7 @@ func TestEachJobHasItsEffectOnce(t *testing.T) {
 func TestEachJobHasItsEffectOnceOnRealServers(t *testing.T) {
 	locks := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	queue := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
-	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(locks.URLs()...)})
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(locks.URLs()...), NodeTimeout: nodeTimeout})
 	require.NoError(t, err)
 	require.NoError(t, client.Enroll(t.Context(), redlock.OnlyNew())) // as `redlock enroll` does
 	require.NoError(t, client.Close())
@@ -124,7 +126,7 @@ func newQueue(t *testing.T) asynq.RedisConnOpt {
 }
 
 func newClient(t *testing.T, on *redlocktest.Nodes) *redlock.Client {
-	client, err := redlock.New(redlock.Config{Nodes: on.Nodes()})
+	client, err := redlock.New(redlock.Config{Nodes: on.Nodes(), NodeTimeout: nodeTimeout})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client

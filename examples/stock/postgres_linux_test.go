@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +33,8 @@ func TestTheStockIsRightInPostgres(t *testing.T) {
 
 // enroll does what `redlock enroll` does.
 func enroll(t *testing.T, urls []string) {
-	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(urls...)})
+	// The nodes of a busy machine may need some time.
+	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(urls...), NodeTimeout: 3 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, client.Enroll(t.Context(), redlock.OnlyNew()))
 	require.NoError(t, client.Close())
