@@ -41,13 +41,18 @@ var dialects = map[Dialect]statements{
 	// COLLATE "C" is the order of bytes. Another order comes from the C library or ICU, and may change when these are
 	// upgraded: then the index does not find a row that is there, and a second one is stored for the same resource.
 	// https://wiki.postgresql.org/wiki/Locale_data_changes
+	//
+	// The name is sent in hexadecimal: PostgreSQL takes text for that of the connection's client_encoding, which may be the
+	// database's or the role's. So two holders' connections could have two rows for one name.
+	// https://www.postgresql.org/docs/current/multibyte.html
 	Postgres: {
 		create: `CREATE TABLE IF NOT EXISTS %s (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL)`,
-		raise: "INSERT INTO %s AS stored (resource, token) VALUES ($1, $2) " +
+		raise: "INSERT INTO %s AS stored (resource, token) VALUES (convert_from(decode($1, 'hex'), 'UTF8'), $2) " +
 			"ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token",
+		hex:     true,
 		counts:  true,
 		text:    true,
-		highest: "SELECT token FROM %s WHERE resource = $1",
+		highest: "SELECT token FROM %s WHERE resource = convert_from(decode($1, 'hex'), 'UTF8')",
 	},
 	// MySQL counts a row only if it changes, and so cannot tell an equal token from a stale one; with CLIENT_FOUND_ROWS
 	// it always counts it: https://dev.mysql.com/doc/refman/8.0/en/insert-on-duplicate.html. So the token is read back.

@@ -64,7 +64,9 @@ func (t Table) DDL() (string, error) {
 // Errors of the database come as they are, wrapped: a deadlock, a transaction that cannot be serialized, a database
 // that is busy. As with any transaction, run it again from its beginning; a stale token is then [ErrStale]. A token
 // that is 0 or not below 2^53, a resource of more than 1024 bytes, and a wrong Table are [ErrInvalid]. So is, on
-// PostgreSQL, a resource that is not UTF-8 or has a NUL byte.
+// PostgreSQL, a resource that is not UTF-8 or has a NUL byte. A name that the encoding of a PostgreSQL database lacks is
+// an error of that database. In a SQLite database with PRAGMA encoding = 'UTF-16', all bytes that are not UTF-8 are the
+// same one: two such names share a token, so a holder can be refused that is not stale.
 //
 // Any isolation level will do:
 //

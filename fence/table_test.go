@@ -93,9 +93,9 @@ func TestEachDialectHasItsSQL(t *testing.T) {
 			fence.Table{Dialect: fence.Postgres},
 			`CREATE TABLE IF NOT EXISTS redlock_fence (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL)`,
 			[]string{
-				"INSERT INTO redlock_fence AS stored (resource, token) VALUES ($1, $2) ON CONFLICT (resource)" +
-					" DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token [file] [33]",
-				"SELECT token FROM redlock_fence WHERE resource = $1 [file]",
+				"INSERT INTO redlock_fence AS stored (resource, token) VALUES (convert_from(decode($1, 'hex'), 'UTF8'), $2)" +
+					" ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE stored.token <= excluded.token [66696c65] [33]",
+				"SELECT token FROM redlock_fence WHERE resource = convert_from(decode($1, 'hex'), 'UTF8') [66696c65]",
 			},
 		},
 		{

@@ -3,6 +3,7 @@ package sqltest
 import (
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -128,4 +129,48 @@ func TestANameWithoutASchemaIsATableForEachSearchPathOfPostgres(t *testing.T) {
 	require.NoError(t, check(two, anywhere, 33), "it is another table")
 	require.NoError(t, check(one, public, 34))
 	require.ErrorIs(t, check(two, public, 33), fence.ErrStale)
+}
+
+// PostgreSQL takes text for that of the connection's client_encoding. A name must be the same row for all, in a database of
+// any encoding.
+func TestANameIsTheSameInAllEncodingsOfPostgres(t *testing.T) {
+	db, source := startPostgresAt(t)
+	for _, statement := range []string{
+		"CREATE ROLE legacy LOGIN SUPERUSER",
+		"ALTER ROLE legacy SET client_encoding = 'LATIN1'",
+		"CREATE DATABASE latin1 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+		"CREATE DATABASE bytes ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+	} {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+	table := fence.Table{Dialect: fence.Postgres}
+	check := func(on, name string, token uint64) error {
+		db, err := sql.Open("pgx", on)
+		require.NoError(t, err)
+		defer db.Close()
+		require.NoError(t, table.Create(t.Context(), db))
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if err := table.Check(t.Context(), tx, name, token); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	for _, database := range []string{"postgres", "latin1", "bytes"} {
+		source := strings.Replace(source, "dbname=postgres", "dbname="+database, 1)
+		require.Contains(t, source, "dbname="+database)
+		for i, name := range []string{"café", "kunde/Müller", "plain"} {
+			token := uint64(1000 * (i + 1))
+			require.NoError(t, check(source+" client_encoding=UTF8", name, token))
+			for _, as := range []string{"", " client_encoding=LATIN1", " client_encoding=SQL_ASCII", " user=legacy"} {
+				require.ErrorIs(t, check(source+as, name, token-1), fence.ErrStale, "%s%s %q", database, as, name)
+				require.NoError(t, check(source+as, name, token), "%s%s %q", database, as, name)
+			}
+		}
+	}
+	err := check(strings.Replace(source, "dbname=postgres", "dbname=latin1", 1), "日本", 1)
+	require.ErrorContains(t, err, "has no equivalent in encoding")
+	require.NotErrorIs(t, err, fence.ErrStale)
 }
