@@ -166,6 +166,7 @@ func (l *Lease) leaveTo(token any, extended *round) (*round, error) {
 	// The minimum hold is over, and does not begin again with the ticket.
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
 	h := &handover{done: make(chan struct{})}
+	o.lapseAt(c.allNodes())
 	distrusted := o.reached & o.suspects(extended)
 	r := c.newRound(plan{call: swap, only: o.reached &^ distrusted, distrusted: distrusted,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {

@@ -202,7 +202,7 @@ func init() {
 		"keys taken in time":               omit(takenInTime),
 		"ballots of the servers":           omit(serverBallots),
 		"data set vouched for":             omit(dataSetVouched),
-		"quarantine by the others' clocks": both(omit(clocksOfOthers), edit("ready", "or own and fleet == 0 and own - now > (longest + margin) * 1000", "")),
+		"quarantine by the others' clocks": both(omit(clocksOfOthers), edit("ready", "own - now > (longest + margin) * 1000 + tolerated", "false")),
 		"data set named":                   omit(dataSetNamed),
 		"Durable distrusts the promoted":   omit(promotedForgets),
 		"agreed configuration":             omit(configAgreed),

@@ -315,17 +315,47 @@ func TestAQuarantineEndsHoweverFarAwayTheServersAre(t *testing.T) {
 	}
 }
 
-// Q1: One node alone has no other clock to compare with. Its quarantine began under a clock a day ahead, which is set right.
-func TestAQuarantineOfOneNodeBegunWithTheClockAheadDoesNotLastUntilThen(t *testing.T) {
+// Q1: All servers are on one machine, whose clock is a day ahead when it starts. It is set right while nobody looks, and no two
+// clocks move against each other.
+func TestAQuarantineBegunWithAllClocksAheadDoesNotLastUntilThen(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := virtual(t, nodes, 2)
+			step := func(by time.Duration) {
+				for _, s := range w.servers {
+					s.step(by)
+				}
+			}
+			step(24 * time.Hour)
+			before := w.connect(t, 0)
+			require.Error(t, before.Status(t.Context())[0].Err)
+			time.Sleep(5 * time.Second)
+			require.Error(t, before.Status(t.Context())[0].Err)
+			require.NoError(t, before.Close())
+			step(-24 * time.Hour)
+			c := w.connect(t, 1)
+			began := time.Now()
+			votesWithin(t, c, 0, time.Minute)
+			require.Greater(t, time.Since(began), 30*time.Second, "nobody knows when it began by the right clock")
+		})
+	}
+}
+
+// Q1: Somebody tries three new servers, and then one of them alone. That client has no other clock to compare with, but the
+// quarantine has an end by the others' clocks too.
+func TestAQuarantineBegunByAClientOfSeveralNodesEndsForAClientOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := virtual(t, 1, 1)
-		w.servers[0].step(24 * time.Hour)
-		c := w.connect(t, 0)
-		require.Error(t, c.Status(t.Context())[0].Err)
-		w.servers[0].step(-24 * time.Hour)
+		w := virtual(t, 3, 2)
+		several := w.connect(t, 0)
 		began := time.Now()
-		votesWithin(t, c, 0, time.Minute)
-		require.Greater(t, time.Since(began), 30*time.Second, "nobody knows when it began by the right clock")
+		require.Error(t, several.Status(t.Context())[0].Err)
+		time.Sleep(5 * time.Second)
+		require.Error(t, several.Status(t.Context())[0].Err)
+		require.NoError(t, several.Close())
+		one := w.connect(t, 1, func(cfg *redlock.Config) { cfg.Nodes = cfg.Nodes[:1] })
+		require.Error(t, one.Status(t.Context())[0].Err)
+		votesWithin(t, one, 0, 40*time.Second)
+		require.Greater(t, time.Since(began), 30*time.Second)
 	})
 }
 

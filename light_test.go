@@ -341,6 +341,20 @@ func TestWhatIsReservedForALeaverIsFreeIfNobodyElseWaits(t *testing.T) {
 	})
 }
 
+// S1: The key of permits expires when the last entry ends that is left, also if one that was reserved lasted for longer.
+func TestTheKeyOfPermitsDoesNotOutliveThemWhenAWaiterLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := virtual(t, 1, 1).servers[0]
+		for entry, lasts := range map[string]time.Duration{"permit 0/2 holder": 5 * time.Second, "permit 1/2 next:1": time.Minute} {
+			_, err := s.redis.ZAdd("x", float64(time.Now().Add(lasts).UnixMicro()), entry)
+			require.NoError(t, err)
+		}
+		s.redis.SetTTL("x", time.Minute)
+		s.tell("EVAL", scriptText(t, "entries", "leave"), 4, "x", "redlock:wait:x", "redlock:shared:x", "redlock:rw:x", "next:1", 1000)
+		require.Equal(t, 5*time.Second, s.timeToLive("x"))
+	})
+}
+
 // Q1: A server forgot its data set, and a client with another configuration begins its quarantine. It lasts as long as
 // the leases that either configuration allows.
 func TestAQuarantineOutlastsTheLeasesOfTheConfigurationBefore(t *testing.T) {

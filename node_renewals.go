@@ -56,6 +56,9 @@ func (n *node) answerRenewals(q request, reply any, err error) {
 		if (a.taken || a.setBack && r.takeAt.has(n.index)) && r.renewed != nil {
 			r.renewed.took(n.index)
 		}
+		if a.vote == granted && r.renewed != nil {
+			r.renewed.lapses(n.index)
+		}
 		// Asked again: what an earlier answer of this node told of these keys came after the renewal was sent.
 		switch proven := r.proven.has(n.index) && (r.renewed == nil || r.renewed.provenAt().has(n.index)); {
 		case a.vote != granted:

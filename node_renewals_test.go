@@ -19,6 +19,7 @@ func (t tenure) whileHeld(_ *round, send func()) bool {
 }
 
 func (t tenure) took(int)          {}
+func (t tenure) lapses(int)        {}
 func (t tenure) provenAt() nodeSet { return 0 }
 
 // R1: Of a command that was refused as a whole, each lease is sent once more, and not together again. R2: No renewal

@@ -52,7 +52,10 @@ type ownership struct {
 	left     []func() // what their clean-ups left to the next tick
 	plants   int32    // how often keys were planted
 	planted  nodeSet  // where
-	taking   nodeSet  // the nodes that a renewal was sent to which may take the keys there (R2); see grantedIn
+	// kept is, by node, until when the keys are there without a gap, as far as the node said; nil: since the acquire began. A
+	// proof lasts no longer (R1).
+	kept   []Instant
+	taking nodeSet // the nodes that a renewal was sent to which may take the keys there (R2); see grantedIn
 	// reliesFrom is from when on one may rely on all nodes that are proven, without those that granted the acquire (C2). The
 	// lease itself relies on these for longer.
 	reliesFrom Instant

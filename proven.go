@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -43,6 +44,55 @@ func (o *ownership) writtenAnew(nodes nodeSet) {
 	o.plants++
 	o.planted |= nodes
 	o.proven.And(^uint64(nodes))
+}
+
+// keeps notes that the node prolonged the keys in this round.
+func (o *ownership) keeps(r *round, node int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kept == nil {
+		o.kept = slices.Repeat([]Instant{o.keptFrom(o.written)}, len(o.client.nodes))
+	}
+	o.kept[node] = max(o.kept[node], o.keptFrom(r.t0))
+}
+
+// keptOn is until when the keys are on this node without a gap. o.mu is held.
+func (o *ownership) keptOn(node int) Instant {
+	if o.kept == nil {
+		return o.keptFrom(o.written)
+	}
+	return o.kept[node]
+}
+
+// keptFrom is until when a key lasts at least that was written or prolonged after t0.
+func (o *ownership) keptFrom(t0 Instant) Instant {
+	return t0.Add(o.lock.ttl - driftOf(o.lock.ttl, o.client.cfg.Drift))
+}
+
+// lapses is called when the node says again that it has the keys.
+func (o *ownership) lapses(node int) {
+	o.mu.Lock()
+	o.lapseAt(1 << node)
+	o.mu.Unlock()
+}
+
+// lapseAt takes away the proof of those of these nodes where the keys may have ended since they were heard of. Another client
+// may have got the node then. If the keys are there all the same, they came with the data of another node, whose replica the
+// server was or whose files it got. o.mu is held.
+func (o *ownership) lapseAt(nodes nodeSet) {
+	nodes &= o.provenAt()
+	if nodes == 0 {
+		return
+	}
+	now, lapsed := o.client.cfg.Clock.Now(), nodeSet(0)
+	for node := range o.client.nodes {
+		if nodes.has(node) && now >= o.keptOn(node) {
+			lapsed.add(node)
+		}
+	}
+	if lapsed != 0 {
+		o.writtenAnew(lapsed)
+	}
 }
 
 // took notes that a renewal took the keys on this node. If it had them before, it lost them in between. That

@@ -487,3 +487,63 @@ func TestAReaderKnowsThatAKeyOfItsWriterWasTakenAnew(t *testing.T) {
 		})
 	}
 }
+
+// withDataOf has the server go on with the data of another node: as a replica of that one which was promoted, or restarted
+// with a copy of its files.
+func (s *server) withDataOf(of *server, restarted bool) {
+	of.save()
+	of.mu.Lock()
+	saved, at, history := of.saved, of.savedAt, of.savedOf
+	of.mu.Unlock()
+	if restarted {
+		s.end()
+	}
+	s.mu.Lock()
+	s.saved, s.savedAt, s.savedOf = saved, at, history
+	s.mu.Unlock()
+	if restarted {
+		s.start(true)
+	} else {
+		s.failBack()
+	}
+}
+
+// R1: The first client's key on n has expired, and n has granted the second one, when n gets the data of m, and the key again
+// with it. Its quarantine keeps other clients from n, but not the first one's renewals, as long as n is proven.
+func TestANodeThatGotTheKeyWithTheDataOfAnotherDoesNotCount(t *testing.T) {
+	for name, of := range map[string]struct{ restarted, detaches bool }{
+		"a replica that was promoted": {},
+		"a copy of the files":         {restarted: true},
+		"a ticket":                    {detaches: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newRivals(t, unchanged)
+				w.began = time.Now()
+				lease, err := w.first.Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, lease.Extend(t.Context())) // n has the key, and is proven
+				synctest.Wait()
+				require.Len(t, w.having("x"), 3)
+				w.at(time.Second)
+				w.n.links[0].hold(requests, +1)
+				w.at(16 * time.Second)
+				require.NotContains(t, w.having("x"), w.n)
+				require.True(t, lease.Valid())
+				w.secondIsRefused(t)
+				w.secondGetsN(t, 30*time.Second, 32*time.Second)
+				w.at(17 * time.Second)
+				w.n.withDataOf(w.m, of.restarted)
+				w.n.links[0].hold(requests, -1)
+				w.at(18 * time.Second)
+				w.m.links[0].hold(requests, +1)
+				if of.detaches {
+					w.at(20 * time.Second) // n is reached again
+					_, err := lease.Detach(t.Context())
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				}
+				w.requireOneHolder(t, lease.Valid)
+			})
+		})
+	}
+}

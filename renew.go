@@ -196,6 +196,7 @@ func (o *ownership) hasKeys(node int) {
 func (o *ownership) extended(r *round, node int, a answer, v verdict, decides bool) {
 	if a.vote == granted {
 		o.hasKeys(node)
+		o.keeps(r, node)
 	}
 	if v == won && (decides || r.tooLate.Load()) {
 		o.prolong(r)

@@ -83,6 +83,7 @@ type plan struct {
 type renewed interface {
 	whileHeld(r *round, send func()) bool
 	took(node int)
+	lapses(node int)
 	provenAt() nodeSet
 }
 

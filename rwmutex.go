@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 )
 
 // An RWMutex is a lock that any number of readers can hold, or one writer. It is a value that never changes and holds
@@ -113,6 +114,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.until.Store(o.until.Load())
 	reader.had.Store(o.had.Load())
 	reader.proven.Store(o.proven.Load())
+	reader.kept = slices.Clone(o.kept)
 	reader.acquire, reader.plants, reader.planted, reader.taking = o.acquire, o.plants, o.planted, o.taking
 	o.reader = reader
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.

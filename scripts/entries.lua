@@ -121,6 +121,14 @@ local function write(key, entry, now, ttl)
   return alone
 end
 
+-- drop deletes the entry, and reports whether it was there. The key expires when the last one that is left ends.
+local function drop(key, entry)
+  if redis.call('ZREM', key, entry) == 0 then return false end
+  local last = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+  if last then redis.call('PEXPIREAT', key, whole(math.ceil(tonumber(last) / 1000))) end
+  return true
+end
+
 -- holdersOf is whom to tell of a new waiter: the owner, or the first entries. Where there are very many, the others learn of
 -- it at their next renewal.
 local function holdersOf(key)

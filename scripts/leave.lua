@@ -45,7 +45,7 @@ for i = 1, count do
   if what == 'permit' then
     for _, entry in ipairs(redis.call('ZRANGE', key, 0, -1)) do
       if ownerOf(entry) == ARGV[1] then
-        redis.call('ZREM', key, entry)
+        drop(key, entry)
         reserve(key, entry, tonumber(ARGV[2]), now)
       end
     end

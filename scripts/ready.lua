@@ -154,11 +154,12 @@ local function confine()
 end
 
 -- Both clocks must say that the quarantine is over, so neither can end it alone. If one has moved against the other
--- since it began, nobody knows how much time has passed, and it begins again. So it does if there is no other clock and
--- the end is further away than it was at the beginning: this one has gone back. Who knows the other clocks less well than
--- who began it tolerates as much as both may have misread them. So no two begin it in turn.
-local moved = own and fleet > 0 and math.abs((now - own) - (fleet - others)) > skew + 2 * misread
-  or own and fleet == 0 and own - now > (longest + margin) * 1000
+-- since it began, nobody knows how much time has passed, and it begins again. So it does if the end is further away than a
+-- quarantine lasts: this clock has gone back, and the others, if there are any, with it. Who knows the other clocks less
+-- well than who began it tolerates as much as both may have misread them. So no two begin it in turn.
+local tolerated = skew + 2 * misread
+local moved = own and (own - now > (longest + margin) * 1000 + tolerated
+  or fleet > 0 and math.abs((now - own) - (fleet - others)) > tolerated)
 if own and not moved then
   -- Leases may be out that are longer than the client knew which began the quarantine.
   if maxTTL > longest then
@@ -166,7 +167,8 @@ if own and not moved then
     own, longest, same = own + more, maxTTL, false
     if fleet > 0 then others = others + more end
   end
-  local left = math.max((own - now) / 1000, (others - fleet + misread) / 1000, redis.call('PTTL', KEYS[2]))
+  local left = math.max((own - now) / 1000, redis.call('PTTL', KEYS[2]))
+  if fleet > 0 then left = math.max(left, (others - fleet + misread) / 1000) end
   if left <= 0 then return admit('ended') end
   if not same then confine() end
   return {'quarantine', now, math.ceil(left)}

@@ -14,13 +14,11 @@ local now = time[1] * 1000000 + time[2]
 local what, value = look(key, now)
 if what == 'string' and value == ownerOf(entry) then -- a writer that became a reader, but not here (S4)
   redis.call('DEL', key)
-elseif what ~= kindOf(entry) or redis.call('ZREM', key, entry) == 0 then
+elseif what ~= kindOf(entry) or not drop(key, entry) then
   -- The lease was acquired without this node. But its waiters may be queued here, and what it had is free now.
   local free = what == 'free' or what == 'permit' and kindOf(entry) == what and stateFor(key, entry, now) == 'free'
   if free and keep > 0 then reserve(key, entry, keep, now) end
   return 0
 end
-local last = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
-if last then redis.call('PEXPIREAT', key, whole(math.ceil(tonumber(last) / 1000))) end
 if keep > 0 and reserve(key, entry, keep, now) then return -1 end
 return 1
