@@ -174,8 +174,9 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 // has called [Lease.Wanted], and both users may use channels. Otherwise it learns of it at its next renewal.
 //
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
-// lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered, or no node has
-// it, and too few of them vote, because some may have forgotten it. Other errors are [ErrInvalid], also if the key holds
+// lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered; or no node has
+// it, and too few of them vote, because some may have forgotten it; or a node does not answer, and its owner is alive and
+// took it back again and again with that node. Other errors are [ErrInvalid], also if the key holds
 // something that is no lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
@@ -209,16 +210,55 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 		if i >= len(entries) { // what another program wrote may look like an entry
 			release = c.protocol.releaseMutexCall
 		}
-		r := c.newRound(plan{call: release(s.res.keys, owner, c.reservation(), 0)})
-		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
-			return err
+		again := func() (*round, error) {
+			r := c.newRound(plan{call: release(s.res.keys, owner, c.reservation(), 0)})
+			if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
+				return nil, err
+			}
+			c.sayTaken(owner, s.res.keys[0])
+			if _, t := r.snapshot(); !t.answered() {
+				return nil, r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+			}
+			return r, nil
 		}
-		c.sayTaken(owner, s.res.keys[0])
-		if _, t := r.snapshot(); !t.answered() {
-			return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+		r, err := again()
+		if err == nil {
+			err = c.releaseUntilGone(ctx, r, name, owner, again)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// releaseUntilGone looks after the release r of a lease by force whether its holder took it back, and if so, releases it
+// again, a few times. The holder is alive then: its renewal came between the releases of two nodes, to a quorum that had the
+// keys, and planted them where they were gone already (R2). If all nodes have heard the release, no quorum is left for a
+// further renewal. So this looks only if some have not.
+func (c *Client) releaseUntilGone(ctx context.Context, r *round, name, owner string, again func() (*round, error)) error {
+	const tries = 3
+	for try := 0; ; try++ {
+		if _, t := r.snapshot(); t.open()+t.unknown == 0 {
+			return nil
+		}
+		state, _, err := c.inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		has := func(n NodeState) bool {
+			return n.Held && n.Token == owner || slices.ContainsFunc(n.Sharers, func(s Sharer) bool { return s.entry == owner })
+		}
+		switch {
+		case !slices.ContainsFunc(state.Nodes, has):
+			return nil
+		case try == tries:
+			return r.error(ErrNoQuorum, []string{name}, c.nodes, "its holder goes on, and takes it back")
+		}
+		if r, err = again(); err != nil {
+			return err
+		}
+	}
 }
 
 // stateOf makes the State from the nodes' answers.

@@ -40,18 +40,22 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
-	// Who shares a lock stays (S1). It is owed to every node, since any may have the key (L3).
-	r := c.newRound(plan{call: c.protocol.releaseMutexCall(s.res.keys, token, c.reservation(), 0)})
-	c.send(r, c.allNodes(), c.allNodes())
-	decided := func(t *tally) bool { _, final := t.released(false, c.allNodes()); return final }
-	if err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, decided); err != nil {
+	release := func() (*round, error) {
+		// Who shares a lock stays (S1). It is owed to every node, since any may have the key (L3).
+		r := c.newRound(plan{call: c.protocol.releaseMutexCall(s.res.keys, token, c.reservation(), 0)})
+		c.send(r, c.allNodes(), c.allNodes())
+		err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, func(t *tally) bool { return t.open() == 0 })
+		c.sayTaken(token, s.res.keys[0])
+		return r, err
+	}
+	r, err := release()
+	if err != nil {
 		return err
 	}
-	c.sayTaken(token, s.res.keys[0])
 	_, votes := r.snapshot()
 	switch proof, _ := votes.released(false, c.allNodes()); proof {
 	case won:
-		return nil
+		return c.releaseUntilGone(ctx, r, name, token, release)
 	case lost:
 		return r.error(ErrLost, s.res.names, c.nodes, "no lease has this token")
 	default:
