@@ -97,7 +97,8 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	h.err = err
 	close(h.done)
 	if hook := c.cfg.Hooks.Released; hook != nil {
-		hook(o.info(), err)
+		info := o.info()
+		o.story.tell(func() { hook(info, err) })
 	}
 	t.end(err)
 	if err != nil {

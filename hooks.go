@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -126,4 +127,33 @@ func (n *notifier) ofLease(hook func(LeaseInfo, error)) func(LeaseInfo, error) {
 		return nil
 	}
 	return func(l LeaseInfo, err error) { n.post(func() { hook(l, err) }) }
+}
+
+// A story is what the hooks are told of one lease, in order. A lease is renewed, and can be lost, before the call that
+// acquired it has told Hooks.Acquired: its goroutine may stand still. What comes first then waits for that.
+type story struct {
+	mu    sync.Mutex // guards the rest
+	waits bool       // Acquired was not told
+	calls []func()   // what has happened since
+}
+
+// begin tells Acquired, and what has waited for it.
+func (s *story) begin(acquired func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	acquired() // like all calls of hooks, it is only queued
+	for _, call := range s.calls {
+		call()
+	}
+	s.waits, s.calls = false, nil
+}
+
+func (s *story) tell(call func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits {
+		s.calls = append(s.calls, call)
+		return
+	}
+	call()
 }

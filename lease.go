@@ -48,6 +48,7 @@ func newOwnership(ctx context.Context, l *spec, tokenArg any, ballot uint64, rea
 	}
 	o.until.Store(int64(until))
 	o.written = r.t0
+	o.story.waits = l.client.cfg.Hooks.Acquired != nil
 	o.acquiredBy(r)
 	return o
 }
@@ -199,7 +200,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	err := o.awaitRelease(ctx, r)
 	if held {
 		if hook := o.client.cfg.Hooks.Released; hook != nil {
-			hook(o.info(), err)
+			info := o.info()
+			o.story.tell(func() { hook(info, err) })
 		}
 	}
 	t.end(err)

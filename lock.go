@@ -269,7 +269,8 @@ func (l Lock) check(ctx context.Context, try bool) (*Lease, error) {
 
 func (c *Client) acquired(l *Lease, begun Instant, attempts int) {
 	if hook := c.cfg.Hooks.Acquired; hook != nil {
-		hook(l.ownership.info(), c.cfg.Clock.Now().Sub(begun), attempts)
+		info, waited := l.ownership.info(), c.cfg.Clock.Now().Sub(begun)
+		l.ownership.story.begin(func() { hook(info, waited, attempts) })
 	}
 }
 

@@ -33,6 +33,8 @@ type ownership struct {
 	// changed under mu.
 	proven atomic.Uint64
 
+	story story // what the hooks are told of the lease
+
 	due   Instant // belongs to the scheduler, and is guarded by its mu
 	place int     // likewise; -1: not in its queue
 
@@ -195,7 +197,8 @@ func (o *ownership) loseIf(still func() bool, why error) {
 	o.client.scheduler.set(o, o.dueRelease())
 	o.client.cfg.Logger.Warn("redlock: lease lost", "names", o.lock.res.names, "error", why)
 	if hook := o.client.cfg.Hooks.Lost; hook != nil {
-		hook(o.info(), err)
+		info := o.info()
+		o.story.tell(func() { hook(info, err) })
 	}
 }
 

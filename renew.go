@@ -315,7 +315,8 @@ func (o *ownership) prolong(r *round) {
 	due := o.nextDue()
 	if hook := o.client.cfg.Hooks.Extended; hook != nil {
 		// It is queued under mu, so that it comes before whatever happens after this renewal.
-		hook(o.info(), until.Sub(now), now.Sub(r.t0))
+		info := o.info()
+		o.story.tell(func() { hook(info, until.Sub(now), now.Sub(r.t0)) })
 	}
 	watches := o.watch != nil
 	o.mu.Unlock()
@@ -371,7 +372,8 @@ func (o *ownership) renewalFailed(r *round) {
 	due := o.nextDue()
 	err := o.renewalError(r, kind)
 	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
-		hook(o.info(), err) // under mu, as in prolong: it comes before the end of the lease
+		info := o.info()
+		o.story.tell(func() { hook(info, err) }) // under mu, as in prolong: it comes before the end of the lease
 	}
 	if scheduled {
 		o.traceRenewal(now.Sub(r.t0), err)
