@@ -232,7 +232,7 @@ func init() {
 		// A release that deletes the keys, whatever is left of a minimum hold.
 		"the rest of a minimum hold": edit("release", "rest ~= '0' and owner == ARGV[1]", "false"),
 		// A release that deletes all of a shared key.
-		"an entry for each": edit("unshare", "redis.call('ZREM', key, entry) == 0", "redis.call('DEL', key) == 0"),
+		"an entry for each": edit("unshare", "not drop(key, entry)", "redis.call('DEL', key) == 0"),
 		// A majority for each permit, counted by the nodes, whatever the slot is.
 		"one slot on all nodes":   edit("share", "busy, wants = busy or owners[slot], wants + 1", "wants = wants + 1"),
 		"intent of a writer":      edit("acquire", "redis.call('SET', intent, who .. ' ' .. asked, 'PX', math.max(3000, redis.call('PTTL', intent)))", ""),

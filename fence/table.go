@@ -73,7 +73,7 @@ func (t Table) DDL() (string, error) {
 //   - PostgreSQL: from REPEATABLE READ on, a transaction that has waited for another cannot be serialized (SQLSTATE
 //     40001): run it again.
 //   - MySQL: in a transaction that reads before Check, REPEATABLE READ shows the data of that moment, also after Check.
-//     No error tells that they are old.
+//     No error tells that they are old, but on MariaDB from 11.6.2 on (1020): run it again.
 //   - SQLite: there is one writer at a time in the whole database. In WAL mode, a transaction that has read before Check
 //     may be refused as busy at once (SQLITE_BUSY_SNAPSHOT): run it again.
 //
