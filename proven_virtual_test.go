@@ -488,26 +488,6 @@ func TestAReaderKnowsThatAKeyOfItsWriterWasTakenAnew(t *testing.T) {
 	}
 }
 
-// withDataOf has the server go on with the data of another node: as a replica of that one which was promoted, or restarted
-// with a copy of its files.
-func (s *server) withDataOf(of *server, restarted bool) {
-	of.save()
-	of.mu.Lock()
-	saved, at, history := of.saved, of.savedAt, of.savedOf
-	of.mu.Unlock()
-	if restarted {
-		s.end()
-	}
-	s.mu.Lock()
-	s.saved, s.savedAt, s.savedOf = saved, at, history
-	s.mu.Unlock()
-	if restarted {
-		s.start(true)
-	} else {
-		s.failBack()
-	}
-}
-
 // R1: The first client's key on n has expired, and n has granted the second one, when n gets the data of m, and the key again
 // with it. Its quarantine keeps other clients from n, but not the first one's renewals, as long as n is proven.
 func TestANodeThatGotTheKeyWithTheDataOfAnotherDoesNotCount(t *testing.T) {

@@ -140,6 +140,26 @@ func (s *server) failBack() {
 	s.startLocked(true, s.promoted(running.Identity()))
 }
 
+// withDataOf has the server go on with the data of another node: as a replica of that one which was promoted, or restarted
+// with a copy of its files.
+func (s *server) withDataOf(of *server, restarted bool) {
+	of.save()
+	of.mu.Lock()
+	saved, at, history := of.saved, of.savedAt, of.savedOf
+	of.mu.Unlock()
+	if history == "" || restarted && !s.end() {
+		return
+	}
+	s.mu.Lock()
+	s.saved, s.savedAt, s.savedOf = saved, at, history
+	s.mu.Unlock()
+	if restarted {
+		s.start(true)
+	} else {
+		s.failBack()
+	}
+}
+
 // failBackUnseen is failBack, but breaks no connection, as with Redis.
 func (s *server) failBackUnseen() {
 	s.mu.Lock()

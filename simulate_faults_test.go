@@ -80,6 +80,7 @@ func (w *world) fault() (begin func() (heal func()), lasting time.Duration) {
 	add(w.has.deceives, 40, w.ttl/4+2*soon, w.deceive)
 	add(w.has.failsBack, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBack) })
 	add(w.has.failsBackUnseen, 25, w.ttl/4+3*soon, func() func() { return w.failBack(s, s.failBackUnseen) })
+	add(w.has.borrows, 40, w.ttl/4+3*soon, func() func() { return w.borrow(s) })
 
 	add(w.has.raises, 25, 4*w.ttl, func() func() {
 		last := w.servers[len(w.servers)-1]
@@ -255,6 +256,18 @@ func (w *world) failBack(s *server, back func()) func() {
 	return func() {
 		w.trace("node-%d fails back to a copy", s.index+1)
 		back()
+		unite()
+	}
+}
+
+// borrow has a server continue with the data of another one, which it was made a replica of, or whose files it got.
+func (w *world) borrow(s *server) func() {
+	of := w.servers[(s.index+1+w.random.IntN(len(w.servers)-1))%len(w.servers)]
+	restarted := w.random.IntN(2) == 0
+	unite := w.divideAround(s)
+	return func() {
+		w.trace("node-%d continues with the data of node-%d", s.index+1, of.index+1)
+		s.withDataOf(of, restarted)
 		unite()
 	}
 }

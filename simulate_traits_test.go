@@ -42,6 +42,7 @@ const (
 	staying        = "a key that stays on one server"
 	deceiving      = "clocks far apart, or read over slow links"
 	minHolding     = "minimum holds"
+	borrowing      = "the data of another server"
 )
 
 // simulatedKinds are the kinds of lock of which every world has one, if the command line says so. Where they can, callers
@@ -86,6 +87,7 @@ type traits struct {
 	deceives        bool // a client may take a wrong time for a right one: see deception
 	ordered         bool // all locks are fair: see fairWorld
 	holds           bool // most locks have a minimum hold: see holdMinimum
+	borrows         bool // servers continue with the data of another one
 	fair            int  // the percentage of the locks that are fair
 }
 
