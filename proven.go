@@ -50,10 +50,15 @@ func (o *ownership) writtenAnew(nodes nodeSet) {
 func (o *ownership) keeps(r *round, node int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.keepByNode()
+	o.kept[node] = max(o.kept[node], o.keptFrom(r.t0))
+}
+
+// keepByNode is called before the nodes differ in what keptOn returns. o.mu is held.
+func (o *ownership) keepByNode() {
 	if o.kept == nil {
 		o.kept = slices.Repeat([]Instant{o.keptFrom(o.written)}, len(o.client.nodes))
 	}
-	o.kept[node] = max(o.kept[node], o.keptFrom(r.t0))
 }
 
 // keptOn is until when the keys are on this node without a gap. o.mu is held.

@@ -309,6 +309,7 @@ func (o *ownership) prolong(r *round) {
 		return
 	}
 	o.until.Store(int64(until))
+	o.keepByNode()
 	o.written = r.t0
 	o.failures, o.failed, o.late = 0, nil, nil
 	o.renewAt = r.t0.Add(ttl / 3)

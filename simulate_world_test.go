@@ -61,8 +61,8 @@ func newWorld(seed uint64, off string) *world {
 	w.has.stays = drawApart(seed, 23, 20, staying, shownBy[off])
 	w.has.ofKind()
 	w.has.deceives = drawApart(seed, 43, 8, deceiving, shownBy[off]) && w.has.differs == 0 && !w.has.durable && !w.has.ordered
-	// Only worlds that are asked for have it. With Durable it is not safe (docs/safety.md).
-	w.has.borrows = drawApart(seed, 59, 0, borrowing, shownBy[off]) && !w.has.durable
+	// With Durable it is not safe (docs/safety.md).
+	w.has.borrows = drawApart(seed, 59, 5, borrowing, shownBy[off]) && !w.has.durable
 	// No other world has minimum holds: they need longer leases, and would change what seeds are known for.
 	if isKind("minhold") || drawApart(seed, 53, 0, minHolding, shownBy[off]) {
 		w.holdMinimum()
