@@ -96,10 +96,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	}
 	h.err = err
 	close(h.done)
-	if hook := c.cfg.Hooks.Released; hook != nil {
-		info := o.info()
-		o.story.tell(func() { hook(info, err) })
-	}
+	o.tell(c.cfg.Hooks.Released, err)
 	t.end(err)
 	if err != nil {
 		return Ticket{}, err
@@ -167,7 +164,7 @@ func (l *Lease) leaveTo(token any, extended *round) (*round, error) {
 	// The minimum hold is over, and does not begin again with the ticket.
 	swap := c.protocol.swapCall(c.protocol.swap, o.lock.res.keys, o.tokenArg, token, o.keyMillis(c.cfg.Clock.Now()))
 	h := &handover{done: make(chan struct{})}
-	o.lapseAt(c.allNodes())
+	o.lapseAt(c.allNodes()) // also where D1 has no answer
 	distrusted := o.reached & o.suspects(extended)
 	r := c.newRound(plan{call: swap, only: o.reached &^ distrusted, distrusted: distrusted,
 		answered: func(r *round, node int, a answer, _ verdict, _ bool) {

@@ -228,7 +228,7 @@ func init() {
 		"quarantine length": edit("ready", "local length = longest + margin", "local length = 1"),
 		"clock band":        func(cfg *Config) { cfg.ClockBand = -1 },
 		// A shared lock key that ends with the entry that was written last, as a shared time to live does.
-		"a key lasts as long as its last entry": edit("entries", "local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]", "local last = ends"),
+		"a key lasts as long as its last entry": edit("entries", "expireWithLast(key)\n  return alone", "redis.call('PEXPIREAT', key, whole(math.ceil(ends / 1000)))\n  return alone"),
 		// A release that deletes the keys, whatever is left of a minimum hold.
 		"the rest of a minimum hold": edit("release", "rest ~= '0' and owner == ARGV[1]", "false"),
 		// A release that deletes all of a shared key.

@@ -157,3 +157,11 @@ func (s *story) tell(call func()) {
 	}
 	call()
 }
+
+// tell tells this hook of the lease, if there is one.
+func (o *ownership) tell(hook func(LeaseInfo, error), err error) {
+	if hook != nil {
+		info := o.info()
+		o.story.tell(func() { hook(info, err) })
+	}
+}

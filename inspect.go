@@ -206,12 +206,12 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	}
 	s := c.Mutex(name).spec
 	for i, owner := range slices.Concat(entries, owners) {
-		release := c.protocol.releaseCall
+		call := c.protocol.releaseCall
 		if i >= len(entries) { // what another program wrote may look like an entry
-			release = c.protocol.releaseMutexCall
+			call = c.protocol.releaseMutexCall
 		}
-		again := func() (*round, error) {
-			r := c.newRound(plan{call: release(s.res.keys, owner, c.reservation(), 0)})
+		release := func() (*round, error) {
+			r := c.newRound(plan{call: call(s.res.keys, owner, c.reservation(), 0)})
 			if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 				return nil, err
 			}
@@ -221,11 +221,11 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 			}
 			return r, nil
 		}
-		r, err := again()
-		if err == nil {
-			err = c.releaseUntilGone(ctx, r, name, owner, again)
-		}
+		r, err := release()
 		if err != nil {
+			return err
+		}
+		if err := c.releaseUntilGone(ctx, r, name, owner, release); err != nil {
 			return err
 		}
 	}
@@ -236,7 +236,7 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 // again, a few times. The holder is alive then: its renewal came between the releases of two nodes, to a quorum that had the
 // keys, and planted them where they were gone already (R2). If all nodes have heard the release, no quorum is left for a
 // further renewal. So this looks only if some have not.
-func (c *Client) releaseUntilGone(ctx context.Context, r *round, name, owner string, again func() (*round, error)) error {
+func (c *Client) releaseUntilGone(ctx context.Context, r *round, name, owner string, release func() (*round, error)) error {
 	const tries = 3
 	for try := 0; ; try++ {
 		if _, t := r.snapshot(); t.open()+t.unknown == 0 {
@@ -255,7 +255,7 @@ func (c *Client) releaseUntilGone(ctx context.Context, r *round, name, owner str
 		case try == tries:
 			return r.error(ErrNoQuorum, []string{name}, c.nodes, "its holder goes on, and takes it back")
 		}
-		if r, err = again(); err != nil {
+		if r, err = release(); err != nil {
 			return err
 		}
 	}

@@ -199,10 +199,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	r := o.sendRelease()
 	err := o.awaitRelease(ctx, r)
 	if held {
-		if hook := o.client.cfg.Hooks.Released; hook != nil {
-			info := o.info()
-			o.story.tell(func() { hook(info, err) })
-		}
+		o.tell(o.client.cfg.Hooks.Released, err)
 	}
 	t.end(err)
 	return err

@@ -196,10 +196,7 @@ func (o *ownership) loseIf(still func() bool, why error) {
 	o.endLocked(err)
 	o.client.scheduler.set(o, o.dueRelease())
 	o.client.cfg.Logger.Warn("redlock: lease lost", "names", o.lock.res.names, "error", why)
-	if hook := o.client.cfg.Hooks.Lost; hook != nil {
-		info := o.info()
-		o.story.tell(func() { hook(info, err) })
-	}
+	o.tell(o.client.cfg.Hooks.Lost, err)
 }
 
 // dueRelease is when a lost lease's releases are sent, unless its owner releases it earlier (R3).

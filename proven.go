@@ -54,19 +54,11 @@ func (o *ownership) keeps(r *round, node int) {
 	o.kept[node] = max(o.kept[node], o.keptFrom(r.t0))
 }
 
-// keepByNode is called before the nodes differ in what keptOn returns. o.mu is held.
+// keepByNode makes kept, before a renewal changes what the acquire gave. o.mu is held.
 func (o *ownership) keepByNode() {
 	if o.kept == nil {
 		o.kept = slices.Repeat([]Instant{o.keptFrom(o.written)}, len(o.client.nodes))
 	}
-}
-
-// keptOn is until when the keys are on this node without a gap. o.mu is held.
-func (o *ownership) keptOn(node int) Instant {
-	if o.kept == nil {
-		return o.keptFrom(o.written)
-	}
-	return o.kept[node]
 }
 
 // keptFrom is until when a key lasts at least that was written or prolonged after t0.
@@ -89,9 +81,10 @@ func (o *ownership) lapseAt(nodes nodeSet) {
 	if nodes == 0 {
 		return
 	}
+	o.keepByNode()
 	now, lapsed := o.client.cfg.Clock.Now(), nodeSet(0)
-	for node := range o.client.nodes {
-		if nodes.has(node) && now >= o.keptOn(node) {
+	for node, until := range o.kept {
+		if nodes.has(node) && now >= until {
 			lapsed.add(node)
 		}
 	}

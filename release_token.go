@@ -16,7 +16,8 @@ import (
 //   - [ErrLost] if a quorum of the nodes did not have it: it was released, it expired, or it was never acquired. What was
 //     left of it on other nodes is deleted;
 //   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
-//     earlier still get the release.
+//     earlier still get the release. It is [ErrNoQuorum] too if a node does not answer, and the process that acquired the
+//     lock is alive and took it back again and again with that node.
 //
 // It does not release a reader or permits of a lock that several share.
 //

@@ -372,10 +372,7 @@ func (o *ownership) renewalFailed(r *round) {
 	o.renewAt = now.Add(o.client.jitter(backoff))
 	due := o.nextDue()
 	err := o.renewalError(r, kind)
-	if hook := o.client.cfg.Hooks.ExtendFailed; hook != nil {
-		info := o.info()
-		o.story.tell(func() { hook(info, err) }) // under mu, as in prolong: it comes before the end of the lease
-	}
+	o.tell(o.client.cfg.Hooks.ExtendFailed, err) // under mu, as in prolong: it comes before the end of the lease
 	if scheduled {
 		o.traceRenewal(now.Sub(r.t0), err)
 	}

@@ -104,6 +104,12 @@ local function stateFor(key, entry, now)
   return 'free'
 end
 
+-- expireWithLast has the key expire when its last entry ends. There may be none left.
+local function expireWithLast(key)
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+  if last then redis.call('PEXPIREAT', key, whole(math.ceil(tonumber(last) / 1000))) end
+end
+
 -- write adds the entry, with so many milliseconds from now, or makes it end later. It never makes it end sooner, also where
 -- it takes the place of its writer's string (R1). It reports whether it took the place of that, or of a reservation (S4).
 local function write(key, entry, now, ttl)
@@ -116,16 +122,14 @@ local function write(key, entry, now, ttl)
   local ends = now + ttl * 1000
   local before = tonumber(redis.call('ZSCORE', key, entry) or 0)
   if before < ends then redis.call('ZADD', key, whole(ends), entry) end
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
-  redis.call('PEXPIREAT', key, whole(math.ceil(tonumber(last) / 1000)))
+  expireWithLast(key)
   return alone
 end
 
--- drop deletes the entry, and reports whether it was there. The key expires when the last one that is left ends.
+-- drop deletes the entry, and reports whether it was there.
 local function drop(key, entry)
   if redis.call('ZREM', key, entry) == 0 then return false end
-  local last = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
-  if last then redis.call('PEXPIREAT', key, whole(math.ceil(tonumber(last) / 1000))) end
+  expireWithLast(key)
   return true
 end
 
