@@ -333,6 +333,7 @@ func TestObserversHearByPollingIfThereAreNoMessages(t *testing.T) {
 		second := campaign(t, e)
 		require.Equal(t, leaderOf(second), next(t, leaders))
 		require.Less(t, time.Since(began), 3*time.Second)
+		require.NoError(t, second.Resign(t.Context())) // until now it must not be collected
 	})
 }
 
@@ -531,8 +532,10 @@ func TestADroppedTermIsNoLeaderWithoutAName(t *testing.T) {
 		near := election.New(start(t, nodes).Client, "x", election.Options{Poll: 100 * time.Millisecond})
 		leaders := near.Observe(t.Context())
 		require.True(t, next(t, leaders).None())
-		dropped := leaderOf(campaign(t, a))
+		term := campaign(t, a)
+		dropped := leaderOf(term)
 		require.Equal(t, dropped, next(t, leaders))
+		runtime.KeepAlive(term) // else it may be collected before it is announced
 		runtime.GC()
 		require.True(t, next(t, leaders).None())
 		time.Sleep(time.Second) // the message has arrived from all nodes
@@ -919,7 +922,9 @@ func TestOneNodesNonsenseDoesNotLast(t *testing.T) {
 					requireQuiet(t, leaders)
 					require.NoError(t, first.Resign(t.Context()))
 					require.True(t, next(t, leaders).None())
-					require.Equal(t, leaderOf(campaign(t, e)), next(t, leaders))
+					second := campaign(t, e)
+					require.Equal(t, leaderOf(second), next(t, leaders))
+					require.NoError(t, second.Resign(t.Context()))
 				})
 			})
 		}
