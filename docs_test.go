@@ -66,6 +66,33 @@ func TestTheLinkTestFindsLinksAndHeadings(t *testing.T) {
 	require.Equal(t, []string{"a-title-code--more", "whats-_here_"}, headingsOf(text))
 }
 
+// A line of a table that is broken in two ends the table there: the rest of it is shown as text.
+func TestTheTablesOfTheDocumentsAreWhole(t *testing.T) {
+	for document, text := range documents(t) {
+		require.Empty(t, brokenRowsIn(text), document)
+	}
+	require.Equal(t, []string{"| c | d", "  | g |"}, brokenRowsIn("| a | b |\n|---|---|\n| c | d\n  e |\n\n  | `f\\|` | f |\n  | g |\n"))
+}
+
+// brokenRowsIn returns the rows of tables that do not end on their line, or have fewer or more cells than the one before.
+func brokenRowsIn(text string) (broken []string) {
+	cells := 0 // of the line before; 0: it is no row
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		row := strings.TrimLeft(line, " ")
+		if !strings.HasPrefix(row, "|") {
+			cells = 0
+			continue
+		}
+		here := strings.Count(row, "|") - strings.Count(row, `\|`)
+		if !strings.HasSuffix(row, "|") || cells != 0 && here != cells {
+			broken = append(broken, line)
+		}
+		cells = here
+	}
+	return broken
+}
+
 // A docLink leads into this repository: to a file, a heading, or a heading of a file.
 type docLink struct{ path, heading string }
 
