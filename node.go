@@ -261,9 +261,9 @@ func (n *node) write(ctx context.Context, s *session, broken <-chan error) (err 
 		if len(batch) == 0 {
 			continue
 		}
-		if idle { // check sooner again: a stall is noticed no later than after twice the stall timeout
+		if idle {
 			idle = false
-			health.Reset(n.stallTimeout())
+			health.Reset(n.checkSoon())
 		}
 		for i := range batch {
 			if q := &batch[i]; q.light {

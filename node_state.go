@@ -43,9 +43,23 @@ func (n *node) checkHealth(late time.Duration) (time.Duration, error) {
 		n.resendOwed(now, maxRetried)
 	}
 	if !busy && len(n.queue) == 0 {
-		return max(stall, healthInterval-now.Sub(n.healthAsked)), nil
+		return n.untilHealth(now), nil
 	}
-	return stall, nil
+	return min(stall, n.untilHealth(now)), nil
+}
+
+// untilHealth is how long it is until the health is asked for again. It is not too short to wait for, also where the
+// configured clock stands still. n.mu is held.
+func (n *node) untilHealth(now Instant) time.Duration {
+	return max(healthInterval-now.Sub(n.healthAsked), time.Second/16)
+}
+
+// checkSoon is after how long to check the health once an idle node has something to send: a stall is noticed no later than
+// after twice the stall timeout.
+func (n *node) checkSoon() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return min(n.stallTimeout(), n.untilHealth(n.cfg.Clock.Now()))
 }
 
 // healthQuestions is what is asked with INFO, because the answers may change while a connection is open.

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"math"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -384,7 +385,11 @@ func TestLeasesThatAskCostThoseOfOtherNamesNothing(t *testing.T) {
 		one, err := all[0].Mutex("z").Acquire(t.Context())
 		require.NoError(t, err)
 		first, second := several.Wanted(), one.Wanted()
-		require.Zero(t, testing.AllocsPerRun(10, func() { redlock.IsWanted(all[0], "other") }))
+		fewest := math.Inf(1) // what else runs in this process may allocate meanwhile
+		for range 20 {
+			fewest = min(fewest, testing.AllocsPerRun(10, func() { redlock.IsWanted(all[0], "other") }))
+		}
+		require.Zero(t, fewest)
 		require.False(t, isClosed(first) || isClosed(second))
 		for range 2 {
 			redlock.IsWanted(all[0], "y")
