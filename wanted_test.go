@@ -1,8 +1,8 @@
 package redlock_test
 
 import (
-	"math"
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
