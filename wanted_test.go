@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,11 +384,8 @@ func TestLeasesThatAskCostThoseOfOtherNamesNothing(t *testing.T) {
 		one, err := all[0].Mutex("z").Acquire(t.Context())
 		require.NoError(t, err)
 		first, second := several.Wanted(), one.Wanted()
-		fewest := math.Inf(1) // what else runs in this process may allocate meanwhile
-		for range 20 {
-			fewest = min(fewest, testing.AllocsPerRun(10, func() { redlock.IsWanted(all[0], "other") }))
-		}
-		require.Zero(t, fewest)
+		synctest.Wait() // what is still under way allocates too, and all of the process is counted
+		require.Zero(t, testing.AllocsPerRun(10, func() { redlock.IsWanted(all[0], "other") }))
 		require.False(t, isClosed(first) || isClosed(second))
 		for range 2 {
 			redlock.IsWanted(all[0], "y")
