@@ -159,10 +159,11 @@ const (
 // judge says what follows a lost round, and which error it is if that is the end.
 //
 // A key that is gone does not come back to the ticket, because nobody makes its token again. A key that another owner
-// has may come back, if that is somebody who adopts it too and then fails (D5).
+// has may come back, if that is somebody who adopts it too and then fails (D5). One that several share does not: nobody adopts
+// a ticket as a reader, or as a holder of permits.
 func (t *Ticket) judge(r *round) (afterLoss, error) {
 	answers, votes := r.snapshot()
-	gone, others, stales := 0, 0, 0
+	gone, several, others, stales := 0, 0, 0, 0
 	for _, a := range answers {
 		switch {
 		case a.denial == nil:
@@ -170,6 +171,8 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 			gone++
 		case a.denial.reason == stale:
 			stales++
+		case isOfSeveral(a.denial.owner):
+			several++
 		default:
 			others++
 		}
@@ -177,11 +180,11 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 	nodes := len(answers)
 	counted, _ := votes.counted()
 	switch {
-	case holderOf(answers, &votes) != "":
+	case several >= votes.need, several > 0 && gone+several == nodes, holderOf(answers, &votes) != "":
 		return isDead, ErrTicketUsed
-	case nodes-gone < votes.need:
+	case nodes-gone-several < votes.need:
 		return isDead, ErrTicketExpired
-	case nodes-gone-others < votes.need,
+	case nodes-gone-several-others < votes.need,
 		others+stales > 0 && counted.len()+others+stales >= votes.need: // it would be won without them
 		return askAgain, ErrHeld
 	case stales > 0 && votes.answered():

@@ -13,7 +13,7 @@ func TestWhatFollowsALostAdoption(t *testing.T) {
 	because := func(why reason, owner string) answer {
 		return answer{vote: denied, denial: &denial{reason: why, owner: owner}}
 	}
-	low, has, lacks := because(stale, ""), because(held, "another"), because(missing, "")
+	low, has, lacks, read := because(stale, ""), because(held, "another"), because(missing, ""), because(held, ownedByReaders)
 	for name, c := range map[string]struct {
 		answers []answer
 		next    afterLoss
@@ -21,6 +21,12 @@ func TestWhatFollowsALostAdoption(t *testing.T) {
 	}{
 		"another has a quorum":                     {[]answer{has, has, has, away}, isDead, ErrTicketUsed},
 		"too few nodes have it for the ticket":     {[]answer{lacks, lacks, grant, grant}, isDead, ErrTicketExpired},
+		"readers have a quorum":                    {[]answer{read, read, read, away}, isDead, ErrTicketUsed},
+		"readers have the rest of it":              {[]answer{read, read, lacks, lacks}, isDead, ErrTicketUsed},
+		"readers have some, and one is away":       {[]answer{read, lacks, away, away}, isDead, ErrTicketExpired},
+		"readers have one, and the ticket has it":  {[]answer{grant, grant, read, grant}, isUnknown, ErrNoQuorum},
+		"readers have one, and one is away":        {[]answer{grant, grant, read, away}, isUnknown, ErrNoQuorum},
+		"readers have one, and another has one":    {[]answer{grant, grant, read, has}, askAgain, ErrHeld},
 		"others have some nodes":                   {[]answer{has, because(held, "a third"), grant, away}, askAgain, ErrHeld},
 		"another has one, and one is away":         {[]answer{grant, grant, has, away}, askAgain, ErrHeld},
 		"one has a larger ballot, and one is away": {[]answer{grant, grant, low, away}, askAgain, ErrHeld},

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -478,4 +479,34 @@ func TestATicketNeedsAQuorumOfNodesThatForgotNothing(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"", "", ""}, w.owners("x"), "it was released")
 	})
+}
+
+// D4: Nobody adopts a ticket as a reader, or as a holder of permits. Where these have the lock, the ticket is of no use any more.
+func TestATicketOfWhichReadersHaveTheLockIsUsed(t *testing.T) {
+	for kind, lock := range map[string]func(*redlock.Client) redlock.Lock{
+		"readers": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"permits": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) },
+	} {
+		for _, away := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, a node is away: %v", kind, away), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, all := enrolled(t, 2)
+					ticket := ticketOf(t, all[0].Mutex("x"))
+					time.Sleep(11 * time.Second)
+					sharer, err := lock(all[0]).Acquire(t.Context())
+					require.NoError(t, err)
+					require.NoError(t, sharer.Extend(t.Context()))
+					synctest.Wait()
+					if away {
+						w.servers[2].stop()
+					}
+					_, err = all[1].Adopt(t.Context(), ticket)
+					require.ErrorIs(t, err, redlock.ErrTicketUsed)
+					require.ErrorContains(t, err, "held by ")
+					require.ErrorContains(t, err, kind)
+					require.NoError(t, sharer.Release(t.Context()))
+				})
+			})
+		}
+	}
 }

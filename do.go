@@ -13,8 +13,11 @@ import (
 // away. So a process that exits when Do has returned leaves no lock behind on nodes that are up.
 //
 // If fn did not run, the error is Acquire's. Otherwise it is fn's error, joined with
-//   - [ErrLost] if the lease was lost while fn ran: another holder may have worked at the same time;
+//   - [ErrLost] if the lease was lost while fn ran, also after [Lease.Downgrade]: another holder may have worked at the same
+//     time;
 //   - [ErrClosed] if the client was closed while fn ran.
+//
+// If fn downgrades the lease, fn's context ends. The reader's lease has a context of its own, and fn releases it: Do does not.
 //
 // A release that is not confirmed is logged and is no error: fn ran under a valid lease, and the lock expires by
 // itself.
@@ -52,6 +55,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	defer func() {
 		l.ownership.checkExpiry()
 		cause := l.ownership.cause()
+		asReader := l.ownership.endAsReader()
 		released := l.Release(context.WithoutCancel(l.ownership.outside(ctx)))
 		var ended error // how the lease ended while fn ran
 		switch {
@@ -59,6 +63,8 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 			ended = cause
 		case errors.Is(released, ErrLost):
 			ended = released
+		case asReader != nil:
+			ended = asReader
 		case released != nil:
 			l.ownership.client.cfg.Logger.Warn("redlock: release not confirmed", "names", l.ownership.lock.res.names, "error", released)
 		}

@@ -152,3 +152,41 @@ func TestWorkWhoseContextHasEndedReturnsWhenItsLockIsReleased(t *testing.T) {
 		})
 	}
 }
+
+// Do: The lease is lost while it becomes a reader's, and the function does not say so.
+func TestALossInADowngradeIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		for name, fn := range map[string]func(context.Context, *redlock.Lease) error{
+			"in it": func(ctx context.Context, l *redlock.Lease) error {
+				for _, s := range w.servers {
+					s.tell("DEL", "x")
+				}
+				_, err := l.Downgrade(ctx)
+				require.ErrorIs(t, err, redlock.ErrLost)
+				return nil
+			},
+			"after it": func(ctx context.Context, l *redlock.Lease) error {
+				reader, err := l.Downgrade(ctx)
+				require.NoError(t, err)
+				for _, s := range w.servers {
+					s.tell("DEL", "x")
+				}
+				require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
+				return nil
+			},
+			"not": func(ctx context.Context, l *redlock.Lease) error {
+				reader, err := l.Downgrade(ctx)
+				require.NoError(t, err)
+				return reader.Release(reader.With(t.Context())) // ctx has ended with the writer's lease
+			},
+		} {
+			err := all[0].RWMutex("x").Writer().Do(t.Context(), fn)
+			if name == "not" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, redlock.ErrLost, name)
+			}
+		}
+	})
+}

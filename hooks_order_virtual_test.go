@@ -54,3 +54,29 @@ func TestAcquiredIsToldBeforeWhatHappensToTheLease(t *testing.T) {
 		})
 	}
 }
+
+// Hooks: a renewal that gives no longer validity, because the lease's longest hold gives none, has succeeded all the same.
+func TestARenewalThatALongestHoldBoundsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t, 3, 1)
+		told := make(chan time.Duration, 10)
+		c := w.connect(t, 0, func(cfg *redlock.Config) {
+			cfg.Hooks.Extended = func(_ redlock.LeaseInfo, left, _ time.Duration) { told <- left }
+		})
+		require.NoError(t, c.Enroll(t.Context()))
+		l, err := c.Mutex("x").WithMaxHold(5 * time.Second).Acquire(t.Context()) // shorter than the TTL, 10 s
+		require.NoError(t, err)
+		for range 3 {
+			time.Sleep(time.Second)
+			require.NoError(t, l.Extend(t.Context()))
+			synctest.Wait()
+			select {
+			case left := <-told:
+				require.Equal(t, l.Remaining(), left)
+			default:
+				require.Fail(t, "it was not told")
+			}
+		}
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -175,9 +176,11 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 //
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
 // lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered; or no node has
-// it, and too few of them vote, because some may have forgotten it; or a node does not answer, and its owner is alive and
-// took it back again and again with that node. Other errors are [ErrInvalid], also if the key holds
-// something that is no lock, [ErrClosed] and ctx.Err().
+// it, and too few of them vote, because some may have forgotten it; or a node does not answer, and with that node an owner
+// that is alive took it back again and again, or can take it back because too many nodes did not have it. The nodes that
+// answered have let it go then. Call ForceRelease again when that node answers: sooner, it finds nothing, and returns nil,
+// also if the owner is about to take it back. Other errors are [ErrInvalid], also if the key holds something that is no
+// lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
 	if err != nil {
@@ -204,30 +207,65 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	if len(entries)+len(owners) == 0 && state.Votes < c.need {
 		return c.tooFewVote(inspected, state)
 	}
-	s := c.Mutex(name).spec
+	var failed error
 	for i, owner := range slices.Concat(entries, owners) {
-		call := c.protocol.releaseCall
-		if i >= len(entries) { // what another program wrote may look like an entry
-			call = c.protocol.releaseMutexCall
-		}
-		release := func() (*round, error) {
-			r := c.newRound(plan{call: call(s.res.keys, owner, c.reservation(), 0)})
-			if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
-				return nil, err
-			}
-			c.sayTaken(owner, s.res.keys[0])
-			if _, t := r.snapshot(); !t.answered() {
-				return nil, r.error(ErrNoQuorum, s.res.names, c.nodes, "")
-			}
-			return r, nil
-		}
-		r, err := release()
-		if err != nil {
+		err := c.releaseByForce(ctx, state, owner, i < len(entries)) // what another program wrote may look like an entry
+		switch {
+		case err == nil:
+		case !errors.Is(err, ErrNoQuorum):
 			return err
+		case failed == nil: // the others are released all the same
+			failed = err
 		}
-		if err := c.releaseUntilGone(ctx, r, name, owner, release); err != nil {
-			return err
+	}
+	return failed
+}
+
+// releaseByForce takes the lock from one that was found: the entry of one that shares it, or the owner of a string.
+func (c *Client) releaseByForce(ctx context.Context, state *State, owner string, isEntry bool) error {
+	names, keys := []string{state.Name}, c.Mutex(state.Name).spec.res.keys
+	deleted := nodeSet(0)
+	send := func(call call) (*round, error) {
+		r := c.newRound(plan{call: call})
+		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
+			return nil, err
 		}
+		c.sayTaken(owner, keys[0])
+		_, t := r.snapshot()
+		if !t.answered() {
+			return nil, r.error(ErrNoQuorum, names, c.nodes, "")
+		}
+		deleted |= t.votedBy(granted)
+		return r, nil
+	}
+	release := func() (*round, error) {
+		if isEntry {
+			return send(c.protocol.releaseCall(keys, owner, c.reservation(), 0))
+		}
+		r, err := send(c.protocol.releaseMutexCall(keys, owner, c.reservation(), 0))
+		if err != nil || !hasTokenForm(owner) {
+			return r, err
+		}
+		for i, n := range state.Nodes {
+			// The writer may have become a reader meanwhile, whose entry is in the place of the string (S4).
+			if n.Token == owner && !deleted.has(i) {
+				return send(c.protocol.releaseCall(keys, readerEntry+owner, c.reservation(), 0))
+			}
+		}
+		return r, nil
+	}
+	r, err := release()
+	if err != nil {
+		return err
+	}
+	if err := c.releaseUntilGone(ctx, r, state.Name, owner, release); err != nil {
+		return err
+	}
+	// Of a holder that is alive, nodes that did not answer may have the keys. If these, and those that did not have them, are a
+	// quorum together, its next renewal takes the keys there, and the lease goes on (R2).
+	if _, t := r.snapshot(); t.open()+t.unknown > 0 && len(c.nodes)-deleted.len() >= c.need {
+		return r.error(ErrNoQuorum, names, c.nodes, "a node that did not answer may have it, and its holder, if it is alive, can take "+
+			"those that did not have it; call again when that node answers")
 	}
 	return nil
 }
@@ -247,7 +285,7 @@ func (c *Client) releaseUntilGone(ctx context.Context, r *round, name, owner str
 			return err
 		}
 		has := func(n NodeState) bool {
-			return n.Held && n.Token == owner || slices.ContainsFunc(n.Sharers, func(s Sharer) bool { return s.entry == owner })
+			return n.Held && n.Token == owner || slices.ContainsFunc(n.Sharers, func(s Sharer) bool { return s.entry == owner || s.entry == readerEntry+owner })
 		}
 		switch {
 		case !slices.ContainsFunc(state.Nodes, has):
@@ -292,6 +330,9 @@ func stateOf(name string, answers []answer, need int) *State {
 		}
 		slices.SortFunc(left, longest)
 		s.Held, s.Token, s.Remaining = true, owner, left[need-1]
+	}
+	if s.Held {
+		return s
 	}
 	if s.Sharers = sharersOf(s.Nodes, need); len(s.Sharers) > 0 {
 		s.Held = true

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,4 +62,82 @@ func TestALeaseThatARenewalTakesBackIsReleasedByForceAgain(t *testing.T) {
 			})
 		}
 	}
+}
+
+// R2: A lease is on a bare quorum, because it was not renewed yet, and one of its nodes does not answer the operator. Its next
+// renewal keeps that node, and takes those that never had it. So nobody may be told that the lock is free.
+func TestWhatItsHolderCanTakeBackIsNotSaidToBeReleased(t *testing.T) {
+	locks := map[string]func(*redlock.Client) redlock.Lock{
+		"mutex":  func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+		"reader": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"permit": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) },
+	}
+	for kind, lock := range locks {
+		for _, nodes := range []int{3, 5, 7} {
+			t.Run(fmt.Sprintf("%s on %d nodes", kind, nodes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := virtual(t, nodes, 2)
+					holder, operator := w.connect(t, 0), w.connect(t, 1)
+					require.NoError(t, holder.Enroll(t.Context()))
+					operator.Status(t.Context())
+					l, err := lock(holder).Acquire(t.Context())
+					require.NoError(t, err)
+					synctest.Wait()
+					having := w.having("x")
+					require.Len(t, having, nodes/2+1)
+					having[0].links[1].hold(requests, +1)
+					err = operator.ForceRelease(t.Context(), "x")
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+					require.ErrorContains(t, err, "call again when that node answers")
+					require.Len(t, w.having("x"), 1, "the others have let it go")
+					require.NoError(t, l.Extend(t.Context()), "which is why")
+					synctest.Wait()
+					having[0].links[1].hold(requests, -1)
+					require.NoError(t, operator.ForceRelease(t.Context(), "x"))
+					synctest.Wait()
+					require.Empty(t, w.having("x"))
+					require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrLost)
+				})
+			})
+		}
+	}
+}
+
+// The nodes that answer had it, and are so many that the others are no quorum: it is released, though a node is away.
+func TestALockIsReleasedByForceThoughANodeIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		w.servers[2].stop()
+		l, err := all[0].Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, all[1].ForceRelease(t.Context(), "x"))
+		require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrLost)
+	})
+}
+
+// S4: The operator looks, and then the writer becomes a reader, before the release by force comes.
+func TestAWriterThatBecomesAReaderMeanwhileIsReleasedByForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		l, err := all[0].RWMutex("x").Writer().Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		for _, s := range w.servers {
+			s.slow(1, 40*time.Millisecond)
+		}
+		began := time.Now()
+		_, err = all[1].Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		looks := time.Since(began)
+		released := make(chan error, 1)
+		go func() { released <- all[1].ForceRelease(t.Context(), "x") }()
+		time.Sleep(looks + 10*time.Millisecond) // it has looked, and its release is on its way
+		reader, err := l.Downgrade(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, <-released)
+		synctest.Wait()
+		require.Empty(t, w.having("x"))
+		require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
+	})
 }

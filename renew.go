@@ -304,7 +304,7 @@ func (o *ownership) prolong(r *round) {
 		until = o.limit
 		o.renewing = false
 	}
-	if until <= o.validUntil() { // a later round was faster and gave more
+	if valid := o.validUntil(); until < valid || until == valid && r.t0 <= o.written { // a later round was faster and gave more
 		o.mu.Unlock()
 		return
 	}

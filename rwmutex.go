@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 )
 
@@ -81,6 +82,21 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	return reader, nil
+}
+
+// endAsReader is why the reader's lease that this one has become ended, if not by a release; nil if there is none.
+func (o *ownership) endAsReader() error {
+	o.mu.Lock()
+	reader := o.reader
+	o.mu.Unlock()
+	if reader == nil {
+		return nil
+	}
+	reader.checkExpiry()
+	if cause := reader.cause(); !errors.Is(cause, ErrReleased) {
+		return cause
+	}
+	return nil
 }
 
 // becomeReader ends the writer's lease and begins the reader's, which no node knows yet. Each node where the writer

@@ -563,3 +563,39 @@ func TestAReaderThatWasAWriterWhileRenewalsFailedIsRenewed(t *testing.T) {
 		})
 	}
 }
+
+// S4: A writer on a bare quorum becomes a reader, and only one node hears of it. The other one still has the writer's string. They
+// are one owner, who has the lock.
+func TestAReaderOfWhomNotAllNodesHaveHeardIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		writer, err := all[0].RWMutex("x").Writer().Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		having := w.having("x")
+		require.Len(t, having, 2)
+		for _, s := range w.servers {
+			if s != having[0] {
+				s.links[0].hold(requests, +1)
+				defer s.links[0].hold(requests, -1)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		reader, err := writer.Downgrade(ended)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NotEmpty(t, having[0].sharers("x"))
+		require.Contains(t, w.owners("x"), writer.Token())
+		s, err := all[1].Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		require.True(t, s.Held)
+		require.Empty(t, s.Token)
+		require.Len(t, s.Sharers, 1)
+		require.Equal(t, reader.Token(), s.Sharers[0].Token)
+		require.LessOrEqual(t, reader.Remaining(), s.Remaining)
+		require.Equal(t, s.Remaining, s.Sharers[0].Remaining)
+		require.NoError(t, all[1].ForceRelease(t.Context(), "x"))
+		require.Empty(t, w.having("x"))
+	})
+}

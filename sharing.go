@@ -293,13 +293,19 @@ func parseSharers(reply any, nowMicros int64) (all []Sharer, ok bool) {
 	return all, true
 }
 
-// sharersOf is those that a quorum has, with the time for which it does.
+// sharersOf is those that a quorum has, with the time for which it does. A writer that became a reader may still have its string
+// on nodes that were not told (S4).
 func sharersOf(nodes []NodeState, need int) (all []Sharer) {
 	byEntry, left := map[string]Sharer{}, map[string][]time.Duration{}
 	for _, n := range nodes {
 		for _, s := range n.Sharers {
 			byEntry[s.entry] = s
 			left[s.entry] = append(left[s.entry], s.Remaining)
+		}
+	}
+	for _, n := range nodes {
+		if entry := readerEntry + n.Token; n.Held && len(n.Sharers) == 0 && left[entry] != nil {
+			left[entry] = append(left[entry], n.Remaining)
 		}
 	}
 	for entry, s := range byEntry {

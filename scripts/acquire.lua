@@ -69,19 +69,15 @@ if held then
   if type(owner) ~= 'string' then
     holders = redis.pcall('ZRANGE', held, 0, 127)
     local last = redis.pcall('ZRANGE', held, -1, -1)[1] or ''
-    owner = ''
-    if string.find(last, '^permit [%d,]+/%d+ %S+$') then owner = 'permits' end
-    if string.find(last, '^reader %S+$') then
-      owner = 'readers'
-      if me ~= '' then -- a waiting writer keeps new readers out, for a short time (S2)
-        local intent = 'redlock:rw:' .. held
-        local before = redis.pcall('GET', intent) -- what is no string is none, as in intentOf of entries.lua
-        local kind, who, asked = string.match(type(before) == 'string' and before or '', '^(%l%l%l%l:)(%S+) (%d+)$')
-        who = who and kind .. who or me
-        if who ~= me then who = kind .. string.rep('0', 32) end -- of several writers: nobody's (entries.lua)
-        asked = asked or string.format('%.0f', now)
-        redis.call('SET', intent, who .. ' ' .. asked, 'PX', math.max(3000, redis.call('PTTL', intent)))
-      end
+    owner = name(kindOf(last))
+    if owner == 'readers' and me ~= '' then -- a waiting writer keeps new readers out, for a short time (S2)
+      local intent = 'redlock:rw:' .. held
+      local before = redis.pcall('GET', intent) -- what is no string is none, as in intentOf of entries.lua
+      local kind, who, asked = string.match(type(before) == 'string' and before or '', '^(%l%l%l%l:)(%S+) (%d+)$')
+      who = who and kind .. who or me
+      if who ~= me then who = kind .. string.rep('0', 32) end -- of several writers: nobody's (entries.lua)
+      asked = asked or string.format('%.0f', now)
+      redis.call('SET', intent, who .. ' ' .. asked, 'PX', math.max(3000, redis.call('PTTL', intent)))
     end
     if isMute(last) then owner = string.upper(owner) end
   end

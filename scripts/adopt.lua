@@ -39,7 +39,7 @@ for i = 3, #KEYS do
   if not owner then
     missing = true
   elseif owner ~= from then
-    if type(owner) ~= 'string' then owner = '' end
+    if type(owner) ~= 'string' then owner = nameOf(KEYS[i]) end
     return {'held', now, redis.call('PTTL', KEYS[i]), shown(owner), highest}
   end
 end

@@ -36,3 +36,17 @@ end
 -- shown is what a refusal says of the owner. Waiters ask often, and another program's text may be long. An owner token has at
 -- most 1579 bytes (owner.go), so it is whole. inspect.lua shows all: a release by force compares it.
 local function shown(owner) return string.sub(owner, 1, 2048) end
+
+-- kindOf is 'reader' or 'permit', or nil if this is no entry of a lock that several share (entries.lua).
+local function kindOf(entry)
+  return string.match(entry or '', '^(reader) %S+$') or string.match(entry or '', '^(permit) [%d,]+/%d+ %S+$')
+end
+
+-- name is what a refusal calls the owner of a key of that kind, which has none of its own; '' if it is no lock.
+local function name(kind)
+  if kind == 'reader' or kind == 'permit' then return kind .. 's' end
+  return ''
+end
+
+-- nameOf is that of a key that is no string.
+local function nameOf(key) return name(kindOf(redis.pcall('ZRANGE', key, -1, -1)[1])) end

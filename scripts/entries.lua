@@ -16,10 +16,6 @@
 --                          waits in order of arrival. So none of them takes it along when it leaves. Its time is the
 --                          earliest of theirs
 
--- kindOf is 'reader' or 'permit', or nil if this is no entry.
-local function kindOf(entry)
-  return string.match(entry or '', '^(reader) %S+$') or string.match(entry or '', '^(permit) [%d,]+/%d+ %S+$')
-end
 local function slotsOf(entry) return string.gmatch(string.match(entry, '^permit (%S+)/'), '%d+') end
 local function permitsOf(entry) return tonumber(string.match(entry, '/(%d+) ')) end
 local function whole(n) return string.format('%.0f', n) end
@@ -56,12 +52,6 @@ end
 
 -- nobody has the intent of several writers, of whom one waits in order of arrival.
 local nobody = 'fair:' .. string.rep('0', 32)
-
--- name is what a refusal calls the owner of a key of that kind, if it has none of its own.
-local function name(kind)
-  if kind == 'other' then return '' end
-  return kind .. 's'
-end
 
 -- taken has the owner of each slot that is taken, and how many these are, without those of this owner; and when the first
 -- entry ends, the largest number of permits that an entry names, and for whom a slot is reserved.

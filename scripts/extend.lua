@@ -72,7 +72,7 @@ local function renew(first, last, token, ttl, most, ballot, slots)
       if type(owner) ~= 'string' then
         -- A key that could not be read, most likely for a missing right, is unknown, and not another's.
         if isUnread(owner) then return owner end
-        owner = ''
+        owner = nameOf(KEYS[i])
       end
       return {redis.call('PTTL', KEYS[i]), shown(owner)}
     end

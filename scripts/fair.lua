@@ -107,7 +107,7 @@ for i = 3, #KEYS, 5 do
     if type(owner) ~= 'string' then
       local last = redis.pcall('ZRANGE', KEYS[i], -1, -1)[1]
       local kind = kindOf(last)
-      owner = name(kind or 'other')
+      owner = name(kind)
       if kind == 'reader' and ticket ~= '0' then
         -- The intent of the first waiter keeps newcomers out (S2), for as long as its place lasts. That of a plain writer
         -- becomes nobody's.
@@ -122,7 +122,10 @@ for i = 3, #KEYS, 5 do
       end
       if isMute(last or '') then owner = string.upper(owner) end
     end
-    if entered[i] then sayWanted(KEYS[i], holdersOf(KEYS[i])) end
+    -- The waiter is new in the queues of all keys at once, and is not told of those behind this one.
+    for j = i, #KEYS, 5 do
+      if entered[j] then sayWanted(KEYS[j], holdersOf(KEYS[j])) end
+    end
     return {'taken', now, redis.call('PTTL', KEYS[i]), shown(owner), highest, whole(largest), ahead}
   end
   -- Waiters that died were told of the release. The first one that is left may not know that the key is free.

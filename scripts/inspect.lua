@@ -21,7 +21,7 @@ elseif type(owner) ~= 'string' then
   local kind = kindOf(all[1])
   if not kind and isUnread(owner) then return owner end
   if isUnread(all) then return all end
-  owner, entries = name(kind or 'other'), {}
+  owner, entries = name(kind), {}
   for i = 1, kind and #all or 0, 2 do
     if tonumber(all[i + 1]) > now then
       entries[#entries + 1], entries[#entries + 2] = all[i], tonumber(all[i + 1])

@@ -28,7 +28,7 @@ for i = 2, shares and 0 or #KEYS do
     if type(owner) ~= 'string' then
       -- A key that could not be read is unknown, as in extend.lua.
       if isUnread(owner) then return owner end
-      owner = ''
+      owner = nameOf(KEYS[i])
     end
     return {'held', now, redis.call('PTTL', KEYS[i]), shown(owner), 0}
   end
