@@ -4,11 +4,13 @@ package main_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +57,7 @@ func startAsDeployed(t *testing.T, count int) (servers []*deployed) {
 	dir := t.TempDir()
 	acl, conf := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redlock.conf")
 	users := strings.Replace(textOf(t, deploy+"redis/users.acl"), "SECRET", password, 1)
-	if version, err := exec.Command(server, "--version").Output(); err == nil && strings.Contains(string(version), " v=6.0.") {
+	if isOfVersion(t, server, "6.0.") {
 		users = regexp.MustCompile(` &\S+`).ReplaceAllString(users, "") // as docs/operations.md says
 	}
 	require.NoError(t, os.WriteFile(acl, []byte(users), 0o600))
@@ -92,6 +94,13 @@ func (s *deployed) start(t *testing.T, settings ...string) {
 	})
 }
 
+// isOfVersion reports whether the server's version begins like this.
+func isOfVersion(t *testing.T, server, begin string) bool {
+	version, err := exec.Command(server, "--version").Output()
+	require.NoError(t, err)
+	return strings.Contains(string(version), " v="+begin)
+}
+
 func (s *deployed) kill() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() }
 
 func (s *deployed) dial() (redis.Conn, error) {
@@ -109,8 +118,23 @@ func urlsOf(servers []*deployed) (urls []string) {
 // of its file, such as the writes of a script, as its default user: without that user's rights it would leave them out,
 // and say so in its log alone (https://github.com/redis/redis/issues/14541).
 func TestADurableServerOfDeployForgetsNothingInARestart(t *testing.T) {
-	durable := []string{"--appendonly", "yes", "--appendfsync", "always"}
+	var durable []string // the lines of the file that are for this
+	_, lines, found := strings.Cut(textOf(t, deploy+"redis/redlock.conf"), "#   appendonly yes\n")
+	require.True(t, found)
+	for line := range strings.Lines("#   appendonly yes\n" + lines) {
+		setting, is := strings.CutPrefix(line, "#   ")
+		if !is {
+			break
+		}
+		name, value, _ := strings.Cut(strings.TrimSpace(setting), " ")
+		durable = append(durable, "--"+name, value)
+	}
+	require.Len(t, durable, 8)
 	servers := startAsDeployed(t, 3)
+	old := isOfVersion(t, servers[0].command[0], "6.")
+	if old {
+		durable = durable[:6]
+	}
 	for _, s := range servers {
 		s.kill()
 		s.start(t, durable...)
@@ -130,6 +154,22 @@ func TestADurableServerOfDeployForgetsNothingInARestart(t *testing.T) {
 	require.Equal(t, 0, code, out)
 	code, _, errs = run(t, "run", "--wait=0", nodes, "tick", "--", "true")
 	require.Equal(t, 75, code, "the lock is kept: %s", errs)
+	if old {
+		return
+	}
+
+	// As the file says of the last line.
+	inThird := nodes[:len("--nodes=")] + strings.Join(urlsOf(servers), "/3,") + "/3"
+	code, _, errs = run(t, "enroll", "--only-new", "--durable", inThird)
+	require.Equal(t, 0, code, errs)
+	s := servers[0]
+	s.kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, s.command[0], slices.Concat(s.command[1:], durable, []string{"--databases", "2"})...).CombinedOutput()
+	require.Error(t, err)
+	require.NoError(t, ctx.Err(), "a server that lacks a database serves")
+	require.Contains(t, string(text), "DB index is out of range")
 }
 
 // Servers with these files are fit: doctor has nothing to say, and a lock can be taken.
