@@ -163,7 +163,7 @@ const (
 // a ticket as a reader, or as a holder of permits.
 func (t *Ticket) judge(r *round) (afterLoss, error) {
 	answers, votes := r.snapshot()
-	gone, several, others, stales := 0, 0, 0, 0
+	gone, readers, permits, others, stales := 0, 0, 0, 0, 0
 	for _, a := range answers {
 		switch {
 		case a.denial == nil:
@@ -171,8 +171,10 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 			gone++
 		case a.denial.reason == stale:
 			stales++
-		case isOfSeveral(a.denial.owner):
-			several++
+		case a.denial.owner == ownedByReaders:
+			readers++
+		case a.denial.owner == ownedByPermits:
+			permits++
 		default:
 			others++
 		}
@@ -180,11 +182,11 @@ func (t *Ticket) judge(r *round) (afterLoss, error) {
 	nodes := len(answers)
 	counted, _ := votes.counted()
 	switch {
-	case several >= votes.need, several > 0 && gone+several == nodes, holderOf(answers, &votes) != "":
+	case max(readers, permits) >= votes.need, holderOf(answers, &votes) != "":
 		return isDead, ErrTicketUsed
-	case nodes-gone-several < votes.need:
+	case nodes-gone-readers-permits < votes.need:
 		return isDead, ErrTicketExpired
-	case nodes-gone-several-others < votes.need,
+	case nodes-gone-readers-permits-others < votes.need,
 		others+stales > 0 && counted.len()+others+stales >= votes.need: // it would be won without them
 		return askAgain, ErrHeld
 	case stales > 0 && votes.answered():

@@ -22,7 +22,7 @@ func TestWhatFollowsALostAdoption(t *testing.T) {
 		"another has a quorum":                     {[]answer{has, has, has, away}, isDead, ErrTicketUsed},
 		"too few nodes have it for the ticket":     {[]answer{lacks, lacks, grant, grant}, isDead, ErrTicketExpired},
 		"readers have a quorum":                    {[]answer{read, read, read, away}, isDead, ErrTicketUsed},
-		"readers have the rest of it":              {[]answer{read, read, lacks, lacks}, isDead, ErrTicketUsed},
+		"readers have the rest of it":              {[]answer{read, read, lacks, lacks}, isDead, ErrTicketExpired},
 		"readers have some, and one is away":       {[]answer{read, lacks, away, away}, isDead, ErrTicketExpired},
 		"readers have one, and the ticket has it":  {[]answer{grant, grant, read, grant}, isUnknown, ErrNoQuorum},
 		"readers have one, and one is away":        {[]answer{grant, grant, read, away}, isUnknown, ErrNoQuorum},

@@ -510,3 +510,21 @@ func TestATicketOfWhichReadersHaveTheLockIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// D4: The ticket is gone everywhere. What is left of a reader on one node does not make somebody the owner.
+func TestATicketOfWhichAReaderHasOneNodeIsExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		ticket := ticketOf(t, all[0].Mutex("x"))
+		time.Sleep(11 * time.Second)
+		reader, err := all[0].RWMutex("x").Reader().Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, reader.Extend(t.Context()))
+		synctest.Wait()
+		w.servers[1].tell("DEL", "x")
+		w.servers[2].tell("DEL", "x")
+		require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
+		_, err = all[1].Adopt(t.Context(), ticket)
+		require.ErrorIs(t, err, redlock.ErrTicketExpired)
+	})
+}

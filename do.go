@@ -55,7 +55,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	defer func() {
 		l.ownership.checkExpiry()
 		cause := l.ownership.cause()
-		asReader := l.ownership.endAsReader()
+		asReader := l.endAsReader()
 		released := l.Release(context.WithoutCancel(l.ownership.outside(ctx)))
 		var ended error // how the lease ended while fn ran
 		switch {

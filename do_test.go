@@ -175,6 +175,17 @@ func TestALossInADowngradeIsTold(t *testing.T) {
 				require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
 				return nil
 			},
+			"in the reader's release": func(ctx context.Context, l *redlock.Lease) error {
+				reader, err := l.Downgrade(ctx)
+				require.NoError(t, err)
+				require.NoError(t, reader.Extend(t.Context())) // now all nodes have it
+				synctest.Wait()
+				for _, s := range w.servers {
+					s.tell("DEL", "x")
+				}
+				require.ErrorIs(t, reader.Release(t.Context()), redlock.ErrLost)
+				return nil
+			},
 			"not": func(ctx context.Context, l *redlock.Lease) error {
 				reader, err := l.Downgrade(ctx)
 				require.NoError(t, err)
@@ -187,6 +198,30 @@ func TestALossInADowngradeIsTold(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, redlock.ErrLost, name)
 			}
+		}
+	})
+}
+
+// Do: The function has released its own lease of a lock that it had entered again. What becomes of the outer one is not its loss.
+func TestALossAfterItsOwnReleaseIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 1)
+		for _, down := range []bool{false, true} {
+			lock := all[0].RWMutex("x").Writer().Reentrant()
+			outer, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, lock.Do(outer.With(t.Context()), func(_ context.Context, l *redlock.Lease) error {
+				require.NoError(t, l.Release(t.Context()))
+				if down {
+					outer, err = outer.Downgrade(t.Context())
+					require.NoError(t, err)
+				}
+				for _, s := range w.servers {
+					s.tell("DEL", "x")
+				}
+				require.ErrorIs(t, outer.Extend(t.Context()), redlock.ErrLost)
+				return nil
+			}))
 		}
 	})
 }

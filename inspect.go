@@ -1,11 +1,12 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -177,9 +178,9 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
 // lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered; or no node has
 // it, and too few of them vote, because some may have forgotten it; or a node does not answer, and with that node an owner
-// that is alive took it back again and again, or can take it back because too many nodes did not have it. The nodes that
-// answered have let it go then. Call ForceRelease again when that node answers: sooner, it finds nothing, and returns nil,
-// also if the owner is about to take it back. Other errors are [ErrInvalid], also if the key holds something that is no
+// that is alive took it back again and again, or can take it back because too many nodes did not have it. Call ForceRelease
+// again when that node answers: sooner, it may find nothing, and return nil, though the owner is about to take the lock back.
+// Other errors are [ErrInvalid], also if the key holds something that is no
 // lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
@@ -189,112 +190,140 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	if _, t := inspected.snapshot(); t.granted < c.need {
 		return inspected.error(ErrNoQuorum, []string{name}, c.nodes, "")
 	}
-	var entries, owners []string // of those that share it, and of strings
+	var found []holding
 	for _, n := range state.Nodes {
-		for _, s := range n.Sharers {
-			if !slices.Contains(entries, s.entry) {
-				entries = append(entries, s.entry)
+		if n.Held && n.NotString && n.Token == "" {
+			return invalid("name", "on %s the key of %q holds something that is no lock; delete it by hand, or use another name", n.Node, name)
+		}
+		for _, h := range holdingsOf(n) {
+			if !slices.Contains(found, h) {
+				found = append(found, h)
 			}
 		}
-		switch {
-		case !n.Held || n.Sharers != nil || slices.Contains(owners, n.Token):
-		case n.Token == "" && n.NotString:
-			return invalid("name", "on %s the key of %q holds something that is no lock; delete it by hand, or use another name", n.Node, name)
-		default:
-			owners = append(owners, n.Token)
-		}
 	}
-	if len(entries)+len(owners) == 0 && state.Votes < c.need {
+	if len(found) == 0 && state.Votes < c.need {
 		return c.tooFewVote(inspected, state)
 	}
 	var failed error
-	for i, owner := range slices.Concat(entries, owners) {
-		err := c.releaseByForce(ctx, state, owner, i < len(entries)) // what another program wrote may look like an entry
-		switch {
-		case err == nil:
-		case !errors.Is(err, ErrNoQuorum):
+	for _, h := range found {
+		comesBack, err := c.releaseByForce(ctx, state, h)
+		if err != nil {
 			return err
-		case failed == nil: // the others are released all the same
-			failed = err
+		}
+		if comesBack != nil && failed == nil { // the others are released all the same
+			failed = comesBack
 		}
 	}
 	return failed
 }
 
-// releaseByForce takes the lock from one that was found: the entry of one that shares it, or the owner of a string.
-func (c *Client) releaseByForce(ctx context.Context, state *State, owner string, isEntry bool) error {
-	names, keys := []string{state.Name}, c.Mutex(state.Name).spec.res.keys
-	deleted := nodeSet(0)
-	send := func(call call) (*round, error) {
+// A holding is what ForceRelease takes away: the entry of one that shares the lock, or a string. A writer that becomes a reader
+// may have its string on some nodes, and its entry on others (S4). What another program wrote has no entry.
+type holding struct{ entry, value string }
+
+// holdingsOf is what the node has.
+func holdingsOf(n NodeState) (all []holding) {
+	switch {
+	case !n.Held:
+	case !n.NotString && hasTokenForm(n.Token):
+		all = append(all, holding{readerEntry + n.Token, n.Token})
+	case !n.NotString:
+		all = append(all, holding{value: n.Token})
+	}
+	for _, s := range n.Sharers {
+		h := holding{entry: s.entry}
+		if strings.HasPrefix(s.entry, readerEntry) {
+			h.value = s.Token
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+func (h holding) isOn(n NodeState) bool { return slices.Contains(holdingsOf(n), h) }
+
+// in is the nodes that have it.
+func (h holding) in(s *State) (nodes nodeSet) {
+	for i, n := range s.Nodes {
+		if h.isOn(n) {
+			nodes.add(i)
+		}
+	}
+	return nodes
+}
+
+// releaseByForce takes away what was found. comesBack is not nil if its holder can take it back.
+func (c *Client) releaseByForce(ctx context.Context, state *State, h holding) (comesBack, err error) {
+	name, keys := state.Name, c.Mutex(state.Name).spec.res.keys
+	had := h.in(state)
+	deleted, maybe := nodeSet(0), had // maybe: the nodes that may have it for a valid lease
+	for i, n := range state.Nodes {
+		if n.Err != nil {
+			maybe.add(i)
+		}
+	}
+	release := func(as *State) (*round, error) {
+		call := c.protocol.releaseMutexCall(keys, h.value, c.reservation(), 0)
+		if slices.ContainsFunc(as.Nodes, func(n NodeState) bool { return h.isOn(n) && len(n.Sharers) > 0 }) { // it deletes the string, too
+			call = c.protocol.releaseCall(keys, h.entry, c.reservation(), 0)
+		}
 		r := c.newRound(plan{call: call})
 		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
 			return nil, err
 		}
-		c.sayTaken(owner, keys[0])
+		c.sayTaken(cmp.Or(h.entry, h.value), keys[0])
 		_, t := r.snapshot()
 		if !t.answered() {
-			return nil, r.error(ErrNoQuorum, names, c.nodes, "")
+			return nil, r.error(ErrNoQuorum, []string{name}, c.nodes, "")
 		}
 		deleted |= t.votedBy(granted)
 		return r, nil
 	}
-	release := func() (*round, error) {
-		if isEntry {
-			return send(c.protocol.releaseCall(keys, owner, c.reservation(), 0))
-		}
-		r, err := send(c.protocol.releaseMutexCall(keys, owner, c.reservation(), 0))
-		if err != nil || !hasTokenForm(owner) {
-			return r, err
-		}
-		for i, n := range state.Nodes {
-			// The writer may have become a reader meanwhile, whose entry is in the place of the string (S4).
-			if n.Token == owner && !deleted.has(i) {
-				return send(c.protocol.releaseCall(keys, readerEntry+owner, c.reservation(), 0))
-			}
-		}
-		return r, nil
-	}
-	r, err := release()
+	r, err := release(state)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.releaseUntilGone(ctx, r, state.Name, owner, release); err != nil {
-		return err
+	unheard, err := c.releaseUntilGone(ctx, r, name, had, h.isOn, release)
+	if err != nil {
+		return nil, err
 	}
-	// Of a holder that is alive, nodes that did not answer may have the keys. If these, and those that did not have them, are a
-	// quorum together, its next renewal takes the keys there, and the lease goes on (R2).
-	if _, t := r.snapshot(); t.open()+t.unknown > 0 && len(c.nodes)-deleted.len() >= c.need {
-		return r.error(ErrNoQuorum, names, c.nodes, "a node that did not answer may have it, and its holder, if it is alive, can take "+
-			"those that did not have it; call again when that node answers")
+	// The holder may be alive, and have the lock on a node of which nothing was heard. If that node, and those that did not have
+	// it, are a quorum together, its next renewal takes the lock there, and the lease goes on (R2).
+	isLease := h.entry != "" && (maybe|deleted).len() >= c.need
+	if unheard != 0 && isLease && len(c.nodes)-deleted.len() >= c.need {
+		comesBack = r.error(ErrNoQuorum, []string{name}, c.nodes, "a node of which nothing is known may have it, and its holder, if it "+
+			"is alive, can take those that did not have it; call again when that node answers")
 	}
-	return nil
+	return comesBack, nil
 }
 
 // releaseUntilGone looks after the release r of a lease by force whether its holder took it back, and if so, releases it
 // again, a few times. The holder is alive then: its renewal came between the releases of two nodes, to a quorum that had the
 // keys, and planted them where they were gone already (R2). If all nodes have heard the release, no quorum is left for a
-// further renewal. So this looks only if some have not.
-func (c *Client) releaseUntilGone(ctx context.Context, r *round, name, owner string, release func() (*round, error)) error {
+// further renewal. So this looks only if some have not, or if one that had it had not when the release came: it may have become
+// an entry (S4). unheard is the nodes of which it is not known that they do not have it now.
+func (c *Client) releaseUntilGone(ctx context.Context, r *round, name string, had nodeSet, has func(NodeState) bool,
+	release func(*State) (*round, error),
+) (unheard nodeSet, err error) {
 	const tries = 3
 	for try := 0; ; try++ {
-		if _, t := r.snapshot(); t.open()+t.unknown == 0 {
-			return nil
+		_, t := r.snapshot()
+		unheard = t.votedBy(pending) | t.votedBy(unknown)
+		if unheard == 0 && t.votedBy(denied)&had == 0 {
+			return 0, nil
 		}
-		state, _, err := c.inspect(ctx, name)
+		state, look, err := c.inspect(ctx, name)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		has := func(n NodeState) bool {
-			return n.Held && n.Token == owner || slices.ContainsFunc(n.Sharers, func(s Sharer) bool { return s.entry == owner || s.entry == readerEntry+owner })
-		}
-		switch {
+		switch _, t := look.snapshot(); {
 		case !slices.ContainsFunc(state.Nodes, has):
-			return nil
+			return unheard &^ t.votedBy(granted), nil
 		case try == tries:
-			return r.error(ErrNoQuorum, []string{name}, c.nodes, "its holder goes on, and takes it back")
+			return 0, r.error(ErrNoQuorum, []string{name}, c.nodes, "its holder goes on, and takes it back")
 		}
-		if r, err = release(); err != nil {
-			return err
+		if r, err = release(state); err != nil {
+			return 0, err
 		}
 	}
 }

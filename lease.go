@@ -28,8 +28,9 @@ type Lease struct {
 	own    context.Context
 	ctx    context.Context // own, with the lease in it
 	cancel context.CancelCauseFunc
-	last   bool  // when it was released, no other lease of the ownership was left
-	lost   error // why the ownership had been lost, if other leases were left
+	last   bool       // when it was released, no other lease of the ownership was left
+	lost   error      // why the ownership had been lost, if other leases were left
+	reader *ownership // what it has become (Downgrade); nil: nothing
 
 	released atomic.Bool // written under mu
 }

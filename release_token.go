@@ -41,7 +41,7 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
-	release := func() (*round, error) {
+	release := func(*State) (*round, error) {
 		// Who shares a lock stays (S1). It is owed to every node, since any may have the key (L3).
 		r := c.newRound(plan{call: c.protocol.releaseMutexCall(s.res.keys, token, c.reservation(), 0)})
 		c.send(r, c.allNodes(), c.allNodes())
@@ -49,14 +49,15 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 		c.sayTaken(token, s.res.keys[0])
 		return r, err
 	}
-	r, err := release()
+	r, err := release(nil)
 	if err != nil {
 		return err
 	}
 	_, votes := r.snapshot()
 	switch proof, _ := votes.released(false, c.allNodes()); proof {
 	case won:
-		return c.releaseUntilGone(ctx, r, name, token, release)
+		_, err := c.releaseUntilGone(ctx, r, name, 0, func(n NodeState) bool { return n.Held && n.Token == token }, release)
+		return err
 	case lost:
 		return r.error(ErrLost, s.res.names, c.nodes, "no lease has this token")
 	default:

@@ -141,3 +141,97 @@ func TestAWriterThatBecomesAReaderMeanwhileIsReleasedByForce(t *testing.T) {
 		require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
 	})
 }
+
+// S4: A writer becomes a reader, of which some nodes have not heard. It is one owner, and those that answered have let it go.
+func TestAReaderOfWhomNotAllHaveHeardIsReleasedByForce(t *testing.T) {
+	calls := map[string]func(context.Context, *redlock.Client, *redlock.Lease) error{
+		"ForceRelease": func(ctx context.Context, c *redlock.Client, _ *redlock.Lease) error { return c.ForceRelease(ctx, "x") },
+		"ReleaseToken": func(ctx context.Context, c *redlock.Client, l *redlock.Lease) error {
+			return c.ReleaseToken(ctx, "x", l.Token()) // which leaves the reader's entry, and deletes a quorum of strings
+		},
+	}
+	for call, release := range calls {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := virtual(t, 5, 2)
+				holder, operator := w.connect(t, 0), w.connect(t, 1)
+				require.NoError(t, holder.Enroll(t.Context()))
+				operator.Status(t.Context())
+				writer, err := holder.RWMutex("x").Writer().Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, writer.Extend(t.Context()))
+				synctest.Wait()
+				for _, s := range w.servers[1:] {
+					s.links[0].hold(requests, +1)
+				}
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				reader, err := writer.Downgrade(ended)
+				require.NoError(t, err)
+				synctest.Wait()
+				require.NotEmpty(t, w.servers[0].sharers("x"))
+				w.servers[4].links[1].hold(requests, +1)
+				require.NoError(t, release(t.Context(), operator, reader))
+				for _, s := range w.servers[1:] {
+					s.links[0].hold(requests, -1)
+				}
+				time.Sleep(100 * time.Millisecond)
+				require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
+				w.servers[4].links[1].hold(requests, -1)
+			})
+		})
+	}
+}
+
+// R2, S4: The operator is cut off from one node, and far from another one. When the third has released the writer's string, the
+// writer becomes a reader, and takes that node back with an entry.
+func TestAReaderThatTakesBackAWritersLockIsReleasedByForceAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		l, err := all[0].RWMutex("x").Writer().Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context()))
+		synctest.Wait()
+		require.Len(t, w.having("x"), 3)
+		w.servers[2].links[1].hold(requests, +1)
+		defer w.servers[2].links[1].hold(requests, -1)
+		w.servers[1].links[1].lag[requests].Store(int64(40 * time.Millisecond))
+		released := make(chan error, 1)
+		go func() { released <- all[1].ForceRelease(t.Context(), "x") }()
+		for len(w.having("x")) != 2 {
+			time.Sleep(time.Millisecond)
+		}
+		w.servers[0].links[0].lag[requests].Store(int64(140 * time.Millisecond))
+		reader, err := l.Downgrade(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, <-released)
+		require.Len(t, w.having("x"), 1, "those that answered have let it go")
+		time.Sleep(time.Second)
+		require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
+	})
+}
+
+// What is on so few nodes that it cannot be a lease, or what another library wrote, nobody takes back.
+func TestALeftoverIsReleasedByForceThoughANodeIsAway(t *testing.T) {
+	for what, of := range map[string]struct {
+		value string
+		nodes []int
+	}{
+		"another library's": {"3f8a", []int{3, 5, 7}},
+		"a dead client's":   {"0123456789abcdef0123456789abcdef:01234567:vm/1", []int{5, 7}},
+	} {
+		for _, nodes := range of.nodes {
+			t.Run(fmt.Sprintf("%s on %d nodes", what, nodes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := virtual(t, nodes, 1)
+					c := w.connect(t, 0)
+					require.NoError(t, c.Enroll(t.Context()))
+					w.servers[0].tell("SET", "x", of.value, "PX", 10000)
+					w.servers[1].stop()
+					require.NoError(t, c.ForceRelease(t.Context(), "x"))
+					require.Empty(t, w.having("x"))
+				})
+			})
+		}
+	}
+}

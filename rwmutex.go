@@ -84,19 +84,25 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	return reader, nil
 }
 
-// endAsReader is why the reader's lease that this one has become ended, if not by a release; nil if there is none.
-func (o *ownership) endAsReader() error {
-	o.mu.Lock()
-	reader := o.reader
-	o.mu.Unlock()
+// endAsReader is how the reader's lease that this one has become was lost, or ended by Close; nil: it was not, or there is none.
+func (l *Lease) endAsReader() error {
+	l.mu.Lock()
+	reader := l.reader
+	l.mu.Unlock()
 	if reader == nil {
 		return nil
 	}
 	reader.checkExpiry()
-	if cause := reader.cause(); !errors.Is(cause, ErrReleased) {
-		return cause
+	reader.mu.Lock()
+	defer reader.mu.Unlock()
+	switch {
+	case !errors.Is(reader.ended, ErrReleased):
+		return reader.ended
+	case errors.Is(reader.unreleased, ErrLost): // that is what the release found
+		return reader.unreleased
+	default:
+		return nil
 	}
-	return nil
 }
 
 // becomeReader ends the writer's lease and begins the reader's, which no node knows yet. Each node where the writer
@@ -132,7 +138,7 @@ func (l *Lease) becomeReader() (*Lease, error) {
 	reader.proven.Store(o.proven.Load())
 	reader.kept = slices.Clone(o.kept)
 	reader.acquire, reader.plants, reader.planted, reader.taking = o.acquire, o.plants, o.planted, o.taking
-	o.reader = reader
+	o.reader, l.reader = reader, reader
 	// The writer sends nothing any more, not even a release: what it has is the reader's now.
 	o.leases = 0
 	o.release = c.newRound(plan{call: c.protocol.releaseCall(o.lock.res.keys, o.tokenArg, 0, 0), t0: now})

@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -398,55 +397,6 @@ func TestLeasesThatAskCostThoseOfOtherNamesNothing(t *testing.T) {
 		require.False(t, isClosed(second), "the end of a lease closes nothing")
 		require.NoError(t, several.Release(t.Context()))
 	})
-}
-
-// Three ask at once for the last two permits. The one that gets none may be entered in the queues when the node still names
-// another slot as free, which is gone when it asks for that. All holders learn of it.
-func TestHoldersLearnOfWhoGotNoPermit(t *testing.T) {
-	const roundTrip = 20 * time.Millisecond
-	for run := range trials(40) {
-		synctest.Test(t, func(t *testing.T) {
-			w := virtual(t, 3, 4)
-			random := rand.New(rand.NewPCG(uint64(run), 0))
-			var all []*redlock.Client
-			for i := range 4 {
-				all = append(all, w.connect(t, i, redlock.LostPoll(time.Hour)))
-				if i == 0 {
-					require.NoError(t, all[0].Enroll(t.Context()))
-				}
-				all[i].Status(t.Context())
-				for _, s := range w.servers {
-					s.slow(i, time.Duration(1+random.Int64N(int64(roundTrip))))
-				}
-			}
-			permit := func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 3).WithoutRenewal() }
-			holder, err := permit(all[0]).Acquire(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, holder.Extend(t.Context()))
-			holder.Wanted()
-			time.Sleep(time.Second)
-			ctx, cancel := context.WithCancel(t.Context())
-			got, ended := make(chan *redlock.Lease, 3), make(chan struct{}, 3)
-			for _, c := range all[1:] {
-				go func() {
-					if l, err := permit(c).Acquire(ctx); err == nil {
-						got <- l
-					}
-					ended <- struct{}{}
-				}()
-			}
-			require.LessOrEqual(t, closedAfter(holder.Wanted()), 20*roundTrip, "run %d", run)
-			cancel()
-			for range 3 {
-				<-ended
-			}
-			close(got)
-			for l := range got {
-				require.NoError(t, l.Release(t.Context()))
-			}
-			require.NoError(t, holder.Release(t.Context()))
-		})
-	}
 }
 
 // A waiter in order of arrival is refused because of one of its names. It is new in the queues of all, whose holders learn of it.

@@ -35,9 +35,9 @@ if since <= 1 then since = now end
 
 local function refuse(left, owner, free, largest)
   if queues then
-    -- Also with free slots here: the client asks for one of these at once, but it may lose that round too, and then it is
-    -- in the queue already.
-    if redis.pcall('ZADD', waiting, 'NX', since, member) == 1 then sayWanted(key, holdersOf(key)) end
+    local new = redis.pcall('ZADD', waiting, 'NX', since, member) == 1
+    -- With free slots, the client asks for one of these at once.
+    if new and (free or '') == '' then sayWanted(key, holdersOf(key)) end
     redis.pcall('ZADD', shared, 'NX', since, member)
     redis.call('PEXPIRE', waiting, 10000)
     redis.call('PEXPIRE', shared, 10000)
