@@ -177,11 +177,11 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 //
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
 // lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered; or no node has
-// it, and too few of them vote, because some may have forgotten it; or a node does not answer, and with that node an owner
-// that is alive took it back again and again, or can take it back because too many nodes did not have it. Call ForceRelease
-// again when that node answers: sooner, it may find nothing, and return nil, though the owner is about to take the lock back.
-// Other errors are [ErrInvalid], also if the key holds something that is no
-// lock, [ErrClosed] and ctx.Err().
+// it, and too few of them vote, because some may have forgotten it; or a node does not answer, and with that node an
+// owner that is alive took it back again and again, or can take it back because too many nodes did not have it. Call
+// ForceRelease again when that node answers: sooner, it may find nothing, and return nil, though the owner is about to
+// take the lock back.
+// Other errors are [ErrInvalid], also if the key holds something that is no lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
 	if err != nil {
