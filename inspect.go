@@ -16,7 +16,7 @@ import (
 type State struct {
 	Name string
 	// Held: a quorum of the nodes has the name for one owner. If only fewer nodes have it, somebody is acquiring or
-	// releasing it, or failed to.
+	// releasing it, or failed to; or holds it, was not renewed yet, and a node that has it does not answer, or forgot it.
 	Held bool
 	// Token is the owner's token; see [Lease.Token]. Other libraries write other values.
 	Token string
@@ -76,9 +76,17 @@ func (s State) String() string {
 		return fmt.Sprintf("%q is held by %v", s.Name, holder)
 	case s.Votes < s.Quorum:
 		return fmt.Sprintf("%q: not known, %d of %d nodes vote", s.Name, s.Votes, len(s.Nodes))
-	default:
-		return fmt.Sprintf("%q is held by nobody", s.Name)
 	}
+	on := 0
+	for _, n := range s.Nodes {
+		if n.Held {
+			on++
+		}
+	}
+	if on > 0 {
+		return fmt.Sprintf("%q is held by nobody on a quorum; %d of %d nodes have it", s.Name, on, len(s.Nodes))
+	}
+	return fmt.Sprintf("%q is held by nobody", s.Name)
 }
 
 // LogValue is String, so that it shows no owner token in a log. JSON of it does.
@@ -190,141 +198,141 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	if _, t := inspected.snapshot(); t.granted < c.need {
 		return inspected.error(ErrNoQuorum, []string{name}, c.nodes, "")
 	}
-	var found []holding
 	for _, n := range state.Nodes {
 		if n.Held && n.NotString && n.Token == "" {
 			return invalid("name", "on %s the key of %q holds something that is no lock; delete it by hand, or use another name", n.Node, name)
 		}
-		for _, h := range holdingsOf(n) {
-			if !slices.Contains(found, h) {
-				found = append(found, h)
-			}
-		}
 	}
-	if len(found) == 0 && state.Votes < c.need {
-		return c.tooFewVote(inspected, state)
-	}
-	var failed error
-	for _, h := range found {
-		comesBack, err := c.releaseByForce(ctx, state, h)
-		if err != nil {
-			return err
+	found, _ := state.holdings()
+	if len(found) == 0 {
+		if state.Votes < c.need {
+			return c.tooFewVote(inspected, state)
 		}
-		if comesBack != nil && failed == nil { // the others are released all the same
-			failed = comesBack
-		}
+		return nil
 	}
-	return failed
+	return c.releaseFound(ctx, state, found)
 }
 
 // A holding is what ForceRelease takes away: the entry of one that shares the lock, or a string. A writer that becomes a reader
 // may have its string on some nodes, and its entry on others (S4). What another program wrote has no entry.
 type holding struct{ entry, value string }
 
-// holdingsOf is what the node has.
-func holdingsOf(n NodeState) (all []holding) {
-	switch {
-	case !n.Held:
-	case !n.NotString && hasTokenForm(n.Token):
-		all = append(all, holding{readerEntry + n.Token, n.Token})
-	case !n.NotString:
-		all = append(all, holding{value: n.Token})
-	}
-	for _, s := range n.Sharers {
-		h := holding{entry: s.entry}
-		if strings.HasPrefix(s.entry, readerEntry) {
-			h.value = s.Token
+// holdings is what the nodes have, in the order in which it was found, and where.
+func (s *State) holdings() (all []holding, in map[holding]nodeSet) {
+	in = map[holding]nodeSet{}
+	add := func(node int, h holding) {
+		nodes, known := in[h]
+		if !known {
+			all = append(all, h)
 		}
-		all = append(all, h)
+		nodes.add(node)
+		in[h] = nodes
 	}
-	return all
+	for i, n := range s.Nodes {
+		switch {
+		case !n.Held || n.NotString:
+		case hasTokenForm(n.Token):
+			add(i, holding{readerEntry + n.Token, n.Token})
+		default:
+			add(i, holding{value: n.Token})
+		}
+		for _, sharer := range n.Sharers {
+			h := holding{entry: sharer.entry}
+			if strings.HasPrefix(sharer.entry, readerEntry) {
+				h.value = sharer.Token
+			}
+			add(i, h)
+		}
+	}
+	return all, in
 }
 
-func (h holding) isOn(n NodeState) bool { return slices.Contains(holdingsOf(n), h) }
-
-// in is the nodes that have it.
-func (h holding) in(s *State) (nodes nodeSet) {
+// withEntries is the nodes where the lock is one that several share.
+func (s *State) withEntries() (nodes nodeSet) {
 	for i, n := range s.Nodes {
-		if h.isOn(n) {
+		if len(n.Sharers) > 0 {
 			nodes.add(i)
 		}
 	}
 	return nodes
 }
 
-// releaseByForce takes away what was found. comesBack is not nil if its holder can take it back.
-func (c *Client) releaseByForce(ctx context.Context, state *State, h holding) (comesBack, err error) {
-	name, keys := state.Name, c.Mutex(state.Name).spec.res.keys
-	had := h.in(state)
-	deleted, maybe := nodeSet(0), had // maybe: the nodes that may have it for a valid lease
-	for i, n := range state.Nodes {
+// withoutVote is the nodes that may have forgotten what they had, or did not answer.
+func (s *State) withoutVote() (nodes nodeSet) {
+	for i, n := range s.Nodes {
 		if n.Err != nil {
-			maybe.add(i)
+			nodes.add(i)
 		}
 	}
-	release := func(as *State) (*round, error) {
-		call := c.protocol.releaseMutexCall(keys, h.value, c.reservation(), 0)
-		if slices.ContainsFunc(as.Nodes, func(n NodeState) bool { return h.isOn(n) && len(n.Sharers) > 0 }) { // it deletes the string, too
-			call = c.protocol.releaseCall(keys, h.entry, c.reservation(), 0)
-		}
-		r := c.newRound(plan{call: call})
-		if err := c.hearAll(ctx, r, c.cfg.NodeTimeout); err != nil {
-			return nil, err
-		}
-		c.sayTaken(cmp.Or(h.entry, h.value), keys[0])
-		_, t := r.snapshot()
-		if !t.answered() {
-			return nil, r.error(ErrNoQuorum, []string{name}, c.nodes, "")
-		}
-		deleted |= t.votedBy(granted)
-		return r, nil
-	}
-	r, err := release(state)
-	if err != nil {
-		return nil, err
-	}
-	unheard, err := c.releaseUntilGone(ctx, r, name, had, h.isOn, release)
-	if err != nil {
-		return nil, err
-	}
-	// The holder may be alive, and have the lock on a node of which nothing was heard. If that node, and those that did not have
-	// it, are a quorum together, its next renewal takes the lock there, and the lease goes on (R2).
-	isLease := h.entry != "" && (maybe|deleted).len() >= c.need
-	if unheard != 0 && isLease && len(c.nodes)-deleted.len() >= c.need {
-		comesBack = r.error(ErrNoQuorum, []string{name}, c.nodes, "a node of which nothing is known may have it, and its holder, if it "+
-			"is alive, can take those that did not have it; call again when that node answers")
-	}
-	return comesBack, nil
+	return nodes
 }
 
-// releaseUntilGone looks after the release r of a lease by force whether its holder took it back, and if so, releases it
-// again, a few times. The holder is alive then: its renewal came between the releases of two nodes, to a quorum that had the
-// keys, and planted them where they were gone already (R2). If all nodes have heard the release, no quorum is left for a
-// further renewal. So this looks only if some have not, or if one that had it had not when the release came: it may have become
-// an entry (S4). unheard is the nodes of which it is not known that they do not have it now.
-func (c *Client) releaseUntilGone(ctx context.Context, r *round, name string, had nodeSet, has func(NodeState) bool,
-	release func(*State) (*round, error),
-) (unheard nodeSet, err error) {
-	const tries = 3
+// forceTries is how often a release by force is sent again to a holder that goes on.
+const forceTries = 3
+
+// goesOn is the note of its error then.
+const goesOn = "its holder goes on, and takes it back; stop its process, or release it again"
+
+// releaseFound takes the lock from those that were found, and then looks. A holder that is alive may have taken it back: its
+// renewal came between the releases of two nodes, to a quorum that had the keys or could take them, and planted them where they
+// were gone already (R2). A writer may have become a reader (S4). What is still there is released again, a few times.
+func (c *Client) releaseFound(ctx context.Context, state *State, found []holding) error {
+	name, keys := state.Name, c.Mutex(state.Name).spec.res.keys
+	type fate struct {
+		had, deleted nodeSet
+		last         *round
+	}
+	fates := make([]fate, len(found))
+	maybe := state.withoutVote()
+	_, in := state.holdings()
+	entries := state.withEntries()
 	for try := 0; ; try++ {
-		_, t := r.snapshot()
-		unheard = t.votedBy(pending) | t.votedBy(unknown)
-		if unheard == 0 && t.votedBy(denied)&had == 0 {
-			return 0, nil
+		for i, h := range found {
+			f := &fates[i]
+			if in[h] == 0 {
+				continue
+			}
+			f.had |= in[h]
+			call := c.protocol.releaseMutexCall(keys, h.value, c.reservation(), 0) // of another program's string, which may look like an entry
+			if in[h]&entries != 0 {
+				call = c.protocol.releaseCall(keys, h.entry, c.reservation(), 0) // which deletes the writer's string, too
+			}
+			f.last = c.newRound(plan{call: call})
+			if err := c.hearAll(ctx, f.last, c.cfg.NodeTimeout); err != nil {
+				return err
+			}
+			c.sayTaken(cmp.Or(h.entry, h.value), keys[0])
+			_, t := f.last.snapshot()
+			if !t.answered() {
+				return f.last.error(ErrNoQuorum, []string{name}, c.nodes, "")
+			}
+			f.deleted |= t.votedBy(granted) | t.votedBy(denied)&f.had // gone meanwhile, or the look finds it
 		}
-		state, look, err := c.inspect(ctx, name)
+		now, look, err := c.inspect(ctx, name)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		switch _, t := look.snapshot(); {
-		case !slices.ContainsFunc(state.Nodes, has):
-			return unheard &^ t.votedBy(granted), nil
-		case try == tries:
-			return 0, r.error(ErrNoQuorum, []string{name}, c.nodes, "its holder goes on, and takes it back")
+		_, t := look.snapshot()
+		unheard := c.allNodes() &^ t.votedBy(granted)
+		_, in = now.holdings()
+		entries = now.withEntries()
+		if i := slices.IndexFunc(found, func(h holding) bool { return in[h] != 0 }); i >= 0 {
+			if try == forceTries {
+				return fates[i].last.error(ErrNoQuorum, []string{name}, c.nodes, goesOn)
+			}
+			continue
 		}
-		if r, err = release(state); err != nil {
-			return 0, err
+		// A holder may be alive, and have the lock on a node of which nothing is known. If that node, and those that did not have it,
+		// are a quorum together, its next renewal takes the lock there, and the lease goes on (R2).
+		for i, h := range found {
+			f := fates[i]
+			isLease := h.entry != "" && ((maybe|f.had|f.deleted).len() >= c.need || f.had&unheard != 0)
+			if unheard != 0 && isLease && len(c.nodes)-(f.deleted&^unheard).len() >= c.need {
+				return f.last.error(ErrNoQuorum, []string{name}, c.nodes, "a node of which nothing is known may have it, and its holder, if it "+
+					"is alive, can take those that did not have it; release it again when that node answers")
+			}
 		}
+		return nil
 	}
 }
 

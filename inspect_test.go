@@ -63,6 +63,7 @@ func TestInspectTellsWhoHoldsALock(t *testing.T) {
 		tell(t, f.Nodes()[0], "DEL", "x")
 		s = inspect()
 		require.False(t, s.Held, "two of five are no quorum")
+		require.Equal(t, `"x" is held by nobody on a quorum; 2 of 5 nodes have it`, s.String())
 		require.True(t, s.Nodes[1].Held)
 	})
 }

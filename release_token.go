@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -16,8 +17,11 @@ import (
 //   - [ErrLost] if a quorum of the nodes did not have it: it was released, it expired, or it was never acquired. What was
 //     left of it on other nodes is deleted;
 //   - [ErrNoQuorum] if neither is known, because nodes are away. The lock then expires by itself. Nodes that come back
-//     earlier still get the release. It is [ErrNoQuorum] too if a node does not answer, and the process that acquired the
-//     lock is alive and took it back again and again with that node.
+//     earlier still get the release. It is [ErrNoQuorum] too if the process that acquired the lock is alive and took it back
+//     again and again, or may have taken it back on nodes that no longer answer.
+//
+// While nodes are away, ErrLost of a second call may only mean that the first one deleted the lock on the others. A process
+// that is alive can still go on with it.
 //
 // It does not release a reader or permits of a lock that several share.
 //
@@ -41,7 +45,7 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	if err := c.awaitAll(ctx); err != nil {
 		return err
 	}
-	release := func(*State) (*round, error) {
+	release := func() (*round, error) {
 		// Who shares a lock stays (S1). It is owed to every node, since any may have the key (L3).
 		r := c.newRound(plan{call: c.protocol.releaseMutexCall(s.res.keys, token, c.reservation(), 0)})
 		c.send(r, c.allNodes(), c.allNodes())
@@ -49,18 +53,45 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 		c.sayTaken(token, s.res.keys[0])
 		return r, err
 	}
-	r, err := release(nil)
+	r, err := release()
 	if err != nil {
 		return err
 	}
 	_, votes := r.snapshot()
 	switch proof, _ := votes.released(false, c.allNodes()); proof {
 	case won:
-		_, err := c.releaseUntilGone(ctx, r, name, 0, func(n NodeState) bool { return n.Held && n.Token == token }, release)
-		return err
+		return c.staysReleased(ctx, name, token, r, release)
 	case lost:
 		return r.error(ErrLost, s.res.names, c.nodes, "no lease has this token")
 	default:
 		return r.error(ErrNoQuorum, s.res.names, c.nodes, "")
+	}
+}
+
+// staysReleased looks whether the holder took back what a quorum has just deleted, as releaseFound does, unless all nodes had it.
+func (c *Client) staysReleased(ctx context.Context, name, token string, r *round, release func() (*round, error)) error {
+	deleted := nodeSet(0)
+	for try := 0; ; try++ {
+		_, votes := r.snapshot()
+		deleted |= votes.votedBy(granted)
+		if votes.granted == len(c.nodes) {
+			return nil
+		}
+		state, look, err := c.inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		_, heard := look.snapshot()
+		switch isThere := slices.ContainsFunc(state.Nodes, func(n NodeState) bool { return n.Held && n.Token == token }); {
+		case !isThere && len(c.nodes)-(deleted&heard.votedBy(granted)).len() >= c.need:
+			return r.error(ErrNoQuorum, []string{name}, c.nodes, "nodes that had deleted it did not answer again, so its holder may have taken it back")
+		case !isThere:
+			return nil
+		case try == forceTries:
+			return r.error(ErrNoQuorum, []string{name}, c.nodes, goesOn)
+		}
+		if r, err = release(); err != nil {
+			return err
+		}
 	}
 }

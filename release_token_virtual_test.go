@@ -88,7 +88,7 @@ func TestWhatItsHolderCanTakeBackIsNotSaidToBeReleased(t *testing.T) {
 					having[0].links[1].hold(requests, +1)
 					err = operator.ForceRelease(t.Context(), "x")
 					require.ErrorIs(t, err, redlock.ErrNoQuorum)
-					require.ErrorContains(t, err, "call again when that node answers")
+					require.ErrorContains(t, err, "release it again when that node answers")
 					require.Len(t, w.having("x"), 1, "the others have let it go")
 					require.NoError(t, l.Extend(t.Context()), "which is why")
 					synctest.Wait()
@@ -233,5 +233,87 @@ func TestALeftoverIsReleasedByForceThoughANodeIsAway(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// R2: A lease is on a bare quorum, and all nodes answer. Its renewal comes between the two releases, takes the third node, and
+// plants where it was gone.
+func TestALeaseOnABareQuorumThatTakesTheRestIsReleasedByForceAgain(t *testing.T) {
+	locks := map[string]func(*redlock.Client) redlock.Lock{
+		"mutex":  func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+		"token":  func(c *redlock.Client) redlock.Lock { return c.Mutex("x") },
+		"reader": func(c *redlock.Client) redlock.Lock { return c.RWMutex("x").Reader() },
+		"permit": func(c *redlock.Client) redlock.Lock { return c.Semaphore("x", 2) },
+	}
+	for kind, lock := range locks {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 2)
+				l, err := lock(all[0]).Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				having := w.having("x")
+				require.Len(t, having, 2)
+				having[0].links[1].lag[requests].Store(int64(40 * time.Millisecond))
+				released := make(chan error, 1)
+				go func() {
+					if kind == "token" {
+						released <- all[1].ReleaseToken(t.Context(), "x", l.Token())
+					} else {
+						released <- all[1].ForceRelease(t.Context(), "x")
+					}
+				}()
+				for len(w.having("x")) != 1 {
+					time.Sleep(time.Millisecond)
+				}
+				require.NoError(t, l.Extend(t.Context()))
+				require.NoError(t, <-released)
+				synctest.Wait()
+				require.Empty(t, w.having("x"))
+				require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrLost)
+			})
+		})
+	}
+}
+
+// One node is silent to the caller, another one falls silent when it has let the lock go and was planted again: nobody knows
+// whether it is released.
+func TestALookThatTooFewAnswerProvesNothing(t *testing.T) {
+	calls := map[string]func(context.Context, *redlock.Client, *redlock.Lease) error{
+		"ForceRelease": func(ctx context.Context, c *redlock.Client, _ *redlock.Lease) error { return c.ForceRelease(ctx, "x") },
+		"ReleaseToken": func(ctx context.Context, c *redlock.Client, l *redlock.Lease) error {
+			return c.ReleaseToken(ctx, "x", l.Token())
+		},
+	}
+	for call, release := range calls {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 2)
+				l, err := all[0].Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Extend(t.Context()))
+				synctest.Wait()
+				silence := func(s *server) func() {
+					s.links[1].hold(requests, +1)
+					return func() { s.links[1].hold(requests, -1) }
+				}
+				defer silence(w.servers[2])()
+				w.servers[1].links[1].lag[requests].Store(int64(40 * time.Millisecond))
+				released := make(chan error, 1)
+				go func() { released <- release(t.Context(), all[1], l) }()
+				haveIt := func(nodes int) {
+					for len(w.having("x")) != nodes {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				haveIt(2)
+				require.NoError(t, l.Extend(t.Context()))
+				haveIt(3)
+				haveIt(2)
+				defer silence(w.servers[0])()
+				require.ErrorIs(t, <-released, redlock.ErrNoQuorum)
+				require.NoError(t, l.Extend(t.Context()), "which is why")
+			})
+		})
 	}
 }

@@ -47,7 +47,8 @@ deletes none if one of them is no lock.
 It tells what became of each KEY after it has tried all of them, and fails if one of them failed. A signal ends it
 between two KEYs: the rest stays as it is.
 
-Exit code: 0 nobody holds it now, 69 too few nodes answered, 64 usage, or the key is not a lock, 76 no lease has this
+Exit code: 0 nobody holds it now, 69 too few nodes answered, or its holder may be alive and can take it back with a node
+that did not answer (release it again when that node answers), 64 usage, or the key is not a lock, 76 no lease has this
 token: it was released, it expired, or another took the lock. If some KEYs are of 69 and others of 76, it is 69.`,
 		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly\n" +
 			"  echo \"$TOKEN\" | redlock release --token - nightly",
@@ -186,7 +187,7 @@ func (o *releaser) tell(out io.Writer, state *redlock.State, released error) err
 	case state.Held:
 		fmt.Fprintf(out, "%s was released\n", key)
 	default:
-		fmt.Fprintf(out, "nobody held %s; what was left of it on %d of %s was deleted\n", key, on, plural(len(state.Nodes), "node"))
+		fmt.Fprintf(out, "no quorum had %s; it was deleted on %d of %s\n", key, on, plural(len(state.Nodes), "node"))
 	}
 	return nil
 }
