@@ -22,7 +22,8 @@
 // # What it promises
 //
 // At most one [Term] at a time is valid, by its own [Term.Valid], under the assumptions of package redlock. [Term.Number]
-// grows with each leader and needs no clock.
+// is the fencing token: it grows with each leader. That needs no clock as long as one node that both quorums share still
+// has the tokens that it stored.
 //
 // # What no election can promise
 //

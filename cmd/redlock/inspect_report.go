@@ -159,6 +159,11 @@ func (l lockReport) having() string {
 	return strings.Join(owners, ", ")
 }
 
+// staysForEver reports whether a node has a key that never expires, so no lock.
+func (l lockReport) staysForEver() bool {
+	return slices.ContainsFunc(l.Nodes, func(n nodeLockReport) bool { return n.Held && n.RemainingMillis < 0 })
+}
+
 // permits is the numbers of permits that the holders give it, each once, in order.
 func (l lockReport) permits() (numbers []int) {
 	for _, s := range l.Sharers {
@@ -201,11 +206,19 @@ func (l lockReport) print(out io.Writer) error {
 		fmt.Fprintf(out, "%s is held by %s on %d of %s, %s; largest fencing token %d\n",
 			key, l.holder(), on, all, l.until(), l.Fence)
 	case "partial":
+		if l.staysForEver() {
+			fmt.Fprintf(out, "%s cannot be acquired, and nobody holds it: %s, which never expires, and the other nodes that vote are no quorum (which is %d); largest fencing token %d\n",
+				key, having, l.Quorum, l.Fence)
+			break
+		}
 		fmt.Fprintf(out, "%s is being taken or released, or the rest of it expires: %s, and it takes %d; largest fencing token %d\n",
 			key, having, l.Quorum, l.Fence)
 	default:
 		fmt.Fprintf(out, "%s is free: nobody has it on a quorum (which is %d of %s)", key, l.Quorum, all)
-		if having != "" {
+		switch {
+		case l.staysForEver():
+			fmt.Fprintf(out, "; %s, which never expires, and is in the way if other nodes are away", having)
+		case having != "":
 			fmt.Fprintf(out, "; %s, left by a try that failed or has just ended", having)
 		}
 		fmt.Fprintf(out, "; largest fencing token %d\n", l.Fence)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,22 +51,39 @@ func noLockAmong(ctx context.Context, client *redlock.Client, keys []string) err
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	for _, key := range keys {
-		state, _ := client.Inspect(ctx, key)
-		if state == nil {
-			continue
-		}
-		var found otherData
-		for _, n := range state.Nodes {
-			if n.Held && n.Remaining < 0 && (!n.NotString || n.Token == "") {
-				holder, _ := n.Holder()
-				found.add(holder, !n.NotString)
+		if state, _ := client.Inspect(ctx, key); state != nil {
+			if never := noLockIn(state); never != nil {
+				return never
 			}
-		}
-		if never := found.refusal([]string{key}, len(state.Nodes), state.Quorum); never != nil {
-			return never
 		}
 	}
 	return nil
+}
+
+// noLockIn says whether such keys leave no quorum of the nodes that vote now: on a minority, they are in the way while
+// others are away.
+func noLockIn(state *redlock.State) error {
+	var found otherData
+	for _, n := range state.Nodes {
+		if n.Err == nil && n.Held && n.Remaining < 0 && (!n.NotString || n.Token == "") {
+			holder, _ := n.Holder()
+			found.add(holder, !n.NotString)
+		}
+	}
+	vote := state.Votes
+	if vote < state.Quorum { // an outage, whatever is there; unless it is on so many of all nodes
+		vote = len(state.Nodes)
+	}
+	return found.refusal([]string{state.Name}, vote, state.Quorum)
+}
+
+// meetsOtherData reports whether a node refused by what never expires.
+func meetsOtherData(refusal error) bool {
+	refused, _ := nodeErrors(refusal)
+	return slices.ContainsFunc(refused, func(node *redlock.NodeError) bool {
+		var denial *redlock.Denial
+		return errors.As(node, &denial) && staysForEver(denial)
+	})
 }
 
 // otherData is what is under the name of a lock for ever.

@@ -320,6 +320,11 @@ func (o *runOptions) awaitConfig(ctx context.Context, nodes []redlock.Node, hook
 func (o *runOptions) acquire(ctx context.Context, client *redlock.Client, lock redlock.Lock) (*redlock.Lease, error) {
 	if o.patience.once {
 		lease, err := lock.TryAcquire(ctx)
+		if errors.Is(err, redlock.ErrHeld) && noLock(err) == nil && meetsOtherData(err) {
+			if never := noLockAmong(ctx, client, o.keys); never != nil {
+				return lease, never
+			}
+		}
 		return lease, withSharers(ctx, client, o.explain(err))
 	}
 	bounded, cancel := o.patience.bound(ctx, time.Now())

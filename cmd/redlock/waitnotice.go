@@ -105,7 +105,13 @@ func (w *waitNotice) held(ctx context.Context, client *redlock.Client) string {
 	for _, key := range w.o.keys {
 		state, _ := client.Inspect(ctx, key)
 		key = printable(key)
-		if state == nil || !state.Held {
+		if state == nil {
+			continue
+		}
+		if !state.Held {
+			if never := noLockIn(state); never != nil {
+				return sentence(never)
+			}
 			continue
 		}
 		report := reportOn(state)
