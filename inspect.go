@@ -283,6 +283,11 @@ func (c *Client) releaseFound(ctx context.Context, state *State, found []holding
 		last         *round
 	}
 	fates := make([]fate, len(found))
+	defer func() { // last, because ctx may end with a lease that was taken
+		for _, h := range found {
+			c.sayTaken(cmp.Or(h.entry, h.value), keys[0])
+		}
+	}()
 	maybe := state.withoutVote()
 	_, in := state.holdings()
 	entries := state.withEntries()
@@ -301,7 +306,6 @@ func (c *Client) releaseFound(ctx context.Context, state *State, found []holding
 			if err := c.hearAll(ctx, f.last, c.cfg.NodeTimeout); err != nil {
 				return err
 			}
-			c.sayTaken(cmp.Or(h.entry, h.value), keys[0])
 			_, t := f.last.snapshot()
 			if !t.answered() {
 				return f.last.error(ErrNoQuorum, []string{name}, c.nodes, "")

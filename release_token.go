@@ -50,9 +50,9 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 		r := c.newRound(plan{call: c.protocol.releaseMutexCall(s.res.keys, token, c.reservation(), 0)})
 		c.send(r, c.allNodes(), c.allNodes())
 		err := r.until(ctx, &c.timers, c.ending, c.cfg.NodeTimeout, func(t *tally) bool { return t.open() == 0 })
-		c.sayTaken(token, s.res.keys[0])
 		return r, err
 	}
+	defer c.sayTaken(token, s.res.keys[0]) // last, because ctx may end with the lease
 	r, err := release()
 	if err != nil {
 		return err

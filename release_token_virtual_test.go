@@ -317,3 +317,20 @@ func TestALookThatTooFewAnswerProvesNothing(t *testing.T) {
 		})
 	}
 }
+
+// The context may carry a lease that is taken, and ends with it: not before it is known what became of the lock.
+func TestAReleaseByForceUnderItsOwnLeaseGoesToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := enrolled(t, 1)
+		for range 2 {
+			l, err := all[0].Mutex("x").Acquire(t.Context()) // on a bare quorum
+			require.NoError(t, err)
+			require.NoError(t, all[0].ForceRelease(l.Context(), "x"))
+			<-l.Context().Done()
+			l, err = all[0].Mutex("x").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, all[0].ReleaseToken(l.Context(), "x", l.Token()))
+			<-l.Context().Done()
+		}
+	})
+}

@@ -9,7 +9,7 @@ import (
 // sends the holder's client a message. That is a hint, which anybody may send: the lease is lost when the nodes say so.
 
 // sayTaken tells the client of this owner that the key was taken from it. It is called when the nodes have answered the
-// release, so what the holder asks them now comes after that. A user that may not publish tells nobody.
+// release and the look after it, so what the holder asks them now comes after that. A user that may not publish tells nobody.
 func (c *Client) sayTaken(owner string, key any) {
 	id := ownersClient(tokenOf(owner))
 	if id == "" {
