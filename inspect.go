@@ -185,10 +185,10 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 //
 // ForceRelease takes the lock only from the owner that it found, not from one that comes later. If nobody holds the
 // lock, that is no error. [ErrNoQuorum] means that the lock may still be held: too few nodes answered; or no node has
-// it, and too few of them vote, because some may have forgotten it; or a node does not answer, and with that node an
-// owner that is alive took it back again and again, or can take it back because too many nodes did not have it. Call
-// ForceRelease again when that node answers: sooner, it may find nothing, and return nil, though the owner is about to
-// take the lock back.
+// it, and too few of them vote, because some may have forgotten it; or a node did not delete it; or an owner that is alive
+// took it back again and again, or can take it back with a node that did not answer, because too many others did not have
+// it. Then call ForceRelease again when all nodes answer: sooner, it may find less, and return nil, though the owner is
+// about to take the lock back.
 // Other errors are [ErrInvalid], also if the key holds something that is no lock, [ErrClosed] and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
@@ -270,8 +270,13 @@ func (s *State) withoutVote() (nodes nodeSet) {
 // forceTries is how often a release by force is sent again to a holder that goes on.
 const forceTries = 3
 
-// goesOn is the note of its error then.
-const goesOn = "its holder goes on, and takes it back; stop its process, or release it again"
+// whyItStays is the note of the error if these nodes still have what the release r was to delete.
+func (r *round) whyItStays(nodes nodeSet) string {
+	if _, t := r.snapshot(); nodes&(t.votedBy(granted)|t.votedBy(denied)) == 0 {
+		return "it is still on nodes that did not delete it"
+	}
+	return "its holder goes on, and takes it back; stop its process, or release it again"
+}
 
 // releaseFound takes the lock from those that were found, and then looks. A holder that is alive may have taken it back: its
 // renewal came between the releases of two nodes, to a quorum that had the keys or could take them, and planted them where they
@@ -318,11 +323,12 @@ func (c *Client) releaseFound(ctx context.Context, state *State, found []holding
 		}
 		_, t := look.snapshot()
 		unheard := c.allNodes() &^ t.votedBy(granted)
+		maybe |= unheard | now.withoutVote()
 		_, in = now.holdings()
 		entries = now.withEntries()
 		if i := slices.IndexFunc(found, func(h holding) bool { return in[h] != 0 }); i >= 0 {
 			if try == forceTries {
-				return fates[i].last.error(ErrNoQuorum, []string{name}, c.nodes, goesOn)
+				return fates[i].last.error(ErrNoQuorum, []string{name}, c.nodes, fates[i].last.whyItStays(in[found[i]]))
 			}
 			continue
 		}
@@ -333,7 +339,7 @@ func (c *Client) releaseFound(ctx context.Context, state *State, found []holding
 			isLease := h.entry != "" && ((maybe|f.had|f.deleted).len() >= c.need || f.had&unheard != 0)
 			if unheard != 0 && isLease && len(c.nodes)-(f.deleted&^unheard).len() >= c.need {
 				return f.last.error(ErrNoQuorum, []string{name}, c.nodes, "a node of which nothing is known may have it, and its holder, if it "+
-					"is alive, can take those that did not have it; release it again when that node answers")
+					"is alive, can take those that did not have it; release it again when all nodes answer")
 			}
 		}
 		return nil

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"slices"
 	"strings"
 )
 
@@ -68,27 +67,30 @@ func (c *Client) ReleaseToken(ctx context.Context, name, token string) error {
 	}
 }
 
-// staysReleased looks whether the holder took back what a quorum has just deleted, as releaseFound does, unless all nodes had it.
+// staysReleased looks whether the holder took back what a quorum has just deleted, as releaseFound does.
 func (c *Client) staysReleased(ctx context.Context, name, token string, r *round, release func() (*round, error)) error {
 	deleted := nodeSet(0)
 	for try := 0; ; try++ {
 		_, votes := r.snapshot()
 		deleted |= votes.votedBy(granted)
-		if votes.granted == len(c.nodes) {
-			return nil
-		}
 		state, look, err := c.inspect(ctx, name)
 		if err != nil {
 			return err
 		}
 		_, heard := look.snapshot()
-		switch isThere := slices.ContainsFunc(state.Nodes, func(n NodeState) bool { return n.Held && n.Token == token }); {
-		case !isThere && len(c.nodes)-(deleted&heard.votedBy(granted)).len() >= c.need:
+		there := nodeSet(0)
+		for i, n := range state.Nodes {
+			if n.Held && n.Token == token {
+				there.add(i)
+			}
+		}
+		switch {
+		case there == 0 && len(c.nodes)-(deleted&heard.votedBy(granted)).len() >= c.need:
 			return r.error(ErrNoQuorum, []string{name}, c.nodes, "nodes that had deleted it did not answer again, so its holder may have taken it back")
-		case !isThere:
+		case there == 0:
 			return nil
 		case try == forceTries:
-			return r.error(ErrNoQuorum, []string{name}, c.nodes, goesOn)
+			return r.error(ErrNoQuorum, []string{name}, c.nodes, r.whyItStays(there))
 		}
 		if r, err = release(); err != nil {
 			return err

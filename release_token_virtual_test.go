@@ -88,7 +88,7 @@ func TestWhatItsHolderCanTakeBackIsNotSaidToBeReleased(t *testing.T) {
 					having[0].links[1].hold(requests, +1)
 					err = operator.ForceRelease(t.Context(), "x")
 					require.ErrorIs(t, err, redlock.ErrNoQuorum)
-					require.ErrorContains(t, err, "release it again when that node answers")
+					require.ErrorContains(t, err, "release it again when all nodes answer")
 					require.Len(t, w.having("x"), 1, "the others have let it go")
 					require.NoError(t, l.Extend(t.Context()), "which is why")
 					synctest.Wait()
@@ -332,5 +332,80 @@ func TestAReleaseByForceUnderItsOwnLeaseGoesToTheEnd(t *testing.T) {
 			require.NoError(t, all[0].ReleaseToken(l.Context(), "x", l.Token()))
 			<-l.Context().Done()
 		}
+	})
+}
+
+// R2: The releases of three nodes come one after the other, and a renewal after each of the first two. Each plants where the lock
+// was gone. All nodes say that they deleted it.
+func TestALeaseThatIsPlantedBehindEachReleaseIsReleasedByForceAgain(t *testing.T) {
+	for _, call := range []string{"ReleaseToken", "ForceRelease"} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, all := enrolled(t, 2)
+				l, err := all[0].Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Extend(t.Context()))
+				synctest.Wait()
+				require.Len(t, w.having("x"), 3)
+				w.servers[1].links[1].lag[requests].Store(int64(40 * time.Millisecond))
+				w.servers[2].links[1].lag[requests].Store(int64(80 * time.Millisecond))
+				released := make(chan error, 1)
+				go func() {
+					if call == "ReleaseToken" {
+						released <- all[1].ReleaseToken(t.Context(), "x", l.Token())
+					} else {
+						released <- all[1].ForceRelease(t.Context(), "x")
+					}
+				}()
+				for range 2 {
+					for len(w.having("x")) != 2 {
+						time.Sleep(time.Millisecond)
+					}
+					require.NoError(t, l.Extend(t.Context()))
+					synctest.Wait()
+				}
+				require.NoError(t, <-released)
+				synctest.Wait()
+				require.Empty(t, w.having("x"))
+				require.ErrorIs(t, l.Extend(t.Context()), redlock.ErrLost)
+			})
+		})
+	}
+}
+
+// A2: The operator looks in the middle of an acquire, which then wins with a node that falls silent to the operator.
+func TestAnAcquireThatWinsAfterTheLookMayBeALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, all := enrolled(t, 2)
+		for _, s := range w.servers {
+			s.slow(1, 40*time.Millisecond)
+			s.slow(0, 2*time.Millisecond)
+		}
+		w.servers[2].links[0].hold(requests, +1) // it never hears of the acquire
+		began := time.Now()
+		_, err := all[1].Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		looks := time.Since(began)
+		w.servers[1].links[0].lag[requests].Store(int64(looks + 5*time.Millisecond))
+		acquired := make(chan *redlock.Lease, 1)
+		go func() {
+			l, _ := all[0].Mutex("x").Acquire(t.Context())
+			acquired <- l
+		}()
+		time.Sleep(3 * time.Millisecond)
+		require.Len(t, w.having("x"), 1)
+		released := make(chan error, 1)
+		go func() { released <- all[1].ForceRelease(t.Context(), "x") }()
+		time.Sleep(looks + 5*time.Millisecond) // its release is on its way
+		w.servers[1].links[1].hold(requests, +1)
+		l := <-acquired
+		require.NotNil(t, l)
+		w.servers[2].links[0].reset()
+		w.servers[2].links[0].hold(requests, -1)
+		w.servers[1].links[0].lag[requests].Store(0)
+		require.ErrorIs(t, <-released, redlock.ErrNoQuorum)
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, l.Extend(t.Context()), "which is why")
+		w.servers[1].links[1].hold(requests, -1)
 	})
 }

@@ -20,7 +20,7 @@ this number to a resource, which would then refuse the holder.
   held     a quorum of the nodes has KEY for one owner
   free     a quorum votes and has KEY for nobody
   partial  somebody is acquiring or releasing the lock, or failed to; what is left of it expires. Or other data, which
-           never expires, is on so many nodes that the others that vote are no quorum
+           never expires, is on so many nodes that the others that vote are no quorum. Or a node with the lock is away
   unknown  too few nodes vote
 
 A node in quarantine, or an unfit one, does not vote: it may have forgotten that it granted the lock.

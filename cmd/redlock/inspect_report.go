@@ -26,6 +26,8 @@ type lockReport struct {
 	Quorum  int            `json:"quorum"`
 	holding
 	jsonFailure
+
+	blocked bool // partial, and what never expires is why
 }
 
 type sharerReport struct {
@@ -137,6 +139,7 @@ func reportOn(s *redlock.State) lockReport {
 		l.State = "free"
 	default:
 		l.State = "partial"
+		l.blocked = noLockIn(s) != nil
 	}
 	return l
 }
@@ -206,7 +209,7 @@ func (l lockReport) print(out io.Writer) error {
 		fmt.Fprintf(out, "%s is held by %s on %d of %s, %s; largest fencing token %d\n",
 			key, l.holder(), on, all, l.until(), l.Fence)
 	case "partial":
-		if l.staysForEver() {
+		if l.blocked {
 			fmt.Fprintf(out, "%s cannot be acquired, and nobody holds it: %s, which never expires, and the other nodes that vote are no quorum (which is %d); largest fencing token %d\n",
 				key, having, l.Quorum, l.Fence)
 			break
@@ -217,7 +220,7 @@ func (l lockReport) print(out io.Writer) error {
 		fmt.Fprintf(out, "%s is free: nobody has it on a quorum (which is %d of %s)", key, l.Quorum, all)
 		switch {
 		case l.staysForEver():
-			fmt.Fprintf(out, "; %s, which never expires, and is in the way if other nodes are away", having)
+			fmt.Fprintf(out, "; %s; what never expires is in the way if other nodes are away", having)
 		case having != "":
 			fmt.Fprintf(out, "; %s, left by a try that failed or has just ended", having)
 		}

@@ -60,21 +60,26 @@ func noLockAmong(ctx context.Context, client *redlock.Client, keys []string) err
 	return nil
 }
 
-// noLockIn says whether such keys leave no quorum of the nodes that vote now: on a minority, they are in the way while
-// others are away.
+// noLockIn says whether such keys leave no quorum. On a minority, they are in the way while other nodes are away. But if a key
+// expires, somebody may hold the lock with nodes that do not answer here: then all nodes count.
 func noLockIn(state *redlock.State) error {
 	var found otherData
+	expires := false
 	for _, n := range state.Nodes {
-		if n.Err == nil && n.Held && n.Remaining < 0 && (!n.NotString || n.Token == "") {
+		switch {
+		case !n.Held:
+		case n.Remaining >= 0 || n.NotString && n.Token != "":
+			expires = true
+		case n.Err == nil:
 			holder, _ := n.Holder()
 			found.add(holder, !n.NotString)
 		}
 	}
-	vote := state.Votes
-	if vote < state.Quorum { // an outage, whatever is there; unless it is on so many of all nodes
-		vote = len(state.Nodes)
+	count := state.Votes
+	if expires || count < state.Quorum { // an outage
+		count = len(state.Nodes)
 	}
-	return found.refusal([]string{state.Name}, vote, state.Quorum)
+	return found.refusal([]string{state.Name}, count, state.Quorum)
 }
 
 // meetsOtherData reports whether a node refused by what never expires.
