@@ -150,7 +150,7 @@ func TestReleaseDeletesOnlyWhatIsALockUnlessToldOtherwise(t *testing.T) {
 		do(t, first, "SET", set...)
 		code, out, errs := run(t, "inspect", nodes(f), "k")
 		assert.Equal(t, 0, code, errs)
-		assert.Contains(t, out, " has it on 1 of 3 nodes, ", name)
+		assert.Contains(t, out, " has it on 1 of 3 nodes", name)
 		assert.Regexp(t, `\(not a lock of this library\) +[f0-9]|something that is not a lock|`+token+" +for ever", out, name)
 		code, out, errs = run(t, "release", "--force", nodes(f), "k")
 		assert.Equal(t, 64, code, name)

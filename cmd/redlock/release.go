@@ -47,9 +47,10 @@ deletes none if one of them is no lock.
 It tells what became of each KEY after it has tried all of them, and fails if one of them failed. A signal ends it
 between two KEYs: the rest stays as it is.
 
-Exit code: 0 nobody holds it now, 69 too few nodes answered or deleted it, or its holder may be alive and took it back, or
-can take it back with a node that did not answer (release it again when all nodes answer), 64 usage, or the key is not a lock, 76 no lease has this
-token: it was released, it expired, or another took the lock. If some KEYs are of 69 and others of 76, it is 69.`,
+Exit code: 0 nobody holds it now, 69 too few nodes answered or deleted it, or its holder may be alive and took it back,
+or can take it back with a node that did not answer (release it again when all nodes answer), 64 usage, or the key is
+not a lock, 76 no lease has this token: it was released, it expired, or another took the lock. If some KEYs are of 69
+and others of 76, it is 69.`,
 		Example: "  redlock release --force --nodes a:6379,b:6379,c:6379 nightly\n" +
 			"  echo \"$TOKEN\" | redlock release --token - nightly",
 		Args:              differentKeys,
