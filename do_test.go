@@ -159,9 +159,7 @@ func TestALossInADowngradeIsTold(t *testing.T) {
 		w, all := enrolled(t, 1)
 		for name, fn := range map[string]func(context.Context, *redlock.Lease) error{
 			"in it": func(ctx context.Context, l *redlock.Lease) error {
-				for _, s := range w.servers {
-					s.tell("DEL", "x")
-				}
+				w.deletes("x")
 				_, err := l.Downgrade(ctx)
 				require.ErrorIs(t, err, redlock.ErrLost)
 				return nil
@@ -169,9 +167,7 @@ func TestALossInADowngradeIsTold(t *testing.T) {
 			"after it": func(ctx context.Context, l *redlock.Lease) error {
 				reader, err := l.Downgrade(ctx)
 				require.NoError(t, err)
-				for _, s := range w.servers {
-					s.tell("DEL", "x")
-				}
+				w.deletes("x")
 				require.ErrorIs(t, reader.Extend(t.Context()), redlock.ErrLost)
 				return nil
 			},
@@ -180,9 +176,7 @@ func TestALossInADowngradeIsTold(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, reader.Extend(t.Context())) // now all nodes have it
 				synctest.Wait()
-				for _, s := range w.servers {
-					s.tell("DEL", "x")
-				}
+				w.deletes("x")
 				require.ErrorIs(t, reader.Release(t.Context()), redlock.ErrLost)
 				return nil
 			},
@@ -216,9 +210,7 @@ func TestALossAfterItsOwnReleaseIsNotTold(t *testing.T) {
 					outer, err = outer.Downgrade(t.Context())
 					require.NoError(t, err)
 				}
-				for _, s := range w.servers {
-					s.tell("DEL", "x")
-				}
+				w.deletes("x")
 				require.ErrorIs(t, outer.Extend(t.Context()), redlock.ErrLost)
 				return nil
 			}))

@@ -188,8 +188,8 @@ func (c *Client) inspect(ctx context.Context, name string) (*State, *round, erro
 // it, and too few of them vote, because some may have forgotten it; or a node did not delete it; or an owner that is alive
 // took it back again and again, or can take it back with a node that did not answer, because too many others did not have
 // it. Then call ForceRelease again when all nodes answer: sooner, it may find less, and return nil, though the owner is
-// about to take the lock back.
-// Other errors are [ErrInvalid], also if the key holds something that is no lock, [ErrClosed] and ctx.Err().
+// about to take the lock back. Other errors are [ErrInvalid], also if the key holds something that is no lock, [ErrClosed]
+// and ctx.Err().
 func (c *Client) ForceRelease(ctx context.Context, name string) error {
 	state, inspected, err := c.inspect(ctx, name)
 	if err != nil {
@@ -203,14 +203,14 @@ func (c *Client) ForceRelease(ctx context.Context, name string) error {
 			return invalid("name", "on %s the key of %q holds something that is no lock; delete it by hand, or use another name", n.Node, name)
 		}
 	}
-	found, _ := state.holdings()
+	found, in := state.holdings()
 	if len(found) == 0 {
 		if state.Votes < c.need {
 			return c.tooFewVote(inspected, state)
 		}
 		return nil
 	}
-	return c.releaseFound(ctx, state, found)
+	return c.releaseFound(ctx, state, found, in)
 }
 
 // A holding is what ForceRelease takes away: the entry of one that shares the lock, or a string. A writer that becomes a reader
@@ -247,20 +247,10 @@ func (s *State) holdings() (all []holding, in map[holding]nodeSet) {
 	return all, in
 }
 
-// withEntries is the nodes where the lock is one that several share.
-func (s *State) withEntries() (nodes nodeSet) {
+// where is the nodes of which this is so.
+func (s *State) where(so func(NodeState) bool) (nodes nodeSet) {
 	for i, n := range s.Nodes {
-		if len(n.Sharers) > 0 {
-			nodes.add(i)
-		}
-	}
-	return nodes
-}
-
-// withoutVote is the nodes that may have forgotten what they had, or did not answer.
-func (s *State) withoutVote() (nodes nodeSet) {
-	for i, n := range s.Nodes {
-		if n.Err != nil {
+		if so(n) {
 			nodes.add(i)
 		}
 	}
@@ -280,8 +270,9 @@ func (r *round) whyItStays(nodes nodeSet) string {
 
 // releaseFound takes the lock from those that were found, and then looks. A holder that is alive may have taken it back: its
 // renewal came between the releases of two nodes, to a quorum that had the keys or could take them, and planted them where they
-// were gone already (R2). A writer may have become a reader (S4). What is still there is released again, a few times.
-func (c *Client) releaseFound(ctx context.Context, state *State, found []holding) error {
+// were gone already (R2). A writer may have become a reader (S4). What is still there is released again, a few times. in says
+// where state has what was found.
+func (c *Client) releaseFound(ctx context.Context, state *State, found []holding, in map[holding]nodeSet) error {
 	name, keys := state.Name, c.Mutex(state.Name).spec.res.keys
 	type fate struct {
 		had, deleted nodeSet
@@ -293,10 +284,10 @@ func (c *Client) releaseFound(ctx context.Context, state *State, found []holding
 			c.sayTaken(cmp.Or(h.entry, h.value), keys[0])
 		}
 	}()
-	maybe := state.withoutVote()
-	_, in := state.holdings()
-	entries := state.withEntries()
+	hasNoVote := func(n NodeState) bool { return n.Err != nil } // it may have forgotten what it had, or did not answer
+	maybe := state.where(hasNoVote)
 	for try := 0; ; try++ {
+		entries := state.where(func(n NodeState) bool { return len(n.Sharers) > 0 })
 		for i, h := range found {
 			f := &fates[i]
 			if in[h] == 0 {
@@ -321,11 +312,11 @@ func (c *Client) releaseFound(ctx context.Context, state *State, found []holding
 		if err != nil {
 			return err
 		}
+		state = now
+		_, in = state.holdings()
 		_, t := look.snapshot()
 		unheard := c.allNodes() &^ t.votedBy(granted)
-		maybe |= unheard | now.withoutVote()
-		_, in = now.holdings()
-		entries = now.withEntries()
+		maybe |= unheard | state.where(hasNoVote)
 		if i := slices.IndexFunc(found, func(h holding) bool { return in[h] != 0 }); i >= 0 {
 			if try == forceTries {
 				return fates[i].last.error(ErrNoQuorum, []string{name}, c.nodes, fates[i].last.whyItStays(in[found[i]]))

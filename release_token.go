@@ -78,13 +78,7 @@ func (c *Client) staysReleased(ctx context.Context, name, token string, r *round
 			return err
 		}
 		_, heard := look.snapshot()
-		there := nodeSet(0)
-		for i, n := range state.Nodes {
-			if n.Held && n.Token == token {
-				there.add(i)
-			}
-		}
-		switch {
+		switch there := state.where(func(n NodeState) bool { return n.Held && n.Token == token }); {
 		case there == 0 && len(c.nodes)-(deleted&heard.votedBy(granted)).len() >= c.need:
 			return r.error(ErrNoQuorum, []string{name}, c.nodes, "nodes that had deleted it did not answer again, so its holder may have taken it back")
 		case there == 0:

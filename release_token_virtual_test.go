@@ -12,16 +12,18 @@ import (
 	"github.com/quorumlock/redlock"
 )
 
+// takings are the two calls that take a lock from its holder.
+var takings = map[string]func(context.Context, *redlock.Client, *redlock.Lease) error{
+	"ForceRelease": func(ctx context.Context, c *redlock.Client, _ *redlock.Lease) error { return c.ForceRelease(ctx, "x") },
+	"ReleaseToken": func(ctx context.Context, c *redlock.Client, l *redlock.Lease) error {
+		return c.ReleaseToken(ctx, "x", l.Token())
+	},
+}
+
 // The operator is cut off from one node, and far from another one. A renewal comes between the two releases that arrive: it is
 // extended by a quorum, and plants the key where it was gone (R2).
 func TestALeaseThatARenewalTakesBackIsReleasedByForceAgain(t *testing.T) {
-	calls := map[string]func(context.Context, *redlock.Client, *redlock.Lease) error{
-		"ForceRelease": func(ctx context.Context, c *redlock.Client, _ *redlock.Lease) error { return c.ForceRelease(ctx, "x") },
-		"ReleaseToken": func(ctx context.Context, c *redlock.Client, l *redlock.Lease) error {
-			return c.ReleaseToken(ctx, "x", l.Token())
-		},
-	}
-	for call, release := range calls {
+	for call, release := range takings {
 		for renewals, want := range map[int]error{1: nil, 100: redlock.ErrNoQuorum} {
 			t.Run(call, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -144,13 +146,8 @@ func TestAWriterThatBecomesAReaderMeanwhileIsReleasedByForce(t *testing.T) {
 
 // S4: A writer becomes a reader, of which some nodes have not heard. It is one owner, and those that answered have let it go.
 func TestAReaderOfWhomNotAllHaveHeardIsReleasedByForce(t *testing.T) {
-	calls := map[string]func(context.Context, *redlock.Client, *redlock.Lease) error{
-		"ForceRelease": func(ctx context.Context, c *redlock.Client, _ *redlock.Lease) error { return c.ForceRelease(ctx, "x") },
-		"ReleaseToken": func(ctx context.Context, c *redlock.Client, l *redlock.Lease) error {
-			return c.ReleaseToken(ctx, "x", l.Token()) // which leaves the reader's entry, and deletes a quorum of strings
-		},
-	}
-	for call, release := range calls {
+	// ReleaseToken leaves the reader's entry, and deletes a quorum of strings.
+	for call, release := range takings {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := virtual(t, 5, 2)
@@ -198,9 +195,7 @@ func TestAReaderThatTakesBackAWritersLockIsReleasedByForceAgain(t *testing.T) {
 		w.servers[1].links[1].lag[requests].Store(int64(40 * time.Millisecond))
 		released := make(chan error, 1)
 		go func() { released <- all[1].ForceRelease(t.Context(), "x") }()
-		for len(w.having("x")) != 2 {
-			time.Sleep(time.Millisecond)
-		}
+		w.awaits("x", 2)
 		w.servers[0].links[0].lag[requests].Store(int64(140 * time.Millisecond))
 		reader, err := l.Downgrade(t.Context())
 		require.NoError(t, err)
@@ -256,16 +251,12 @@ func TestALeaseOnABareQuorumThatTakesTheRestIsReleasedByForceAgain(t *testing.T)
 				require.Len(t, having, 2)
 				having[0].links[1].lag[requests].Store(int64(40 * time.Millisecond))
 				released := make(chan error, 1)
-				go func() {
-					if kind == "token" {
-						released <- all[1].ReleaseToken(t.Context(), "x", l.Token())
-					} else {
-						released <- all[1].ForceRelease(t.Context(), "x")
-					}
-				}()
-				for len(w.having("x")) != 1 {
-					time.Sleep(time.Millisecond)
+				release := takings["ForceRelease"]
+				if kind == "token" {
+					release = takings["ReleaseToken"]
 				}
+				go func() { released <- release(t.Context(), all[1], l) }()
+				w.awaits("x", 1)
 				require.NoError(t, l.Extend(t.Context()))
 				require.NoError(t, <-released)
 				synctest.Wait()
@@ -279,13 +270,7 @@ func TestALeaseOnABareQuorumThatTakesTheRestIsReleasedByForceAgain(t *testing.T)
 // One node is silent to the caller, another one falls silent when it has let the lock go and was planted again: nobody knows
 // whether it is released.
 func TestALookThatTooFewAnswerProvesNothing(t *testing.T) {
-	calls := map[string]func(context.Context, *redlock.Client, *redlock.Lease) error{
-		"ForceRelease": func(ctx context.Context, c *redlock.Client, _ *redlock.Lease) error { return c.ForceRelease(ctx, "x") },
-		"ReleaseToken": func(ctx context.Context, c *redlock.Client, l *redlock.Lease) error {
-			return c.ReleaseToken(ctx, "x", l.Token())
-		},
-	}
-	for call, release := range calls {
+	for call, release := range takings {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, all := enrolled(t, 2)
@@ -301,15 +286,10 @@ func TestALookThatTooFewAnswerProvesNothing(t *testing.T) {
 				w.servers[1].links[1].lag[requests].Store(int64(40 * time.Millisecond))
 				released := make(chan error, 1)
 				go func() { released <- release(t.Context(), all[1], l) }()
-				haveIt := func(nodes int) {
-					for len(w.having("x")) != nodes {
-						time.Sleep(time.Millisecond)
-					}
-				}
-				haveIt(2)
+				w.awaits("x", 2)
 				require.NoError(t, l.Extend(t.Context()))
-				haveIt(3)
-				haveIt(2)
+				w.awaits("x", 3)
+				w.awaits("x", 2)
 				defer silence(w.servers[0])()
 				require.ErrorIs(t, <-released, redlock.ErrNoQuorum)
 				require.NoError(t, l.Extend(t.Context()), "which is why")
@@ -338,7 +318,7 @@ func TestAReleaseByForceUnderItsOwnLeaseGoesToTheEnd(t *testing.T) {
 // R2: The releases of three nodes come one after the other, and a renewal after each of the first two. Each plants where the lock
 // was gone. All nodes say that they deleted it.
 func TestALeaseThatIsPlantedBehindEachReleaseIsReleasedByForceAgain(t *testing.T) {
-	for _, call := range []string{"ReleaseToken", "ForceRelease"} {
+	for call, release := range takings {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, all := enrolled(t, 2)
@@ -350,17 +330,9 @@ func TestALeaseThatIsPlantedBehindEachReleaseIsReleasedByForceAgain(t *testing.T
 				w.servers[1].links[1].lag[requests].Store(int64(40 * time.Millisecond))
 				w.servers[2].links[1].lag[requests].Store(int64(80 * time.Millisecond))
 				released := make(chan error, 1)
-				go func() {
-					if call == "ReleaseToken" {
-						released <- all[1].ReleaseToken(t.Context(), "x", l.Token())
-					} else {
-						released <- all[1].ForceRelease(t.Context(), "x")
-					}
-				}()
+				go func() { released <- release(t.Context(), all[1], l) }()
 				for range 2 {
-					for len(w.having("x")) != 2 {
-						time.Sleep(time.Millisecond)
-					}
+					w.awaits("x", 2)
 					require.NoError(t, l.Extend(t.Context()))
 					synctest.Wait()
 				}

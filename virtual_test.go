@@ -90,6 +90,20 @@ func (w *world) having(key string) (servers []*server) {
 	return servers
 }
 
+// awaits waits until so many servers have the key.
+func (w *world) awaits(key string, servers int) {
+	for len(w.having(key)) != servers {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// deletes has all servers delete the key.
+func (w *world) deletes(key string) {
+	for _, s := range w.servers {
+		s.tell("DEL", key)
+	}
+}
+
 // hinder may stop one server, or set its clock: then what that one grants does not count (C1).
 func (w *world) hinder(random *rand.Rand) {
 	switch s := w.servers[random.IntN(len(w.servers))]; random.IntN(4) {

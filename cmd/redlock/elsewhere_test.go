@@ -29,10 +29,7 @@ func TestRunSaysThatOtherDataIsInTheWayWhileANodeIsAway(t *testing.T) {
 		assert.Contains(t, errs, "which never expires; delete it (redlock release --force --foreign report)", flag)
 	}
 	p := start(t, nil, nil, "run", nodes(f), "report", "--", "true")
-	for end := time.Now().Add(8 * time.Second); p.said() == "" && time.Now().Before(end); {
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Logf("a run that waits says: %q", p.said())
+	within(t, 8*time.Second, "a word of the run that waits", func() bool { return p.said() != "" })
 	assert.Contains(t, p.said(), "delete it (redlock release --force --foreign report)")
 	do(t, f.Nodes()[0], "DEL", "report")
 	code, _, errs = p.wait()
