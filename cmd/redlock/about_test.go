@@ -36,6 +36,7 @@ func every(t *testing.T, above ...string) (commands [][]string) {
 }
 
 func TestHelpExplainsEveryCommand(t *testing.T) {
+	t.Parallel()
 	commands := every(t)
 	require.Contains(t, commands, []string{"chaos", "run"})
 	require.Contains(t, commands, []string{"completion"})
@@ -59,6 +60,7 @@ func TestHelpExplainsEveryCommand(t *testing.T) {
 }
 
 func TestACommandThatIsMisspeltIsNamedWithItsNeighbour(t *testing.T) {
+	t.Parallel()
 	for line, said := range map[string]string{
 		"inspct x":  `there is no command "inspct" (did you mean inspect?); redlock --help lists them`,
 		"foo":       `there is no command "foo"; redlock --help lists them`,
@@ -86,6 +88,7 @@ func TestACommandThatIsMisspeltIsNamedWithItsNeighbour(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	t.Parallel()
 	code, out, _ := run(t, "version", "--json")
 	require.Equal(t, 0, code)
 	var v struct{ Version, Revision, Go, System string }
@@ -101,6 +104,7 @@ func TestVersion(t *testing.T) {
 
 // Built in a checkout, it names the revision. (The go command does not find it in a second worktree of one repository.)
 func TestVersionNamesTheRevision(t *testing.T) {
+	t.Parallel()
 	git := func(args ...string) string {
 		out, err := exec.Command("git", args...).CombinedOutput()
 		if err != nil {
@@ -121,6 +125,7 @@ func TestVersionNamesTheRevision(t *testing.T) {
 
 // A real shell completes with the script.
 func TestTheShellCompletesCommandsAndFlags(t *testing.T) {
+	t.Parallel()
 	const script = `
 cd "$DIR" && touch file && PATH="$(dirname "$0"):$PATH"
 _get_comp_words_by_ref() { # of the package bash-completion, which need not be here
@@ -162,6 +167,7 @@ complete redlock doctor --own
 
 // Each command has a page, with its flags, and groff has nothing to complain about.
 func TestTheManualHasAPageForEveryCommand(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "man1")
 	code, out, errs := run(t, "man", dir)
 	require.Equal(t, 0, code, errs)

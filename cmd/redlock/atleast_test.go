@@ -15,6 +15,7 @@ import (
 
 // --at-least keeps others from work that was done. Where it was not, another host must do it.
 func TestACommandThatCannotBeExecutedHoldsNothing(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	script := filepath.Join(t.TempDir(), "script") // it is found, and executable
 	require.NoError(t, os.WriteFile(script, []byte("#!/no/such\n"), 0o755))

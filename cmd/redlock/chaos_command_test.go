@@ -27,6 +27,7 @@ func pythonLock(t *testing.T) string {
 }
 
 func TestALockInPythonIsTestedLikeAnyOther(t *testing.T) {
+	t.Parallel()
 	fleettest.Require(t, fleet.Process)
 	lock := pythonLock(t)
 	code, stdout, stderr := run(t, "chaos", "run", "--scenario", "control,failover,stopped-holder,dead-holder,client-clock",
@@ -50,6 +51,7 @@ func TestALockInPythonIsTestedLikeAnyOther(t *testing.T) {
 }
 
 func TestAWrongLockInPythonIsFoundOut(t *testing.T) {
+	t.Parallel()
 	fleettest.Require(t, fleet.Process)
 	for mistake, play := range map[string]string{"single": "failover", "no-validity": "stopped-holder"} {
 		for ttl := 1; ; ttl *= 2 { // a busy machine may be too slow for the second holder
@@ -67,6 +69,7 @@ func TestAWrongLockInPythonIsFoundOut(t *testing.T) {
 
 // One line says why: it could not start, or it ended in the middle and says nothing any more, so that it looks safe.
 func TestACommandThatIsNoLockExitsTwoWithTheReason(t *testing.T) {
+	t.Parallel()
 	for command, want := range map[string]string{
 		"/nonexistent/lock --x": "not found",
 		"echo hello":            `the command wrote the line "hello"`,
@@ -87,6 +90,7 @@ func TestACommandThatIsNoLockExitsTwoWithTheReason(t *testing.T) {
 }
 
 func TestWrongUsageOfASubjectCommandIsNamed(t *testing.T) {
+	t.Parallel()
 	for want, args := range map[string][]string{
 		"--subject and --subject-command: give one of them": {"--subject", "redlock", "--subject-command", "true"},
 		"--subject-command: it is empty":                    {"--subject-command", " "},
@@ -101,6 +105,7 @@ func TestWrongUsageOfASubjectCommandIsNamed(t *testing.T) {
 }
 
 func TestAnInterruptedRunLeavesNoCommandBehind(t *testing.T) {
+	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
 	command := fmt.Sprintf("sleep 1000 <&- >&- 2>&- & echo $! >>'%s'; %s", pids, pythonLock(t))
 	for _, play := range []string{"control", "stopped-holder"} { // that one has a client in a process of its own
@@ -136,6 +141,7 @@ func runs(pid int) bool {
 
 // A wrong password in CI must not look like a safe lock. This lock works while the command tries it, and then never.
 func TestALockThatGrantsNothingIsNotCalledSafe(t *testing.T) {
+	t.Parallel()
 	lock := `while read -r line; do id=${line#*:}; id=${id%%,*}; case $line in ` +
 		`*chaos/lock*|*chaos/traffic*) echo "{\"id\":$id,\"error\":\"NOAUTH\"}";; ` +
 		`*acquire*) echo "{\"id\":$id,\"ok\":true,\"lease\":\"$id\"}";; *) echo "{\"id\":$id,\"ok\":true}";; esac; done`

@@ -13,6 +13,7 @@ import (
 )
 
 func TestTheDocumentHasEveryScenarioWithItsFleetsAndEverySubject(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../../docs/failover.md")
 	if err != nil {
 		t.Fatal(err)

@@ -61,6 +61,7 @@ func (*crowdLease) Release(context.Context) error { return nil }
 
 // What was recorded before a signal is judged, and a violation in it counts more than the signal.
 func TestAnInterruptedRunEndsAsWhatItRecordedUntilThen(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		holders       int64
 		code          int

@@ -14,6 +14,7 @@ import (
 
 // The one scenario has run, and then the comparison failed or was interrupted.
 func TestJSONOfOneScenarioSaysWhyItsComparisonIsMissing(t *testing.T) {
+	t.Parallel()
 	o := chaosOptions{plays: []scenario.Scenario{{Name: "failover"}}}
 	text := func(r chaosResult) string {
 		r.Runs = []report.Run{{Result: chaoscheck.Result{Scenario: "failover", Verdict: chaoscheck.Safe}}}
@@ -27,6 +28,7 @@ func TestJSONOfOneScenarioSaysWhyItsComparisonIsMissing(t *testing.T) {
 }
 
 func TestAnAbortedRunIsNoComparison(t *testing.T) {
+	t.Parallel()
 	beside := &chaos.Outcome{Result: chaoscheck.Result{Verdict: chaoscheck.Safe}}
 	compared, err := comparison("single", beside)
 	require.NoError(t, err)
@@ -43,6 +45,7 @@ func TestAnAbortedRunIsNoComparison(t *testing.T) {
 }
 
 func TestAMatrixThatIsNotAsExpectedIsOneObject(t *testing.T) {
+	t.Parallel()
 	r := matrixResult{Expected: true}
 	code, why := r.end("embedded")
 	require.Equal(t, exitUnable, code)
@@ -59,6 +62,7 @@ func TestAMatrixThatIsNotAsExpectedIsOneObject(t *testing.T) {
 
 // A script that does not come to its fault finds nothing, and the history is safe.
 func TestASafeVerdictOfAScenarioThatWasAbortedIsNotTheExpectedOne(t *testing.T) {
+	t.Parallel()
 	outcome := func(verdict chaoscheck.Verdict) *chaos.Outcome {
 		return &chaos.Outcome{Result: chaoscheck.Result{Verdict: verdict}}
 	}

@@ -24,6 +24,7 @@ func boardOf(t *testing.T, text string) (b scoreboard.Board) {
 
 // In this scenario one baseline is unsafe in every run, and this library is safe.
 func TestAScoreboardTellsTheLocksApartAndItsCellsCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	code, out, errs := run(t, "chaos", "scoreboard", "--fleet", "embedded", "--scenario", "client-clock", "--subject", "redlock,getset", "--seeds", "1", "--json")
 	require.Equal(t, 1, code, errs)
 	b := boardOf(t, out)
@@ -39,6 +40,7 @@ func TestAScoreboardTellsTheLocksApartAndItsCellsCanBeRepeated(t *testing.T) {
 }
 
 func TestAnInterruptedScoreboardHasWhatRanAndGoesOn(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "board.json")
 	args := []string{"chaos", "scoreboard", "--fleet", "embedded", "--scenario", "control,client-clock", "--subject", "redlock", "--seeds", "1", "--resume", file}
 	p := start(t, nil, nil, args...)
@@ -60,6 +62,7 @@ func TestAnInterruptedScoreboardHasWhatRanAndGoesOn(t *testing.T) {
 }
 
 func TestAScoreboardThatCannotBeKeptIsOneObjectWithTheError(t *testing.T) {
+	t.Parallel()
 	histories := filepath.Join(t.TempDir(), "histories")
 	p := start(t, nil, nil, "chaos", "scoreboard", "--fleet", "embedded", "--scenario", "client-clock", "--subject", "getset", "--seeds", "1",
 		"--json", "--histories", histories)

@@ -22,6 +22,7 @@ func searchFor(args ...string) []string {
 }
 
 func TestASearchPrintsAndWritesTheSmallestScheduleThatIsUnsafe(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	command := strings.ReplaceAll(noLock, "\n", "; ")
 	code, stdout, stderr := run(t, searchFor("--search", "20s", "--subject-command", command, "--out", out)...)
@@ -49,6 +50,7 @@ func TestASearchPrintsAndWritesTheSmallestScheduleThatIsUnsafe(t *testing.T) {
 }
 
 func TestASearchWithoutAViolationSaysHowCloseItCame(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, searchFor("--search", "3s", "--json")...)
 	var r struct {
 		Runs, Idle, Unsure, Aborted int
@@ -67,6 +69,7 @@ func TestASearchWithoutAViolationSaysHowCloseItCame(t *testing.T) {
 }
 
 func TestAnInterruptedSearchSaysWhatItDid(t *testing.T) {
+	t.Parallel()
 	p := start(t, nil, nil, searchFor("--search", "10m")...)
 	eventually(t, "a run", func() bool { return strings.Contains(p.said(), "run 1: ") })
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -79,6 +82,7 @@ func TestAnInterruptedSearchSaysWhatItDid(t *testing.T) {
 }
 
 func TestAScheduleOfOnesOwnIsRun(t *testing.T) {
+	t.Parallel()
 	var often []string // so that one of them is while the lock is held
 	for _, at := range []string{"300ms", "400ms", "500ms", "600ms", "700ms", "800ms", "900ms"} {
 		often = append(often, at+" flushall(node-1)")
@@ -104,6 +108,7 @@ func TestAScheduleOfOnesOwnIsRun(t *testing.T) {
 }
 
 func TestARunOfAScheduleSaysHowCloseItCame(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "closest.json")
 	if err := os.WriteFile(file, []byte(`{"nodes": 3, "clients": 3, "ttl": "200ms", "faults": []}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -115,6 +120,7 @@ func TestARunOfAScheduleSaysHowCloseItCame(t *testing.T) {
 }
 
 func TestAScheduleThatIsNoneIsWrongUsage(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "schedule.json")
 	for text, want := range map[string]string{
 		``:                                       `schedule.json: it is empty; write for example {"faults": ["1s kill(node-1) for 2s"]}`,
@@ -157,6 +163,7 @@ func TestAScheduleThatIsNoneIsWrongUsage(t *testing.T) {
 }
 
 func TestWrongUsageOfASearchIsOneLineAndExits64(t *testing.T) {
+	t.Parallel()
 	for _, flags := range []string{
 		"--search 0", "--search -1s", "--search soon", "--search 1s --scenario flush", "--search 1s --schedule x.json",
 		"--schedule x.json --scenario flush", "--search 1s --beside single", "--search 1s --subject doom", "--search 1s --seconds 0",

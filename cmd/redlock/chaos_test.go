@@ -22,6 +22,7 @@ import (
 )
 
 func TestChaosListNamesScenariosAndSubjects(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "chaos", "list")
 	if code != 0 || !strings.Contains(stdout, "restart-empty") || !strings.Contains(stdout, "plain-redlock") {
 		t.Fatalf("%d\n%s%s", code, stdout, stderr)
@@ -75,6 +76,7 @@ func parseReport(t *testing.T, text []byte) (r report) {
 }
 
 func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush",
 		"--seconds", "1", "--ttl", "2s", "--clients", "4", "--seed", "3", "--out", out, "--json")
@@ -134,6 +136,7 @@ func TestChaosRunOfASafeLockExitsZeroAndWritesItsFiles(t *testing.T) {
 }
 
 func TestChaosRunOfASemaphoreIsComparedWithOneThatIsUnsafe(t *testing.T) {
+	t.Parallel()
 	type result struct {
 		Subject, Lock, Verdict string
 		Permits                int
@@ -169,6 +172,7 @@ func TestChaosRunOfASemaphoreIsComparedWithOneThatIsUnsafe(t *testing.T) {
 }
 
 func TestTheChaosMatrixIsATableOrJSON(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "chaos", "matrix", "--fleet", "embedded", "--scenario", "client-clock")
 	if code != 0 || strings.Count(stdout, "\n") != 4 || !strings.Contains(stdout, "| client-clock | getset | **unsafe** |") {
 		t.Errorf("%d: %s%s", code, stdout, stderr)
@@ -182,6 +186,7 @@ func TestTheChaosMatrixIsATableOrJSON(t *testing.T) {
 }
 
 func TestAMatrixInWhichNothingRanIsOneObjectOfJSON(t *testing.T) {
+	t.Parallel()
 	code, stdout, _ := run(t, "chaos", "matrix", "--fleet", "embedded", "--scenario", "failover", "--json")
 	var r struct {
 		Expected    bool
@@ -198,6 +203,7 @@ func TestAMatrixInWhichNothingRanIsOneObjectOfJSON(t *testing.T) {
 
 // What was aborted, or panicked, is no safe lock for those who judge its history later.
 func TestCheckOfAnAbortedRunIsNotSafe(t *testing.T) {
+	t.Parallel()
 	for note, want := range map[string]int{
 		`"kind":"note","text":"a note"`:                                                         0,
 		`"kind":"note","text":"the scenario was aborted: no lock","error":"no lock"`:            2,
@@ -221,6 +227,7 @@ func TestCheckOfAnAbortedRunIsNotSafe(t *testing.T) {
 }
 
 func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "flush,client-clock", "--subject", "get-del",
 		"--seconds", "1", "--ttl", "2s", "--clients", "3", "--beside", "none", "--out", out)
@@ -241,6 +248,7 @@ func TestChaosRunOfAnUnsafeLockExitsOneAndSaysWhatHappened(t *testing.T) {
 }
 
 func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover", "--json")
 	r := parseReport(t, []byte(stdout))
 	if code != 2 || r.Runs == nil || len(r.LeftOut) != 1 || r.LeftOut[0].Scenario != "failover" || !strings.Contains(stderr, "--fleet process") {
@@ -252,6 +260,7 @@ func TestAFleetThatCannotDoAScenarioLeavesItOutByName(t *testing.T) {
 }
 
 func TestAScenarioThatWasLeftOutHasNoHistory(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ scenarios, file string }{
 		{"failover", "history.jsonl"},                  // alone
 		{"failover,control", "failover/history.jsonl"}, // beside one that runs
@@ -291,6 +300,7 @@ func TestAScenarioThatWasLeftOutHasNoHistory(t *testing.T) {
 }
 
 func TestAScenarioThatHurtsNothingOnSoFewNodesIsNotRun(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "partial-views", "--nodes", "2", "--beside", "none")
 	if code != 2 || stdout != "" || !strings.Contains(stderr, "2 nodes are too few; give --nodes 3 or more") {
 		t.Errorf("%d: %s%s", code, stdout, stderr)
@@ -298,6 +308,7 @@ func TestAScenarioThatHurtsNothingOnSoFewNodesIsNotRun(t *testing.T) {
 }
 
 func TestWhyNothingRanIsSaidOnce(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "failover")
 	if code != 2 || stdout != "" || strings.Count(stderr, "--fleet process") != 1 {
 		t.Errorf("%d: %s%s", code, stdout, stderr)
@@ -309,6 +320,7 @@ func TestWhyNothingRanIsSaidOnce(t *testing.T) {
 }
 
 func TestAScenarioThatWasNamedAndCannotRunExitsTwoAlsoBesideOthers(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "control,failover", "--seconds", "1",
 		"--clients", "2", "--beside", "none", "--json")
 	r := parseReport(t, []byte(stdout))
@@ -321,6 +333,7 @@ func TestAScenarioThatWasNamedAndCannotRunExitsTwoAlsoBesideOthers(t *testing.T)
 }
 
 func TestAHistoryThatCannotBeJudgedToItsEndIsNotSafeWithoutAWord(t *testing.T) {
+	t.Parallel()
 	var lines strings.Builder
 	at := 0
 	line := func(format string, args ...any) {
@@ -360,6 +373,7 @@ func TestAHistoryThatCannotBeJudgedToItsEndIsNotSafeWithoutAWord(t *testing.T) {
 }
 
 func TestWhatChaosCannotRunExitsTwo(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"check", "/nonexistent"},
 		{"check", "chaos_test.go"},
@@ -374,6 +388,7 @@ func TestWhatChaosCannotRunExitsTwo(t *testing.T) {
 }
 
 func TestWrongUsageOfChaosIsOneLineAndExits64(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"run", "--scenario", "doom"},
 		{"run", "--subject", "doom"},
@@ -422,6 +437,7 @@ func saysWhy(args []string, stdout, stderr string) bool {
 }
 
 func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	fleettest.Require(t, fleet.Process)
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		temporary := t.TempDir()
@@ -444,6 +460,7 @@ func TestAnInterruptedChaosRunLeavesNothingBehind(t *testing.T) {
 // Who reads what chaos says may end (| head). That would end the process in the middle, and leave its servers' files and,
 // with containers, the servers.
 func TestAChaosRunThatNobodyReadsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	fleettest.Require(t, fleet.Process)
 	temporary := t.TempDir()
 	code, stdout, stderr := shell(t, `"$0" "$@" 2>&1 >/dev/null | head -n 3; exit ${PIPESTATUS[0]}`, []string{"TMPDIR=" + temporary},
@@ -458,6 +475,7 @@ func TestAChaosRunThatNobodyReadsLeavesNothingBehind(t *testing.T) {
 }
 
 func TestAnInterruptedMatrixSaysSo(t *testing.T) {
+	t.Parallel()
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		p := start(t, nil, nil, "chaos", "matrix", "--fleet", "embedded", "--json")
 		eventually(t, "the first run", func() bool { return strings.Contains(p.said(), "[1/") })
@@ -472,6 +490,7 @@ func TestAnInterruptedMatrixSaysSo(t *testing.T) {
 
 // A script reads standard output as one document.
 func TestAReportThatCannotBeWrittenIsPartOfTheOneLineOfJSON(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{
 		"report.html":  {"--scenario", "control", "--beside", "none", "--seconds", "1", "--clients", "2"},
 		"closest.json": {"--search", "3s", "--subject", "single", "--clients", "3"},

@@ -37,6 +37,7 @@ func with(command []string, flags ...string) []string {
 
 // The rights are those of docs/operations.md, but for a prefix instead of all keys.
 func TestEveryCommandWorksUnderTheDocumentedRightsOfAPrefix(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	rights := regexp.MustCompile(`(?m)^user locker on >SECRET ~\* (.*)$`).FindSubmatch(text)
@@ -66,6 +67,7 @@ func TestEveryCommandWorksUnderTheDocumentedRightsOfAPrefix(t *testing.T) {
 }
 
 func TestTheFlagsOfTheClientReachIt(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, out, errs := run(t, "enroll", nodes(f), "--max-ttl=5s", "--prefix=p:", "--no-fence")
 	require.Equal(t, 0, code, errs)
@@ -89,6 +91,7 @@ func TestTheFlagsOfTheClientReachIt(t *testing.T) {
 
 // A flag that is given counts, also where its value is what a client without a configuration has.
 func TestAFlagThatIsGivenTheZeroValueIsNotDropped(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
 	code, _, errs := run(t, "enroll", nodes(f), "--prefix=p:", "--durable", "--no-fence", "--max-ttl=20s")
 	require.Equal(t, 0, code, errs)
@@ -123,6 +126,7 @@ func TestAFlagThatIsGivenTheZeroValueIsNotDropped(t *testing.T) {
 
 // With --json, a failure is reported as JSON too.
 func TestFailuresAreReportedInJSON(t *testing.T) {
+	t.Parallel()
 	for name, command := range talkers() {
 		for kind, c := range map[string]struct {
 			code  int
@@ -167,6 +171,7 @@ func TestFailuresAreReportedInJSON(t *testing.T) {
 }
 
 func TestWrongUsageIsOneLineAnd64InEveryCommand(t *testing.T) {
+	t.Parallel()
 	lines := []string{"inspect", "inspect --nodes a:1", "release k", "release --force --token=x k", "release --force", "doctor now", "enroll now", "bench now",
 		"bench --nodes embedded --seconds 0", "demo now", "demo --nope", "dance", "run", "run k --", "run --at-least -1s k -- true",
 		"run --semaphore 0 k -- true", "run --read --semaphore 2 k -- true", "run --read k l -- true", "run --read --at-least 1s k -- true",
@@ -192,6 +197,7 @@ func TestWrongUsageIsOneLineAnd64InEveryCommand(t *testing.T) {
 
 // An operation may have succeeded where only its report could not be written.
 func TestAnOutputThatCannotBeWrittenIsNoWrongUsage(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	for _, line := range []string{"inspect k", "inspect --json k", "doctor", "doctor --json", "enroll", "enroll --json", "release --force k",
 		"release --force --json k", "bench --seconds=0.01", "bench --seconds=0.01 --json", "top --count=1 k"} {
@@ -202,6 +208,7 @@ func TestAnOutputThatCannotBeWrittenIsNoWrongUsage(t *testing.T) {
 }
 
 func TestASignalEndsBenchAndTopAsTheySay(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	for sig, want := range endings {
 		p := start(t, nil, nil, "bench", nodes(f), "--node-timeout=3s", "--seconds=60")

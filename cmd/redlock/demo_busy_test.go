@@ -29,6 +29,7 @@ func busyStage(t *testing.T) (*stage, *redlock.Client) {
 // On a busy machine a contender may stop for a while as it holds the lock, and the next one gets it. The demo called that
 // an overlap.
 func TestAContenderOfTheDemoThatStoodStillIsNoOverlap(t *testing.T) {
+	t.Parallel()
 	s, client := busyStage(t)
 	stands, err := client.Mutex(demoKey).WithoutRenewal().Acquire(t.Context())
 	require.NoError(t, err)
@@ -56,6 +57,7 @@ func TestAContenderOfTheDemoThatStoodStillIsNoOverlap(t *testing.T) {
 
 // On a busy machine nobody may look at the node while it is in quarantine. The demo said that it was in none.
 func TestTheDemoRestartsANodeWhoseQuarantineNobodySaw(t *testing.T) {
+	t.Parallel()
 	s, client := busyStage(t)
 	restarts := 0
 	s.event = func(format string, _ ...any) {

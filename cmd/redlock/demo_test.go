@@ -15,6 +15,7 @@ import (
 )
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := run(t, "demo", "--seconds=2", "--json")
 	assert.Equal(t, 0, code, stderr)
 	var v struct {
@@ -39,6 +40,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoInPlainLines(t *testing.T) {
+	t.Parallel()
 	code, stdout, _ := run(t, "demo", "--seconds=1")
 	assert.Equal(t, 0, code, stdout)
 	assert.Contains(t, stdout, "node-2 killed")
@@ -51,6 +53,7 @@ func TestDemoInPlainLines(t *testing.T) {
 }
 
 func TestDemoTellsAStory(t *testing.T) {
+	t.Parallel()
 	code, stdout, _ := run(t, "demo", "--seconds=2")
 	assert.Equal(t, 0, code, stdout)
 	rest := stdout
@@ -80,6 +83,7 @@ func TestDemoTellsAStory(t *testing.T) {
 var incremented = regexp.MustCompile(`counter [1-9]`)
 
 func TestDemoEndsEarlyWithWhatRan(t *testing.T) {
+	t.Parallel()
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		p := start(t, nil, nil, "demo", "--seconds=60")
 		eventually(t, "a line of progress, after an increment", func() bool { return incremented.MatchString(p.stdout.String()) })

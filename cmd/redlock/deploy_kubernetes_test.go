@@ -28,6 +28,7 @@ func listOf(t *testing.T, manifest, name string) (words []string) {
 
 // A server with the command of the manifest is fit, its probe finds it, and what it knows is on its disk.
 func TestTheServersOfTheManifestAreFit(t *testing.T) {
+	t.Parallel()
 	manifest, conf := textOf(t, deploy+"kubernetes.yaml"), textOf(t, deploy+"redis/redlock.conf")
 	command := listOf(t, strings.SplitN(manifest, "containers:", 2)[1], "command")
 	require.Equal(t, []string{"redis-server", "/etc/redlock/redlock.conf", "--dir", "/data"}, command[:4])
@@ -62,6 +63,7 @@ func TestTheServersOfTheManifestAreFit(t *testing.T) {
 
 // A pod counts as there only after its quarantine, and the clients' list has every pod.
 func TestTheManifestWaitsForTheQuarantine(t *testing.T) {
+	t.Parallel()
 	manifest, page := textOf(t, deploy+"kubernetes.yaml"), textOf(t, "../../docs/kubernetes.md")
 	number := func(after, name string) int {
 		_, rest, found := strings.Cut(manifest, after)
@@ -108,6 +110,7 @@ func secretMode(t *testing.T, manifest string) os.FileMode {
 
 // The command of the CronJob, as two pods of one tick run it.
 func TestTheCronJobOfTheManifestRunsOnce(t *testing.T) {
+	t.Parallel()
 	manifest := textOf(t, deploy+"kubernetes-job.yaml")
 	require.Contains(t, manifest, "values: [75]")
 	require.Contains(t, manifest, "secretName: redlock-nodes")

@@ -118,6 +118,7 @@ func urlsOf(servers []*deployed) (urls []string) {
 // of its file, such as the writes of a script, as its default user: without that user's rights it would leave them out,
 // and say so in its log alone (https://github.com/redis/redis/issues/14541).
 func TestADurableServerOfDeployForgetsNothingInARestart(t *testing.T) {
+	t.Parallel()
 	var durable []string // the lines of the file that are for this
 	_, lines, found := strings.Cut(textOf(t, deploy+"redis/redlock.conf"), "#   appendonly yes\n")
 	require.True(t, found)
@@ -174,6 +175,7 @@ func TestADurableServerOfDeployForgetsNothingInARestart(t *testing.T) {
 
 // Servers with these files are fit: doctor has nothing to say, and a lock can be taken.
 func TestTheServersOfDeployAreFit(t *testing.T) {
+	t.Parallel()
 	urls := urlsOf(startAsDeployed(t, 3))
 	nodes := "--nodes=" + strings.Join(urls, ",")
 	code, _, errs := run(t, "enroll", "--only-new", nodes)
@@ -200,6 +202,7 @@ func TestTheServersOfDeployAreFit(t *testing.T) {
 
 // As docs/operations.md says: no user of the file may change users, so a password is rotated by the file, with two restarts.
 func TestThePasswordOfDeployIsRotatedInItsFile(t *testing.T) {
+	t.Parallel()
 	s := startAsDeployed(t, 1)[0]
 	conn, err := s.dial()
 	require.NoError(t, err)
@@ -235,6 +238,7 @@ func TestThePasswordOfDeployIsRotatedInItsFile(t *testing.T) {
 
 // The files and docs/operations.md say the same.
 func TestTheFilesOfDeploySayWhatTheDocumentsSay(t *testing.T) {
+	t.Parallel()
 	operations := textOf(t, "../../docs/operations.md")
 	user := regexp.MustCompile(`(?m)^user locker .*$`).FindString(operations)
 	require.NotEmpty(t, user)
@@ -260,6 +264,7 @@ func TestTheFilesOfDeploySayWhatTheDocumentsSay(t *testing.T) {
 }
 
 func TestComposeReadsFiveMasters(t *testing.T) {
+	t.Parallel()
 	compose := []string{"docker-compose"}
 	if _, err := exec.LookPath("docker-compose"); err != nil {
 		if err := exec.Command("docker", "compose", "version").Run(); err != nil {
@@ -293,6 +298,7 @@ func verify(t *testing.T, dir, unit string) (output string, err error) {
 }
 
 func TestSystemdReadsTheUnits(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		required.Missing(t, "systemd", err)
 	}
@@ -320,6 +326,7 @@ func TestSystemdReadsTheUnits(t *testing.T) {
 
 // The job's command, as its unit has it, on two hosts: one runs it, and for the other systemd calls it a success.
 func TestTheJobOfTheUnitRunsOnOneHost(t *testing.T) {
+	t.Parallel()
 	unit := directives(textOf(t, deploy+"systemd/redlock-job@.service"), "=")
 	urls := urlsOf(startAsDeployed(t, 3))
 	dir := t.TempDir() // %d, the directory with the credentials

@@ -166,6 +166,7 @@ var faults = map[string]fault{
 // Each fault on one of three real servers: doctor names the server, the fault and the remedy, and nothing about the
 // other two.
 func TestDoctorNamesEachFaultWithItsRemedy(t *testing.T) {
+	t.Parallel()
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) { fault.check(t) })
 	}
@@ -254,6 +255,7 @@ func startSentinel(t *testing.T) string {
 // What several nodes have in common is said once: another configuration, or that nothing listens. The remedy has the
 // values of the nodes and the flags, and asks for a missing node first.
 func TestDoctorSaysOnceWhatSeveralNodesHaveInCommon(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	code, _, errs := run(t, "enroll", "--max-ttl=2m", nodes(f))
 	require.Equal(t, 0, code, errs)

@@ -14,6 +14,7 @@ import (
 
 // Other data on a minority is in everybody's way while another node is away, and nobody holds the lock.
 func TestRunSaysThatOtherDataIsInTheWayWhileANodeIsAway(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	do(t, f.Nodes()[0], "SET", "report", "data")
 	assert.NoError(t, f.Nodes()[2].Kill())
@@ -38,6 +39,7 @@ func TestRunSaysThatOtherDataIsInTheWayWhileANodeIsAway(t *testing.T) {
 
 // A lease that expires is on the other nodes, of which one is away: somebody holds the lock, and nobody is told to delete anything.
 func TestRunNamesTheHolderBesideOtherDataWhileANodeIsAway(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	do(t, f.Nodes()[0], "SET", "k", "data")
 	l := hold(t, newClient(t, f), "k")
@@ -54,6 +56,7 @@ func TestRunNamesTheHolderBesideOtherDataWhileANodeIsAway(t *testing.T) {
 
 // The node with the other data has no vote, or what is in the way beside it expires: both pass.
 func TestInspectDoesNotCallALockBlockedThatWillBeFree(t *testing.T) {
+	t.Parallel()
 	const left = "0123456789abcdef0123456789abcdef:01234567:web-1/7"
 	for name, flushed := range map[string]bool{"without a vote": true, "with a vote": false} {
 		f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})

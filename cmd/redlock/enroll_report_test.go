@@ -15,6 +15,7 @@ import (
 
 // Whoever reads the line of a script or a person learns of each node whether it is enrolled, and of which one it changed.
 func TestEnrollSaysOfEachNodeWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	enroll := func(code int, flags ...string) (enrolled, why []string, kind string) {
 		t.Helper()

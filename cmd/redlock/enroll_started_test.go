@@ -14,6 +14,7 @@ import (
 
 // A server that was started a moment ago may not listen yet. One that never listens costs two seconds.
 func TestEnrollWaitsForAServerThatStarts(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		after   time.Duration // until it listens
 		reached bool
@@ -36,6 +37,7 @@ func TestEnrollWaitsForAServerThatStarts(t *testing.T) {
 // A server that restarts without its data while enroll waits for it may have granted locks. Nobody was asked about it: it
 // was away when enroll looked, and the others had nothing to change.
 func TestEnrollAdmitsNoServerThatForgotAndConnectsLate(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		forgets, yes, onlyNew, admitted bool
 		says                            string

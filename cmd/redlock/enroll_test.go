@@ -27,6 +27,7 @@ func namesOf(nodes []*fleet.Node) string {
 
 // A server that is unfit would not vote if it were enrolled, nor after a quarantine: what enroll says must be why.
 func TestEnrollSaysWhyAServerIsUnfitAmongOthersThatAreInUse(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -46,6 +47,7 @@ func TestEnrollSaysWhyAServerIsUnfitAmongOthersThatAreInUse(t *testing.T) {
 // In a pipe, what may let two clients hold one lock needs --yes. A node that forgot among nodes that are in use could be
 // new, or have taken the place of one that granted locks: --only-new cannot tell.
 func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	sick := f.Nodes()[2]
 	marker := func(n *fleet.Node) any { return do(t, n, "GET", "redlock:node") }
@@ -101,6 +103,7 @@ func TestEnrollChangesNothingThatIsInUseUnlessToldTo(t *testing.T) {
 
 // A node that this host does not reach may be in use, and the one that it reaches may have taken the place of another.
 func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	replaced := f.Nodes()[2]
 	do(t, replaced, "FLUSHALL")
@@ -122,6 +125,7 @@ func TestEnrollDoesNotTakeAPartitionForNewServers(t *testing.T) {
 
 // After a power cut the servers may still have keys, and nobody votes.
 func TestEnrollOfServersThatWereUsedNeedsAWord(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -146,6 +150,7 @@ func TestEnrollOfServersThatWereUsedNeedsAWord(t *testing.T) {
 // Servers of another library: their keys are all there, and what must be known is that none of them was lost. A user
 // that may not look for keys is another matter.
 func TestEnrollTellsKeysFromAMissingRight(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	do(t, f.Nodes()[0], "SET", "of-redsync", "value", "PX", 60000)
 	fleettest.SetUser(t, f.Nodes()[1], "default", "-dbsize")
@@ -163,6 +168,7 @@ func TestEnrollTellsKeysFromAMissingRight(t *testing.T) {
 
 // A prefix is written on the nodes. Under one that their user may not use, they would be enrolled and nobody could lock.
 func TestEnrollChangesNothingWhereItsUserMayNotLock(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	var urls []string
 	for _, n := range f.Nodes() {
@@ -223,6 +229,7 @@ func TestEnrollChangesNothingWhereItsUserMayNotLock(t *testing.T) {
 
 // The commands take from most nodes what has no flag. So redlock enroll can give it to the others, and sets its own protocol.
 func TestACommandThatDiffersInWhatHasNoFlagNamesNoCallOfTheLibrary(t *testing.T) {
+	t.Parallel()
 	const change = "; set the same in all clients, or, while none holds a lock, change the nodes with `redlock enroll --change-config`"
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	odd := f.Nodes()[0]

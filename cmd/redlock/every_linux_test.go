@@ -33,6 +33,7 @@ func childrenOf(t *testing.T, pid int, name string) (children []int) {
 
 // What holds for one run holds for each.
 func TestALaterRunDiesWithRedlockToo(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `echo $$ >>"$0"; [ $(wc -l <"$0") -lt 3 ] || exec sleep 60 >/dev/null`, "--every=50ms")
@@ -47,6 +48,7 @@ func TestALaterRunDiesWithRedlockToo(t *testing.T) {
 
 // Ctrl-Z stops it while a later run is under way, between two runs, and while it waits for the lock.
 func TestALeaderIsStoppedAndGoesOn(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=10m")
 	require.Equal(t, 0, code, errs)

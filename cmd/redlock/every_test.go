@@ -60,6 +60,7 @@ func lead(t *testing.T, f *fleet.Fleet, log runLog, key, script string, flags ..
 
 // Two hosts run the same line. One of them runs the command, with one token; when it is killed, the other takes over.
 func TestOneHostRunsTheCommandAgainAndAgainUntilItDies(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	hosts := map[string]*process{}
@@ -97,6 +98,7 @@ func TestOneHostRunsTheCommandAgainAndAgainUntilItDies(t *testing.T) {
 }
 
 func TestACommandThatFailsRunsAgain(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	const script = `echo run >>"$0"; case $(wc -l <"$0") in 1) exit 3;; 2) kill -KILL $$;; 3) exit 76;; 4) exit 75;; esac`
@@ -131,6 +133,7 @@ func TestACommandThatFailsRunsAgain(t *testing.T) {
 
 // As in a run without --every. Then it waits for the lock again, and gets a new token.
 func TestALeaderThatLostItsLeaseEndsTheCommandAndWaitsAgain(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	const script = `trap 'echo "got TERM" >>"$0"; exit 5' TERM; echo began "$REDLOCK_FENCE" >>"$0"; while :; do sleep 0.02; done`
@@ -153,6 +156,7 @@ func TestALeaderThatLostItsLeaseEndsTheCommandAndWaitsAgain(t *testing.T) {
 
 // Where no command runs, there is nothing to end.
 func TestALeaderThatLosesItsLeaseBetweenTwoRunsWaitsAgain(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=10m", "--ttl=9s")
@@ -168,6 +172,7 @@ func TestALeaderThatLosesItsLeaseBetweenTwoRunsWaitsAgain(t *testing.T) {
 
 // Each wait is as long as --wait says. Nobody leads after it.
 func TestALeaderWaitsNoLongerThanItIsToldAgain(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=10m", "--ttl=9s", "--wait=6s")
@@ -190,6 +195,7 @@ func TestALeaderWaitsNoLongerThanItIsToldAgain(t *testing.T) {
 }
 
 func TestASignalEndsALeaderAfterItsCommand(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for sig, want := range endings {
 		name := strings.TrimPrefix(signalName(sig), "SIG")
@@ -223,6 +229,7 @@ func TestASignalEndsALeaderAfterItsCommand(t *testing.T) {
 }
 
 func TestARunThatASignalEndedCountsAsFailed(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `echo run >>"$0"; while :; do sleep 0.02; done`, "--every=50ms", "--json")
@@ -235,6 +242,7 @@ func TestARunThatASignalEndedCountsAsFailed(t *testing.T) {
 
 // Runs never overlap.
 func TestACommandThatTakesLongerThanTheIntervalIsNotRunTwiceAtOnce(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `echo "began $(date +%s%N)" >>"$0"; sleep 0.6; echo ended >>"$0"`, "--every=500ms")
@@ -257,6 +265,7 @@ func TestACommandThatTakesLongerThanTheIntervalIsNotRunTwiceAtOnce(t *testing.T)
 }
 
 func TestACommandThatCannotBeExecutedEndsALeader(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("#!/no/such\n"), 0o755))
@@ -269,6 +278,7 @@ func TestACommandThatCannotBeExecutedEndsALeader(t *testing.T) {
 }
 
 func TestWhatMakesNoSenseWithEveryIsRefused(t *testing.T) {
+	t.Parallel()
 	for flags, said := range map[string]string{
 		"--every=0s": "--every 0s: give more than 0", "--every=-1s": "--every -1s: give more than 0", "--every=1m --max-hold=1m": "--max-hold",
 		"--every=1m --at-least=1s": "--at-least", "--every=1m --read": "--read", "--every=1m --semaphore=2": "--semaphore",

@@ -33,6 +33,7 @@ const (
 // than it takes the former to end, the places of the dead to end, and one look. The places of the dead end together: no
 // later than one life of a place after the last of them was killed. So they cost the others that once, and not one by one.
 func TestFiftyProcessesRunInOrderOfArrivalWhileTenAreKilled(t *testing.T) {
+	t.Parallel()
 	const count = 50
 	killed := []int{0, 1, 8, 15, 16, 24, 33, 34, 41, count - 1}
 	f := startEnrolled(t, fleet.Process, fleet.Options{})

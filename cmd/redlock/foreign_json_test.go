@@ -12,6 +12,7 @@ import (
 )
 
 func TestInspectSaysInJSONThatAKeyIsNoLock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	hold(t, client, "mutex")

@@ -12,6 +12,7 @@ import (
 // The library says it in the text of a refusal, and the command of what it finds. A value must not be a lock of this
 // library in one line, and another's in the next one.
 func TestTheCommandCallsForeignWhatTheLibraryCallsForeign(t *testing.T) {
+	t.Parallel()
 	const digits = "0123456789abcdef0123456789abcdef"
 	for value, want := range map[string]bool{
 		digits:                            false,

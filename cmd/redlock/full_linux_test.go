@@ -13,6 +13,7 @@ import (
 
 // Whoever redirects the output to a disk that is full learns that it is not there, once, also with --json.
 func TestAnOutputThatCannotBeWrittenIsSaid(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]int{
 		"chaos list": 1,
 		"chaos matrix --fleet embedded --scenario client-clock":                           2,
@@ -30,6 +31,7 @@ func TestAnOutputThatCannotBeWrittenIsSaid(t *testing.T) {
 }
 
 func TestAHistoryThatCannotBeWrittenIsSaidOnce(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	require.NoError(t, os.Symlink("/dev/full", filepath.Join(out, "history.jsonl")))
 	code, stdout, errs := run(t, "chaos", "run", "--fleet", "embedded", "--scenario", "control", "--seconds", "1", "--clients", "2",
@@ -40,6 +42,7 @@ func TestAHistoryThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 
 // As in a pipe that ends after the first line, which gives redlock a SIGPIPE: the lock must be released all the same.
 func TestALockIsReleasedAlthoughNobodyReadsWhoHeldIt(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "k")
 	code, _, errs := startProgram(t, nil, nil, "sh", "-c", `exec "$0" "$@" >/dev/full`, binary, "release", "--force", nodes(f), "k").wait()
@@ -53,6 +56,7 @@ func TestALockIsReleasedAlthoughNobodyReadsWhoHeldIt(t *testing.T) {
 // The exit code says what came of the command, and not that the report of it is missing: a command that has run must not be
 // started again for that.
 func TestAReportThatCannotBeWrittenLeavesTheExitCode(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "held")
 	for line, want := range map[string]int{

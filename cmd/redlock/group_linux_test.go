@@ -52,6 +52,7 @@ func requireHeld(t *testing.T, f *fleet.Fleet, held bool) {
 
 // It is told by way of redlock, or directly, as systemd tells every process of a unit.
 func TestTheLockIsHeldUntilAllThatWereToldToEndHaveEnded(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, direct := range []bool{false, true} {
 		p, log, finishes := startFinisher(t, f)
@@ -78,6 +79,7 @@ func TestTheLockIsHeldUntilAllThatWereToldToEndHaveEnded(t *testing.T) {
 
 // Meanwhile it is guarded as before: against the loss of the lease, and the death of redlock.
 func TestWhatWasToldToEndIsKilledIfTheLeaseIsLost(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	p, log, finishes := startFinisher(t, f, "--ttl=3s", "--kill-after=100ms")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -101,6 +103,7 @@ func TestWhatWasToldToEndIsKilledIfTheLeaseIsLost(t *testing.T) {
 
 // A process that is stopped gets TERM when it is continued.
 func TestACommandThatIsStoppedIsToldToEndToo(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := start(t, nil, nil, "run", nodes(f), "job", "--", "bash", "-c", `trap 'exit 9' TERM; echo $$ >>"$0"; kill -STOP $$; sleep 60`, string(log))
@@ -113,6 +116,7 @@ func TestACommandThatIsStoppedIsToldToEndToo(t *testing.T) {
 
 // timeout ends before what it ended, and so may every script.
 func TestTheNextRunBeginsWhenAllOfTheLastOneHasEnded(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `(sleep 0.1; echo ended >>"$0") & echo began >>"$0"`, "--every=20ms")
@@ -125,6 +129,7 @@ func TestTheNextRunBeginsWhenAllOfTheLastOneHasEnded(t *testing.T) {
 }
 
 func TestWhatARunHasLeftEndsWithTheLease(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p := lead(t, f, log, "job", `echo $$ >>"$0"; [ -e "$0.pid" ] || { sleep 600 >/dev/null 2>&1 & echo $! >>"$0.pid"; }`, "--every=20ms", "--ttl=3s")
@@ -144,6 +149,7 @@ func TestWhatARunHasLeftEndsWithTheLease(t *testing.T) {
 
 // In a container, process 1 may be a program that waits for no orphan.
 func TestADeadProcessThatNobodyWaitsForHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	// The parent of the dead process is in another group, and becomes sleep(1).
@@ -161,6 +167,7 @@ func TestADeadProcessThatNobodyWaitsForHoldsUpNothing(t *testing.T) {
 
 // As process 1 of a container, redlock becomes the parent of all orphans. Here it is told to become that.
 func TestALeaderThatGetsOrphansWaitsForThem(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	const adopt = `import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])` // PR_SET_CHILD_SUBREAPER
@@ -174,6 +181,7 @@ func TestALeaderThatGetsOrphansWaitsForThem(t *testing.T) {
 
 // One that comes from the keyboard reaches the command directly, and redlock cannot tell it from another.
 func TestAtATerminalIntIsNotPassedOnAndTermIs(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	p, _, redlock, _ := startInShell(t, f, "", "nightly", "; echo code=$?")
 	require.NoError(t, syscall.Kill(redlock, syscall.SIGINT))
@@ -183,6 +191,7 @@ func TestAtATerminalIntIsNotPassedOnAndTermIs(t *testing.T) {
 }
 
 // redlock waits for the rest of a group and is stopped. Meanwhile the group ends, and the system gives its id to another one.
+// What other tests start could get that id, so it is not parallel.
 func TestAGroupThatGotTheSameIDLives(t *testing.T) {
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	p, log, _ := startFinisher(t, f, "--ttl=3s", "--kill-after=100ms")
@@ -229,6 +238,7 @@ func TestAGroupThatGotTheSameIDLives(t *testing.T) {
 
 // redlock is process 1 of a PID namespace that has no /proc of its own. What it waits for is dead, and its own child.
 func TestAsProcess1ItNeedsNoProcOfItsOwn(t *testing.T) {
+	t.Parallel()
 	unshare, err := exec.LookPath("unshare")
 	if err != nil || os.Getuid() != 0 {
 		required.Missing(t, "root", errors.New("it takes unshare and root"))

@@ -42,6 +42,7 @@ func listed(t *testing.T, code int, args ...string) (names []string) {
 }
 
 func TestInspectListsAllLocksThatAreHeldOrThoseOfAnOwner(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", "--prefix=p[", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -95,6 +96,7 @@ func TestInspectListsAllLocksThatAreHeldOrThoseOfAnOwner(t *testing.T) {
 
 // SCAN is asked again and again, until it has come to the last key.
 func TestInspectFindsALockAmongManyKeys(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	everyNode(t, f, func(n *fleet.Node) error {
 		do(t, n, "EVAL", "for i = 1, 50000 do redis.call('SET', 'key:' .. i, 'x') end", 0)
@@ -110,6 +112,7 @@ func TestInspectFindsALockAmongManyKeys(t *testing.T) {
 }
 
 func TestInspectOfAllSaysUnknownWhereTooFewNodesVote(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	lease, err := newClient(t, f).Mutex("held").WithTTL(30 * time.Second).Acquire(t.Context())
 	require.NoError(t, err)
@@ -138,6 +141,7 @@ func TestInspectOfAllSaysUnknownWhereTooFewNodesVote(t *testing.T) {
 }
 
 func TestInspectOfAllNeedsTheRightToScan(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "x")
 	for i, n := range f.Nodes() {
@@ -158,6 +162,7 @@ func TestInspectOfAllNeedsTheRightToScan(t *testing.T) {
 }
 
 func TestWrongUsageOfInspectIsExplained(t *testing.T) {
+	t.Parallel()
 	for line, said := range map[string]string{
 		"inspect":                       "redlock inspect needs a KEY, --all or --owner; see redlock inspect --help",
 		"inspect --all k":               "give each KEY, or --all, not both",
@@ -172,6 +177,7 @@ func TestWrongUsageOfInspectIsExplained(t *testing.T) {
 
 // Whoever finds a lock of bench held learns who measures.
 func TestTheLocksOfBenchSayWhose(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	p := start(t, nil, nil, "bench", nodes(f), "--node-timeout=3s", "--seconds=60", "--owner=the measurement")
 	eventually(t, "a lock of bench", func() bool {

@@ -40,6 +40,7 @@ func fieldsOf(of reflect.Type, above string) (fields []string) {
 
 // A field of JSON is read by scripts: each is in docs/operations.md, and nothing that no command prints.
 func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n### JSON, field by field\n")
@@ -78,6 +79,7 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 
 // The types above are those that the commands print.
 func TestTheCommandsPrintTheFieldsOfTheirReports(t *testing.T) {
+	t.Parallel()
 	for line, report := range map[string]any{
 		"run --nodes embedded k -- no-such-command-anywhere":                  &runReport{},
 		"inspect --nodes embedded k":                                          &lockReport{},
@@ -105,6 +107,7 @@ func TestTheCommandsPrintTheFieldsOfTheirReports(t *testing.T) {
 }
 
 func TestAFailedCheckOfTheDemoIsNamedBesideTheJSON(t *testing.T) {
+	t.Parallel()
 	result := verdict{Checks: []check{{"lost updates", false, "3"}, {"hand-overs", true, "9"}, {"stale write", false, "not tried"}}}
 	var said bytes.Buffer
 	err := (&demoOptions{json: true}).ending(t.Context(), result, &said)
@@ -118,5 +121,6 @@ func TestAFailedCheckOfTheDemoIsNamedBesideTheJSON(t *testing.T) {
 }
 
 func TestTimesOfARunHaveNoNanoseconds(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, 1.235, inSeconds(1234567890))
 }

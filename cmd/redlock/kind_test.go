@@ -18,6 +18,7 @@ import (
 )
 
 func TestRunSharesALockWithOthersThatReadOrWithSoMany(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -54,6 +55,7 @@ func TestRunSharesALockWithOthersThatReadOrWithSoMany(t *testing.T) {
 
 // Nodes that refuse a writer say only that it is held by readers.
 func TestWhoeverWaitsForThoseThatShareALockLearnsWhoTheyAre(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	var leases []*redlock.Lease
@@ -92,6 +94,7 @@ func TestWhoeverWaitsForThoseThatShareALockLearnsWhoTheyAre(t *testing.T) {
 
 // S6: Of a semaphore, a node that refuses says the largest number of permits that a holder there has.
 func TestADifferentNumberOfPermitsIsSaid(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	var held []*redlock.Lease
@@ -151,6 +154,7 @@ func TestADifferentNumberOfPermitsIsSaid(t *testing.T) {
 
 // A lock that is shared is one of this library, and its key is no string.
 func TestReleaseEndsALockThatIsShared(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	for key, lock := range map[string]redlock.Lock{"r": client.RWMutex("r").Reader(), "s": client.Semaphore("s", 2)} {
@@ -167,6 +171,7 @@ func TestReleaseEndsALockThatIsShared(t *testing.T) {
 }
 
 func TestRunTakesSeveralPermitsOrNone(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	big := start(t, nil, nil, "run", nodes(f), "--semaphore=3", "--permits=2", "pool", "--", "sleep", "20")
 	eventually(t, "two permits to be taken", func() bool {
@@ -183,6 +188,7 @@ func TestRunTakesSeveralPermitsOrNone(t *testing.T) {
 
 // A command that hangs ends in time, although its lease could be renewed for ever, and with what it has started.
 func TestRunEndsACommandAtItsLongestHold(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for name, c := range map[string]struct {
 		script, ended string

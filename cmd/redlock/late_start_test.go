@@ -18,6 +18,7 @@ import (
 // redlock may stand still after it has got the lock and before it starts the command. The command must then not start beside
 // the next holder, and --at-least must not keep others from work that nobody did.
 func TestNoCommandStartsUnderALeaseThatIsOver(t *testing.T) {
+	t.Parallel()
 	nodes, err := fleet.Start(t.Context(), fleet.Embedded, fleet.Options{Nodes: 1})
 	require.NoError(t, err)
 	defer nodes.Close()

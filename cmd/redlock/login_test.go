@@ -46,6 +46,7 @@ func (s *secured) environment() []string {
 }
 
 func TestEveryCommandTalksToServersThatDemandACertificateAndALogin(t *testing.T) {
+	t.Parallel()
 	s := startSecured(t)
 	code, _, errs := run(t, with([]string{"enroll"}, s.flags()...)...)
 	require.Equal(t, 0, code, errs)
@@ -66,6 +67,7 @@ func TestEveryCommandTalksToServersThatDemandACertificateAndALogin(t *testing.T)
 }
 
 func TestAMistakeAboutTLSOrTheLoginIsNamedWithItsRemedy(t *testing.T) {
+	t.Parallel()
 	s := startSecured(t)
 	dir := t.TempDir()
 	empty, garbage := filepath.Join(dir, "empty"), filepath.Join(dir, "garbage")
@@ -105,6 +107,7 @@ func TestAMistakeAboutTLSOrTheLoginIsNamedWithItsRemedy(t *testing.T) {
 
 // The command under the lock does not get the passwords of the nodes, however redlock got them.
 func TestTheCommandDoesNotGetTheSecretsOfTheNodes(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3, Args: []string{"--requirepass", "hunter2"}})
 	list := strings.Join(f.URLs(), ",")
 	require.Contains(t, list, "hunter2")
@@ -170,6 +173,7 @@ func shell(t *testing.T, script string, env []string, args ...string) (code int,
 
 // <(vault …) of a shell is a pipe.
 func TestTheKeyOfACertificateMayComeByAPipe(t *testing.T) {
+	t.Parallel()
 	s := startSecured(t)
 	code, _, errs := run(t, with([]string{"enroll"}, s.flags()...)...)
 	require.Equal(t, 0, code, errs)

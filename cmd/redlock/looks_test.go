@@ -15,6 +15,7 @@ import (
 // After all servers have forgotten, the first client that begins the quarantines decides the configuration, and with it
 // how long they last. A command that looks must not be that client: it knows no MaxTTL but the default.
 func TestACommandThatLooksBeginsNoQuarantine(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	none := func() {
 		t.Helper()
@@ -51,6 +52,7 @@ func TestACommandThatLooksBeginsNoQuarantine(t *testing.T) {
 
 // However few nodes remember the configuration: it is better than the default.
 func TestACommandTakesTheConfigurationThatAMinorityRemembers(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	code, _, errs := run(t, "enroll", "--only-new", "--max-ttl=2m", nodes(f))
 	require.Equal(t, 0, code, errs)

@@ -43,6 +43,7 @@ func lastTime(t *testing.T, path string) time.Time {
 // The first command ignores TERM. The second ends, but a process that it started ignores TERM. The third ends properly
 // within its grace period.
 func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Links: true})
 	const write = "while :; do date +%s%N; sleep 0.005; done >"
 	dir := t.TempDir()
@@ -100,6 +101,7 @@ func TestTheCommandIsDeadBeforeAnotherCanHaveTheLock(t *testing.T) {
 
 // Two of three nodes are killed: the line names them, and not the one that answers.
 func TestALossSaysWhichNodesDidNotRenewTheLeaseAndWhy(t *testing.T) {
+	t.Parallel()
 	for _, flag := range []string{"--json=false", "--json", "--every=1m"} {
 		t.Run(flag, func(t *testing.T) {
 			begun := filepath.Join(t.TempDir(), "begun")
@@ -134,6 +136,7 @@ func TestALossSaysWhichNodesDidNotRenewTheLeaseAndWhy(t *testing.T) {
 }
 
 func TestALeaseThatIsRenewedAgainIsToldSo(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	log := newRunLog(t)
 	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "bash", "-c", `echo run >>"$0"; exec sleep 60`, string(log))
@@ -150,6 +153,7 @@ func TestALeaseThatIsRenewedAgainIsToldSo(t *testing.T) {
 }
 
 func TestNoQuorumExits69(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Links: true})
 	everyNode(t, f, (*fleet.Node).Cut)
 	for _, wait := range []string{"0", "1ms", "400ms"} {
@@ -167,6 +171,7 @@ func TestNoQuorumExits69(t *testing.T) {
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{})
 	for name, sig := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
@@ -184,6 +189,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 }
 
 func TestASignalThatEndsTheCommandIsItsExitCode(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{})
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := start(t, nil, nil, "run", nodes(f), "k", "--", "sh", "-c", `echo >"$0"; exec sleep 20`, ready)

@@ -22,6 +22,7 @@ func writeNodes(t *testing.T, mode os.FileMode, text string) string {
 }
 
 func TestAMistakeInTheListOfNodesIsNamedWithItsPlace(t *testing.T) {
+	t.Parallel()
 	const good = "127.0.0.1:1"
 	for bad, said := range map[string]string{
 		"127.0.0.1:99999":            "its port is not 1 to 65535",
@@ -73,6 +74,7 @@ func TestAnEmptyListOfNodesIsNotThatOfTheEnvironment(t *testing.T) {
 
 // What else may be in a list: passwords with anything, brackets, and the mark that editors on Windows put before a file.
 func TestAListOfNodesThatIsRightIsTaken(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--requirepass", "a;b:c::1"}})
 	at := f.Nodes()[0].URL()
 	at = "127.0.0.1" + at[strings.LastIndexByte(at, ':'):]
@@ -85,6 +87,7 @@ func TestAListOfNodesThatIsRightIsTaken(t *testing.T) {
 }
 
 func TestAFileWithPasswordsThatOthersReadIsNamedSoThatItCanBeHidden(t *testing.T) {
+	t.Parallel()
 	file := writeNodes(t, 0o644, "redis://u:p@127.0.0.1:1")
 	_, _, errs := run(t, "doctor", "--nodes-file", file)
 	require.Contains(t, errs, "redlock: --nodes-file: "+file+" has passwords, and other users of this host may read it; chmod 600 "+file+"\n")
@@ -94,6 +97,7 @@ func TestAFileWithPasswordsThatOthersReadIsNamedSoThatItCanBeHidden(t *testing.T
 }
 
 func TestAPathOfASocketMayHaveAnAt(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{"/nonexistent/redis@1.sock", "/nonexistent/redis%401.sock"} {
 		code, out, errs := run(t, "doctor", "--nodes", "unix://"+path)
 		require.Equal(t, 1, code, errs)

@@ -13,6 +13,7 @@ import (
 
 // Other data of the same name would stop a job of cron for ever, and 75 is normal there: nobody would learn of it.
 func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	put := func(t *testing.T, nodes []*fleet.Node, command string, args ...any) {
 		for _, n := range nodes {
@@ -100,6 +101,7 @@ func TestRunSaysThatAKeyIsNoLock(t *testing.T) {
 
 // What may change on the servers is waited for, and said. What only other flags change is not.
 func TestWhatEndsAWaitEarlyAndWhatDoesNot(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "run", nodes(f), "--max-ttl=50s", "k", "--", "true")
 	require.Equal(t, 64, code, errs)

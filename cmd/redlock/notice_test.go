@@ -29,6 +29,7 @@ import (
 )
 
 func TestRunSaysOnceWhoHoldsTheLockThatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	lease, err := newClient(t, f).Mutex("nightly").WithOwner("the backup").Acquire(t.Context())
 	require.NoError(t, err)
@@ -47,6 +48,7 @@ func TestRunSaysOnceWhoHoldsTheLockThatItWaitsFor(t *testing.T) {
 }
 
 func TestRunOnNewServersSaysWhatEndsTheQuarantine(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	p := start(t, nil, nil, "run", nodes(f), "k", "--", "true")
 	eventually(t, "the line", func() bool { return p.said() != "" })
@@ -60,6 +62,7 @@ func TestRunOnNewServersSaysWhatEndsTheQuarantine(t *testing.T) {
 // A run that begins while no node answers learns what they hold when they are back. With the defaults it would differ from
 // them, and they would refuse it.
 func TestARunThatBeginsInAnOutageTakesWhatTheNodesHold(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	code, _, errs := run(t, "enroll", nodes(f), "--max-ttl=2m", "--yes")
 	require.Equal(t, 0, code, errs)
@@ -83,6 +86,7 @@ func TestARunThatBeginsInAnOutageTakesWhatTheNodesHold(t *testing.T) {
 }
 
 func TestInspectShowsNoFencingTokenOfANodeThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	require.NoError(t, f.Nodes()[2].Kill())
 	code, out, errs := run(t, "inspect", nodes(f), "k")
@@ -92,6 +96,7 @@ func TestInspectShowsNoFencingTokenOfANodeThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{})
 	lease, err := newClient(t, f).Mutex("held").Acquire(t.Context())
 	require.NoError(t, err)
@@ -133,6 +138,7 @@ func TestInspectSaysUnknownWhereTooFewNodesVote(t *testing.T) {
 }
 
 func TestReleaseDeletesOnlyWhatIsALockUnlessToldOtherwise(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	first := f.Nodes()[0]
 	const token = "0123456789abcdef0123456789abcdef"
@@ -183,6 +189,7 @@ func TestReleaseDeletesOnlyWhatIsALockUnlessToldOtherwise(t *testing.T) {
 }
 
 func TestInspectSaysWhereALockIsNeitherHeldNorFree(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for i, n := range f.Nodes()[:2] { // two tries that split the votes
 		do(t, n, "SET", "k", strings.Repeat("ab"[i:i+1], 32), "PX", 60000)
@@ -196,6 +203,7 @@ func TestInspectSaysWhereALockIsNeitherHeldNorFree(t *testing.T) {
 }
 
 func TestDoctorSaysWhatAnswersInsteadOfTheServer(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
 	plain := strings.TrimPrefix(f.URLs()[0], "redis://")
 	secure := listenTLS(t)
@@ -276,6 +284,7 @@ func listenTLS(t *testing.T) string {
 }
 
 func TestOneOfAThingIsNotSeveral(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1})
 	_, fresh, _ := run(t, "doctor", nodes(f))
 	_, unknown, _ := run(t, "inspect", nodes(f), "k")
@@ -292,6 +301,7 @@ func TestOneOfAThingIsNotSeveral(t *testing.T) {
 
 // A key of another program never expires, or it may be a lock of another library.
 func TestAKeyOfAnotherProgramIsCalledThat(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
 		do(t, n, "SET", "k", "foo")
@@ -317,6 +327,7 @@ func TestAKeyOfAnotherProgramIsCalledThat(t *testing.T) {
 }
 
 func TestAFileOfPasswordsThatOthersMayReadDrawsAWarning(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	file := filepath.Join(t.TempDir(), "nodes")
 	inspect := func(mode os.FileMode, list string, flags ...string) string {

@@ -20,6 +20,7 @@ import (
 
 // What a new user does: on five new servers, doctor says why nothing is granted, and enroll ends that.
 func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{})
 	code, out, _ := run(t, "doctor", nodes(f))
 	require.Equal(t, 1, code)
@@ -66,6 +67,7 @@ func TestDoctorSaysWhatIsWrongAndEnrollEndsAQuarantine(t *testing.T) {
 }
 
 func TestDoctorHasAWordOnTheNumberOfNodes(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 4})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -78,6 +80,7 @@ func TestDoctorHasAWordOnTheNumberOfNodes(t *testing.T) {
 }
 
 func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -99,6 +102,7 @@ func TestDoctorFindsTheRightsThatAreMissing(t *testing.T) {
 // A node whose marker may not be read is no new one: neither does it begin a quarantine again and again, nor does enroll
 // say that it is enrolled.
 func TestANodeThatMayNotBeReadIsNotTakenForANewOne(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	fleettest.SetUser(t, f.Nodes()[1], "default", "-get")
 	blind := strings.TrimPrefix(f.Nodes()[1].URL(), "redis://")
@@ -112,6 +116,7 @@ func TestANodeThatMayNotBeReadIsNotTakenForANewOne(t *testing.T) {
 }
 
 func TestDoctorFindsTheChannelRightsThatAreMissing(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
 		fleettest.SetUser(t, n, "deaf", "on", ">secret", "~*", "+@all", "resetchannels")
@@ -129,6 +134,7 @@ func TestDoctorFindsTheChannelRightsThatAreMissing(t *testing.T) {
 }
 
 func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", nodes(f))
 	require.Equal(t, 0, code, errs)
@@ -200,6 +206,7 @@ func TestInspectSaysWhoHoldsALockAndReleaseTakesIt(t *testing.T) {
 }
 
 func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "bench", nodes(f), "--seconds", "0.2")
 	require.Equal(t, 69, code, "they are in quarantine")
@@ -260,6 +267,7 @@ func keysOf(t *testing.T, f *fleet.Fleet, pattern string) (all []string) {
 
 // The commands are given one group of NewSharded. They know of the others only what the nodes hold.
 func TestCommandsWorkOnOneGroupOfSeveral(t *testing.T) {
+	t.Parallel()
 	a, b := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3}), fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	sharded := func() *redlock.Sharded {
 		s, err := redlock.NewSharded(redlock.Config{Nodes: redlock.Nodes(a.URLs()...)}, redlock.Config{Nodes: redlock.Nodes(b.URLs()...)})

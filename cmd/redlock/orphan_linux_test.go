@@ -36,6 +36,7 @@ func isDead(pid int) bool {
 }
 
 func TestTheCommandDiesWithRedlock(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	p := start(t, nil, nil, "run", "--nodes=embedded", "k", "--", "sh", "-c", `echo $$ >"$0"; exec sleep 20 >/dev/null`, file)
 	pid := pidIn(t, file)
@@ -46,6 +47,7 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 
 // The kernel kills the command itself. The guard kills the processes that the command started.
 func TestWhatTheCommandStartedDiesWithRedlock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	const script = `trap '' TERM HUP; sh -c 'trap "" TERM HUP; echo $$ >"$0"; exec sleep 60 >/dev/null' "$0" & wait`
 	for tries := 1; ; tries++ {
@@ -68,7 +70,8 @@ func TestWhatTheCommandStartedDiesWithRedlock(t *testing.T) {
 	}
 }
 
-// If the command ends normally, the guard does not kill what it leaves behind.
+// If the command ends normally, the guard does not kill what it leaves behind. It counts the guards of all tests, so it is not
+// parallel.
 func TestTheGuardEndsWithTheCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	code, _, errs := run(t, "run", "--nodes=embedded", "k", "--", "sh", "-c", `sleep 30 >/dev/null 2>&1 </dev/null & echo $! >"$0"`, file)

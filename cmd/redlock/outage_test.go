@@ -21,6 +21,7 @@ import (
 
 // One node holds another configuration, and another is away. Without the second, the others would grant.
 func TestAnOutageIsNoWrongUsage(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	code, _, errs := run(t, "enroll", "--nodes=127.0.0.1:1,127.0.0.1:2,"+f.URLs()[2], "--max-ttl=1m", "--yes")
 	require.Equal(t, 69, code, errs)
@@ -39,6 +40,7 @@ func TestAnOutageIsNoWrongUsage(t *testing.T) {
 
 // All nodes vote, and each refuses what the lock takes. Or so many that no quorum is left.
 func TestAWaitForARightThatIsMissingSaysSo(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
 		fleettest.SetUser(t, n, "default", "-set")
@@ -58,6 +60,7 @@ func TestAWaitForARightThatIsMissingSaysSo(t *testing.T) {
 }
 
 func TestARunInAnOutageWaitsForAsLongAsItSays(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	everyNode(t, f, (*fleet.Node).Pause)
 	// To ask once takes some six seconds. Another time would end after twelve.
@@ -74,6 +77,7 @@ func TestARunInAnOutageWaitsForAsLongAsItSays(t *testing.T) {
 
 // Two of three nodes are away when it begins. Why is said once: while it waits, or else at the end.
 func TestARunThatBeginsInAnOutageNamesTheNodesOnce(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes()[1:] {
 		require.NoError(t, n.Kill())
@@ -97,6 +101,7 @@ func TestARunThatBeginsInAnOutageNamesTheNodesOnce(t *testing.T) {
 
 // The nodes may hold a quorum that is larger than a majority.
 func TestTheQuorumIsTheOneThatTheNodesHold(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), Quorum: 3})
 	require.NoError(t, err)
@@ -117,6 +122,7 @@ func TestTheQuorumIsTheOneThatTheNodesHold(t *testing.T) {
 
 // The outage begins while bench measures.
 func TestABenchThatAnOutageEndsSaysThatThereIsNoQuorum(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	p := start(t, nil, nil, "bench", nodes(f), "--seconds=60")
 	eventually(t, "the first measurement", func() bool { return strings.Contains(p.said(), "one goroutine") })
@@ -130,6 +136,7 @@ func TestABenchThatAnOutageEndsSaysThatThereIsNoQuorum(t *testing.T) {
 
 // A node restarted without its data while the others are away: nobody can say whether it forgot anything.
 func TestDoctorSaysWhatToDoAboutANodeThatNothingCanJudge(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	everyNode(t, f, (*fleet.Node).Kill)
 	require.NoError(t, f.Nodes()[0].Start(t.Context(), fleet.Empty))
@@ -142,6 +149,7 @@ func TestDoctorSaysWhatToDoAboutANodeThatNothingCanJudge(t *testing.T) {
 
 // The command ends while the nodes are away: its exit code counts, and the lock expires by itself.
 func TestAReleaseWithoutAQuorumIsTold(t *testing.T) {
+	t.Parallel()
 	for _, asJSON := range []bool{false, true} {
 		t.Run(fmt.Sprint("json=", asJSON), func(t *testing.T) {
 			f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})

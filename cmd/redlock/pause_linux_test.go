@@ -90,6 +90,7 @@ func (p *terminal) leave(job int) {
 // Ctrl-Z reaches the process group in the foreground of the terminal. The command has a group of its own where redlock was
 // started in the background.
 func TestCtrlZStopsTheCommandToo(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for key, background := range map[string]bool{"nightly": true, "hourly": false} {
 		end := ""
@@ -130,6 +131,7 @@ func TestCtrlZStopsTheCommandToo(t *testing.T) {
 // A terminal may stop what writes to it in the background. The command has a group of its own there, and must not work while
 // redlock cannot renew the lease.
 func TestTheCommandStopsWhereTheTerminalStopsRedlock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	w := newWorker(t)
 	p := startShell(t, "NODES="+nodes(f), "WORK="+w.dir+"/work")
@@ -143,6 +145,7 @@ func TestTheCommandStopsWhereTheTerminalStopsRedlock(t *testing.T) {
 }
 
 func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=10m")
 	require.Equal(t, 0, code, errs)
@@ -177,6 +180,7 @@ func TestAfterAPauseTheCommandGoesOnUnderAValidLease(t *testing.T) {
 
 // STOP reaches redlock alone, as a machine that is suspended does in effect: nodes are not to blame for the loss.
 func TestALossWhileItStoodStillIsNotBlamedOnTheNodes(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	w := newWorker(t)
 	// It stands still for two thirds of that, or less if a busy machine renewed it late, and it must be more than a third.
@@ -193,6 +197,7 @@ func TestALossWhileItStoodStillIsNotBlamedOnTheNodes(t *testing.T) {
 }
 
 func TestCtrlZGivesTheTerminalOfTopBack(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	const enter, leave = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
 	p := startShell(t, "NODES="+nodes(f))
@@ -219,6 +224,7 @@ func TestCtrlZGivesTheTerminalOfTopBack(t *testing.T) {
 
 // The command of an inner run is in a group of its own, which the signal to the outer run does not reach.
 func TestAPauseStopsTheCommandOfARunWithinARun(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	code, _, errs := run(t, "enroll", nodes(f), "--change-config", "--yes", "--max-ttl=10m")
 	require.Equal(t, 0, code, errs)

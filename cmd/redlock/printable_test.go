@@ -14,6 +14,7 @@ import (
 
 // A name, and what another program wrote under it, cannot control the terminal of whoever looks at it (SECURITY.md).
 func TestNoNameAndNoValueControlsTheTerminal(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	const evil = "a\u009b2J\u202eb\u200bc\xff\x9bd"
 	held, foreign := evil+"1", evil+"2"

@@ -166,6 +166,7 @@ func quotesOf(t *testing.T, path string) (quotes []quote) {
 }
 
 func TestEveryQuotedCommandWorks(t *testing.T) {
+	t.Parallel()
 	fleettest.Require(t, fleet.Process)
 	paths, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
@@ -200,6 +201,7 @@ func TestEveryQuotedCommandWorks(t *testing.T) {
 
 // The script that keeps cron silent prints what a job prints and an outage, and nothing where another host has the tick.
 func TestTheQuotedScriptKeepsCronSilentForHeldLocksOnly(t *testing.T) {
+	t.Parallel()
 	fleettest.Require(t, fleet.Process)
 	script := regexp.MustCompile("(?s)```text\n(#!/bin/sh\n# /usr/local/bin/report-once\n.*?)```").FindStringSubmatch(textOf(t, "../../docs/operations.md"))
 	require.NotNil(t, script)
@@ -384,6 +386,7 @@ func shutDown(port string) {
 }
 
 func TestTheTestOfQuotedOutputSeesWhatDiffers(t *testing.T) {
+	t.Parallel()
 	const quoted = "NODE  TRIP\n127.0.0.1:7001  312µs  +0s  3 of 5 vote (token 1795)"
 	for output, same := range map[string]bool{
 		"NODE             TRIP\n127.0.0.1:7001   1.2ms   -12µs  3 of 5 vote (token 7)\n": true,

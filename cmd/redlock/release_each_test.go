@@ -11,6 +11,7 @@ import (
 
 // Of a key that was released nothing is wrong. Of one that reached no quorum it is not known, so that code is the stronger.
 func TestReleaseFailsWithTheCodeThatLeavesTheMostOpen(t *testing.T) {
+	t.Parallel()
 	lost, noQuorum := &exitError{exitLost, errors.New("lost")}, &exitError{exitNoQuorum, errors.New("no quorum")}
 	unwritable := errors.New("no space left")
 	for _, c := range []struct {
@@ -51,6 +52,7 @@ func TestReleaseFailsWithTheCodeThatLeavesTheMostOpen(t *testing.T) {
 
 // Nobody knows what became of the key at which a signal came, so nothing is told of it.
 func TestReleaseTellsOnlyOfTheKeysBeforeASignal(t *testing.T) {
+	t.Parallel()
 	for _, cut := range []bool{true, false} { // the release of the second key; or it comes between two
 		ctx, stop := context.WithCancel(t.Context())
 		o, told := &releaser{stderr: io.Discard}, []int(nil)

@@ -16,6 +16,7 @@ import (
 
 // Whoever has the token of a lease can release it, from any process, and takes the lock from nobody else.
 func TestReleaseByTheTokenOfTheLease(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	lease, err := client.Mutex("a", "b").Acquire(t.Context())
@@ -79,6 +80,7 @@ func TestReleaseByTheTokenOfTheLease(t *testing.T) {
 
 // What cannot be printed is released all the same: every KEY of it.
 func TestReleaseOfSeveralKeysNeedsNoOutput(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	mute := func(args ...string) (code int, errs string) {
@@ -118,6 +120,7 @@ func TestReleaseOfSeveralKeysNeedsNoOutput(t *testing.T) {
 
 // The keys that were released are told, and then the signal, once.
 func TestASignalEndsReleaseBetweenTwoKeys(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3, Links: true})
 	client := newClient(t, f)
 	keys := []string{"k0"}
@@ -166,6 +169,7 @@ func scriptsRun(t *testing.T, n *fleet.Node) (calls int) {
 
 // Either all of them are locks, or nothing is deleted.
 func TestReleaseOfSeveralKeys(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	a, b := hold(t, client, "a"), hold(t, client, "b")
@@ -186,6 +190,7 @@ func TestReleaseOfSeveralKeys(t *testing.T) {
 }
 
 func TestTheFlagVersionDoesWhatTheCommandDoes(t *testing.T) {
+	t.Parallel()
 	code, out, errs := run(t, "--version")
 	require.Equal(t, 0, code, errs)
 	_, want, _ := run(t, "version")

@@ -17,6 +17,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{})
 
 	t.Run("passes the command's exit code on", func(t *testing.T) {
@@ -99,6 +100,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunSays126And127AsAShellDoes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	require.NoError(t, os.WriteFile(plain, nil, 0o644))
@@ -114,6 +116,7 @@ func TestRunSays126And127AsAShellDoes(t *testing.T) {
 }
 
 func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
+	t.Parallel()
 	for line, remedy := range map[string]string{
 		"run k true":                "run KEY -- CMD",
 		"run -- true":               "no key",
@@ -157,6 +160,7 @@ func TestUsageErrorsExit64AndSayTheRemedy(t *testing.T) {
 
 // Where a lease is short, so is the usual time between TERM and KILL: only what was asked for can be too long.
 func TestAShortLeaseNeedsNoOtherFlag(t *testing.T) {
+	t.Parallel()
 	for _, flag := range []string{"--ttl=2s", "--ttl=4s", "--max-ttl=3s", "--ttl=0", "--node-timeout=0"} {
 		code, out, errs := run(t, "run", "--nodes=embedded", "--wait=5s", flag, "k", "--", "echo", "ran")
 		require.Equal(t, 0, code, "%s: %s", flag, errs)
@@ -176,6 +180,7 @@ func TestAShortLeaseNeedsNoOtherFlag(t *testing.T) {
 }
 
 func TestSecretsAreNotPrinted(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2"
 	for _, url := range []string{
 		"redis://user:hunter2@127.0.0.1:1", "redis://hunter2@127.0.0.1:1", "user:hunter2@127.0.0.1:1",
@@ -195,6 +200,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 }
 
 func TestHelpOfRunSaysHowToLimitACommandThatHangs(t *testing.T) {
+	t.Parallel()
 	code, out, _ := run(t, "run", "--help")
 	require.Equal(t, 0, code)
 	require.Contains(t, out, "a CMD that hangs keeps the lock for ever")
@@ -202,6 +208,7 @@ func TestHelpOfRunSaysHowToLimitACommandThatHangs(t *testing.T) {
 }
 
 func TestHelpHasAnExample(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"demo", "--help"}} {
 		code, stdout, _ := run(t, args...)
 		assert.Equal(t, 0, code)

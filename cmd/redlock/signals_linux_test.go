@@ -21,6 +21,7 @@ func unread(t *testing.T, pipe *os.File) int {
 
 // What redlock reads may come from somebody who never ends it: a terminal, or the other end of a pipe.
 func TestASignalEndsACommandThatReads(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
@@ -63,6 +64,7 @@ func TestASignalEndsACommandThatReads(t *testing.T) {
 // The first signal lets redlock clean up, the second does not wait for that. Two that come together are one: a terminal
 // that closes sends two.
 func TestASecondSignalEndsACommandAtOnce(t *testing.T) {
+	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0)

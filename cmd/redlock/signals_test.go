@@ -21,6 +21,7 @@ func signalName(sig syscall.Signal) string { return unix.SignalName(sig) }
 
 // Each command that is interrupted says so, in JSON too.
 func TestASignalEndsEveryCommandThatTalksToNodes(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
@@ -50,6 +51,7 @@ func TestASignalEndsEveryCommandThatTalksToNodes(t *testing.T) {
 }
 
 func TestANohupIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	p := startProgram(t, nil, nil, "nohup", binary, "top", "--json", "--interval=100ms", nodes(f), "k")
 	eventually(t, "a line", func() bool { return strings.Contains(p.stdout.String(), "\n") })

@@ -14,6 +14,7 @@ import (
 
 // When redlock goes on, it hears of the time and of the end of the command at once. What has ended needs not be ended.
 func TestACommandThatEndedWhileRedlockStoodStillKeepsItsExitCode(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	const script = `echo $$ >"$0.pid"; while [ ! -e "$0" ]; do sleep 0.02; done; exit 3`
 	dir := t.TempDir()

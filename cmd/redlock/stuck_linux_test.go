@@ -45,6 +45,7 @@ func startStuck(t *testing.T, args ...string) (p *process, drain func() string) 
 
 // What redlock has to say first, that the lease cannot be renewed, must not keep it from ending the command in time.
 func TestACommandIsEndedAlthoughNobodyReadsWhatRedlockSays(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p, drain := startStuck(t, "run", nodes(f), "--ttl=3s", "k", "--", "sh", "-c", `echo $$ >>"$0"; exec sleep 100`, string(log))
@@ -62,6 +63,7 @@ func TestACommandIsEndedAlthoughNobodyReadsWhatRedlockSays(t *testing.T) {
 }
 
 func TestRunsGoOnAlthoughNobodyReadsThatTheyFail(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	log := newRunLog(t)
 	p, drain := startStuck(t, "run", nodes(f), "--node-timeout=1s", "--every=20ms", "k", "--",

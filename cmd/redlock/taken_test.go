@@ -13,6 +13,7 @@ import (
 
 // The command gets TERM and can clean up. If it ignores TERM, it is killed.
 func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	ready := filepath.Join(t.TempDir(), "ready")
 	for key, c := range map[string]struct{ script, grace, ended string }{
@@ -39,6 +40,7 @@ func TestALockThatWasTakenAwayEndsTheCommandByTermFirst(t *testing.T) {
 
 // Servers that restart without their data take the lock away too, and nobody released or deleted it.
 func TestALockOfServersThatLostTheirDataIsTakenAway(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "sh", "-c", `echo >"$0"; sleep 20`, ready)
@@ -60,6 +62,7 @@ func TestALockOfServersThatLostTheirDataIsTakenAway(t *testing.T) {
 
 // The command ends before the next renewal, so the release finds out.
 func TestALockThatWasTakenAwayIsNoSuccessThoughTheCommandEnded(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	dir := t.TempDir()
 	p := start(t, nil, nil, "run", nodes(f), "--ttl=30s", "--json", "k", "--", "sh", "-c",

@@ -99,6 +99,7 @@ func (p *terminal) wait() int {
 }
 
 func TestEnrollAsksAtATerminal(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	p := startAtTerminal(t, 80, 24, nil, "enroll", nodes(f))
 	require.Equal(t, 0, p.wait(), p.said())
@@ -131,6 +132,7 @@ var escape = regexp.MustCompile("\x1b\\[[?0-9]*[A-Za-z]")
 
 // At 80 by 24, each frame is drawn in place, and the screen is as before at the end.
 func TestTopRedrawsATerminal(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "nightly")
 	for name, env := range map[string][]string{"usual": nil, "empty": {"NO_COLOR="}} { // no-color.org: empty is not set
@@ -158,6 +160,7 @@ func TestTopRedrawsATerminal(t *testing.T) {
 
 // Such a terminal, and such a user, gets plain lines as in a pipe: no colour, and nothing that is redrawn.
 func TestATerminalGetsPlainLinesWhereTheUserWantsNoColours(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, env := range []string{"TERM=dumb", "NO_COLOR=1"} {
 		p := startAtTerminal(t, 80, 24, []string{env}, "top", "--count=2", "--interval=100ms", nodes(f), "nightly")
@@ -175,6 +178,7 @@ func TestATerminalGetsPlainLinesWhereTheUserWantsNoColours(t *testing.T) {
 
 // Whatever ends top, the terminal is as before: with a cursor, and not on the alternate screen.
 func TestEverySignalGivesTheTerminalBack(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Embedded, fleet.Options{Nodes: 1})
 	for sig := range endings {
 		p := startAtTerminal(t, 80, 24, nil, "top", "--interval=100ms", nodes(f), "k")

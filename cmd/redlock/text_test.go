@@ -11,6 +11,7 @@ import (
 )
 
 func TestWhatATerminalWouldObeyIsNotPrinted(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"plain – ü":       "plain – ü",
 		"two\nlines":      "two; lines",
@@ -34,6 +35,7 @@ func TestWhatATerminalWouldObeyIsNotPrinted(t *testing.T) {
 
 // JSON keeps the text as it is: whoever reads it gets what was written.
 func TestJSONEscapesWhatATerminalWouldObey(t *testing.T) {
+	t.Parallel()
 	text := "a\u009b2J\u202eb\u200b\x7f\U000e0001 ü \U0001f512"
 	var out bytes.Buffer
 	require.NoError(t, writeJSON(&out, map[string]string{"key": text}))
@@ -48,6 +50,7 @@ func TestJSONEscapesWhatATerminalWouldObey(t *testing.T) {
 
 // The library says what to do where a server refuses all writes, and quotes what that says. No second remedy is added.
 func TestNoRemedyIsAddedToOneThatIsSaid(t *testing.T) {
+	t.Parallel()
 	for _, problem := range []string{
 		"its memory is full, so it grants no locks; raise maxmemory: OOM command not allowed",
 		"it cannot write to its disk, so it refuses locks; make room there: MISCONF Errors writing to the AOF file",
@@ -60,6 +63,7 @@ func TestNoRemedyIsAddedToOneThatIsSaid(t *testing.T) {
 
 // A name server that fails says nothing about the node, nor that its name is wrong.
 func TestANameServerThatFailsIsNotBlamedOnTheNode(t *testing.T) {
+	t.Parallel()
 	for _, silent := range []string{"lookup r1.lan: the name server (DNS) has not answered yet",
 		"dial tcp: lookup r1.lan: i/o timeout", "lookup r1.lan on 10.0.0.1:53: server misbehaving"} {
 		require.Contains(t, withRemedy(silent), "/etc/resolv.conf")
@@ -69,11 +73,13 @@ func TestANameServerThatFailsIsNotBlamedOnTheNode(t *testing.T) {
 
 // A server with TLS that has reached maxclients ends the connection, and cannot say why.
 func TestAFullServerWithTLSIsThoughtOf(t *testing.T) {
+	t.Parallel()
 	require.Contains(t, withRemedy("the server closed the connection (EOF)"), "maxclients")
 }
 
 // What this machine has no more of is no fault of the server's. Linux says it in these words.
 func TestALimitOfThisMachineHasARemedy(t *testing.T) {
+	t.Parallel()
 	require.Contains(t, withRemedy("dial tcp: socket: too many open files"), "ulimit -n")
 	require.Contains(t, withRemedy("dial tcp 127.0.0.1:6379: connect: cannot assign requested address"), "ip_local_port_range")
 }

@@ -9,6 +9,7 @@ import (
 
 // What a refusal tells to give is not refused, and a lease that is long enough needs no --kill-after.
 func TestTimesThatAreTooShortOrTooLong(t *testing.T) {
+	t.Parallel()
 	check := func(ttl, killAfter time.Duration, given bool) (*runOptions, error) {
 		o := &runOptions{killAfter: killAfter}
 		o.given = func(string) bool { return given }
@@ -31,6 +32,7 @@ func TestTimesThatAreTooShortOrTooLong(t *testing.T) {
 
 // Where it is not known how long a lease can be, no remedy holds. Then what is told to give is given, and not refused.
 func TestWhatHelpsAgainstATooLongKillAfterIsPossible(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		killAfter, ttl, longest, maxHold time.Duration
 		says                             string // "": it is not refused
@@ -56,6 +58,7 @@ func TestWhatHelpsAgainstATooLongKillAfterIsPossible(t *testing.T) {
 
 // From start to start. Where a run takes longer than the interval, the next one begins at a later multiple of it.
 func TestTheNextRunBeginsAtAMultipleOfTheInterval(t *testing.T) {
+	t.Parallel()
 	for since, want := range map[time.Duration]time.Duration{
 		0: time.Minute, 10 * time.Second: 50 * time.Second, 59 * time.Second: time.Second,
 		time.Minute: time.Minute, 61 * time.Second: 59 * time.Second, 10*time.Minute + 15*time.Second: 45 * time.Second,

@@ -28,6 +28,7 @@ func (b *board) after(seconds int, nodes ...sighting) {
 }
 
 func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
+	t.Parallel()
 	b := newBoard(2, 10, []string{"x"})
 	x := b.locks["x"]
 	a, other := sighting{owner: tokenA, left: 9 * time.Second}, sighting{owner: tokenB, left: 3 * time.Second}
@@ -65,6 +66,7 @@ func TestTheBoardFollowsALockFromHolderToHolder(t *testing.T) {
 
 // A waiter is in the queue of the node that it asks first, which is another one where a node is slow for it.
 func TestTheBoardCountsTheWaitersOfAllNodes(t *testing.T) {
+	t.Parallel()
 	b := newBoard(2, 10, []string{"x"})
 	waited := func(by ...string) sighting { return sighting{owner: tokenA, left: time.Second, waiters: by} }
 	b.after(0, waited("p"), waited("q", "p"), waited("r"))
@@ -72,6 +74,7 @@ func TestTheBoardCountsTheWaitersOfAllNodes(t *testing.T) {
 }
 
 func TestTheBoardForgetsWhatNobodyWantsAndIsBounded(t *testing.T) {
+	t.Parallel()
 	b := newBoard(1, 3, nil)
 	held, other, waited := sighting{owner: tokenA, left: time.Second}, sighting{owner: "?"}, sighting{waiters: []string{"p"}}
 	b.found([]string{"a", "a", "b", "c", "d"}, false)
@@ -87,6 +90,7 @@ func TestTheBoardForgetsWhatNobodyWantsAndIsBounded(t *testing.T) {
 
 // A key that was no lock may become one.
 func TestKeysThatAreNoLocksAreForgottenInTime(t *testing.T) {
+	t.Parallel()
 	var o others
 	o.forget(topBegan)
 	for i := range maxOthers {
@@ -103,6 +107,7 @@ func TestKeysThatAreNoLocksAreForgottenInTime(t *testing.T) {
 
 // One node with something else under the key does not hide the lock that a quorum has, nor those that wait for it.
 func TestTheBoardKeepsALockBesideWhatAnotherProgramWrote(t *testing.T) {
+	t.Parallel()
 	b := newBoard(2, 10, nil)
 	seen := map[int][]sighting{0: {{owner: tokenA, left: time.Second}, {}}, 1: {{owner: tokenA, left: time.Second}, {waiters: []string{"p"}}},
 		2: {{owner: "?"}, {owner: "?"}}}
@@ -115,6 +120,7 @@ func TestTheBoardKeepsALockBesideWhatAnotherProgramWrote(t *testing.T) {
 
 // What nobody may read is not free. Nodes on which it can be read decide, if they are enough.
 func TestTheBoardDoesNotKnowWhatItMayNotRead(t *testing.T) {
+	t.Parallel()
 	b := newBoard(2, 10, []string{"x"})
 	x, unread := b.locks["x"], sighting{unread: true}
 	b.after(0, unread, unread, sighting{})
@@ -125,6 +131,7 @@ func TestTheBoardDoesNotKnowWhatItMayNotRead(t *testing.T) {
 
 // A lock that a late search found was perhaps held all the time.
 func TestTheBoardDoesNotCallNewWhatItFoundLate(t *testing.T) {
+	t.Parallel()
 	b := newBoard(1, 10, nil)
 	seen := map[int][]sighting{0: {{owner: tokenA, left: time.Second}}}
 	b.update(topBegan, nil, nil)
@@ -138,6 +145,7 @@ func TestTheBoardDoesNotCallNewWhatItFoundLate(t *testing.T) {
 
 // No line is wider than the terminal, and there are no more lines than it has.
 func TestAFrameFitsTheTerminal(t *testing.T) {
+	t.Parallel()
 	for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 10}, {1, 1}} {
 		for _, locks := range []int{0, 1, 18, 19, 20, 500} {
 			s := &topSample{at: topBegan, nodes: 5, votes: 5, quorum: 3, interval: time.Second, scanning: true, more: locks == 500}
@@ -165,6 +173,7 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 
 // What is not known is not said, and whoever sees a node missing learns where to look.
 func TestAFrameTellsOfMissingVotes(t *testing.T) {
+	t.Parallel()
 	for votes, want := range map[int]struct {
 		says string
 		none bool
@@ -178,6 +187,7 @@ func TestAFrameTellsOfMissingVotes(t *testing.T) {
 }
 
 func TestDurationsAreShort(t *testing.T) {
+	t.Parallel()
 	for d, want := range map[time.Duration]string{0: "0ms", 999 * time.Millisecond: "999ms", 59949 * time.Millisecond: "59.9s", time.Minute: "1m00s",
 		3599 * time.Second: "59m59s", time.Hour: "1h00m", 99 * time.Hour: "99h00m", 1000 * time.Hour: "41d"} {
 		require.Equal(t, want, duration(d))

@@ -19,6 +19,7 @@ import (
 // Servers close connections that are idle for longer than their setting timeout, and so do load balancers. Top saw that only
 // by a question, whose answer was lost: with an --interval above that time, every look had no votes.
 func TestAQuestionThatFindsItsConnectionClosedIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), TTL: 20 * time.Second, NodeTimeout: 5 * time.Second})
 	require.NoError(t, err)

@@ -39,6 +39,7 @@ func fill(t *testing.T, f *fleet.Fleet, keys int) {
 
 // Only the keys that no lock may have are left out, not all that begin as these do.
 func TestLocksAreFoundWhoseKeysBeginAsTheLibrarysOwn(t *testing.T) {
+	t.Parallel()
 	for _, prefix := range []string{"", "redlock:"} {
 		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 		code, _, errs := run(t, "enroll", "--prefix="+prefix, nodes(f))
@@ -63,6 +64,7 @@ func TestLocksAreFoundWhoseKeysBeginAsTheLibrarysOwn(t *testing.T) {
 
 // Keys that are no locks take the place of none. They filled the list, so a single look saw no lock among 5000 others.
 func TestASingleLookFindsALockAmongManyKeys(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	fill(t, f, 25_000) // more than one question asks for
 	hold(t, newClient(t, f), "x")
@@ -76,6 +78,7 @@ func TestASingleLookFindsALockAmongManyKeys(t *testing.T) {
 
 // A watch goes on where the last look had no more time, and says until then that there may be more.
 func TestAWatchFindsALockAmongManyKeys(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	fill(t, f, 200_000) // no server is asked for all of them in half of the interval
 	hold(t, newClient(t, f), "x")
@@ -91,6 +94,7 @@ func TestAWatchFindsALockAmongManyKeys(t *testing.T) {
 }
 
 func TestLocksThatAreLeftOutShowInEveryFormOfOutput(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	for i := range 3 {
@@ -104,6 +108,7 @@ func TestLocksThatAreLeftOutShowInEveryFormOfOutput(t *testing.T) {
 
 // A user with rights for some keys sees the locks there. One key of others took the votes from every node.
 func TestAKeyThatTheUserMayNotReadHidesNoOtherLock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	hold(t, client, "jobs/nightly")
@@ -131,6 +136,7 @@ func TestAKeyThatTheUserMayNotReadHidesNoOtherLock(t *testing.T) {
 
 // An empty text is no free lock. A released permit that is reserved for a waiter is nothing that another program wrote.
 func TestTopTellsAnEmptyValueFromAFreeLock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	everyNode(t, f, func(n *fleet.Node) error {
 		do(t, n, "SET", "empty", "", "PX", 60000)
@@ -148,6 +154,7 @@ func TestTopTellsAnEmptyValueFromAFreeLock(t *testing.T) {
 
 // Whoever watches for weeks outlives changes of the rights. A node that had once refused SCAN was never asked again.
 func TestAWatchFindsLocksAgainWhenARightWasMissingForAWhile(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	p := start(t, nil, nil, "top", "--interval=100ms", "--node-timeout=3s", nodes(f))
 	everyNode(t, f, func(n *fleet.Node) error { // one after the other

@@ -72,6 +72,7 @@ func wait(t *testing.T, f *fleet.Fleet, name string, got chan<- *redlock.Lease) 
 }
 
 func TestTopShowsHoldersAndWaiters(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	nightly := hold(t, client, "nightly")
@@ -132,6 +133,7 @@ func TestTopShowsHoldersAndWaiters(t *testing.T) {
 }
 
 func TestTopCountsThoseThatShareALock(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	client := newClient(t, f)
 	for range 2 {
@@ -162,6 +164,7 @@ func TestTopCountsThoseThatShareALock(t *testing.T) {
 }
 
 func TestTopCountsWaitersAndHowLongTheyWait(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	lease := hold(t, newClient(t, f), "x")
 	got := make(chan *redlock.Lease, 3) // in the order in which they get it
@@ -181,6 +184,7 @@ func TestTopCountsWaitersAndHowLongTheyWait(t *testing.T) {
 
 // It needs no right that a lock does not need, but to SCAN where no names are given. Keys are those of the prefix.
 func TestTopFindsTheLocksOfAPrefix(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
 		fleettest.SetUser(t, n, "locker", "on", ">SECRET", "~*", "&*", "+@all", "-scan")
@@ -207,6 +211,7 @@ func TestTopFindsTheLocksOfAPrefix(t *testing.T) {
 }
 
 func TestTopIsBoundedAndSaysSo(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
 	pipe := func(i int) []any { return []any{strings.Repeat("k", i), strings.Repeat("a", 32), "PX", 60000} }
 	for i := 1; i <= 30; i++ {
@@ -227,6 +232,7 @@ func TestTopIsBoundedAndSaysSo(t *testing.T) {
 
 // A server that is stopped, and later one that is dead, delays nothing and hides nothing.
 func TestTopGoesOnWhileNodesFail(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "x")
 	require.NoError(t, f.Nodes()[0].Pause())
@@ -250,6 +256,7 @@ func TestTopGoesOnWhileNodesFail(t *testing.T) {
 
 // A node that comes back is asked again.
 func TestTopConnectsAgain(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
 	p := start(t, nil, nil, "top", "--json", "--interval=100ms", nodes(f), "x")
 	eventually(t, "the first line", func() bool { return p.stdout.String() != "" })
@@ -270,6 +277,7 @@ func TestTopConnectsAgain(t *testing.T) {
 // SCRIPT FLUSH takes the script from top's connections. What they then answer is not that the lock is free. A node that does
 // not answer them is not counted, though it votes.
 func TestTopCallsNoLockFreeThatItDidNotSee(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	hold(t, newClient(t, f), "x")
 	p := start(t, nil, nil, "top", "--json", "--interval=100ms", nodes(f), "x")
@@ -299,6 +307,7 @@ func TestTopCallsNoLockFreeThatItDidNotSee(t *testing.T) {
 
 // The first node votes and answers top, the second votes and does not answer, the third answers and is in quarantine.
 func TestTopCountsNodesThatBothVoteAndAnswer(t *testing.T) {
+	t.Parallel()
 	f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 3})
 	client, err := redlock.New(redlock.Config{Nodes: redlock.Nodes(f.URLs()...), MaxTTL: 10 * time.Minute, TTL: 10 * time.Minute,
 		NodeTimeout: 3 * time.Second})
@@ -318,6 +327,7 @@ func TestTopCountsNodesThatBothVoteAndAnswer(t *testing.T) {
 }
 
 func TestTopOfEmbeddedNodesReadsTheSame(t *testing.T) {
+	t.Parallel()
 	code, out, errs := run(t, "top", "--nodes=embedded", "--count=1", "x")
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "votes=5/5 held=0 waiters=0")

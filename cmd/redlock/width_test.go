@@ -7,6 +7,7 @@ import (
 )
 
 func TestTheWidthOfATextIsThatOnATerminal(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]int{"": 0, "nightly": 7, "für": 3, "fu\u0308r": 3, "夜間バッチ": 10, "한글": 4, "ｱｲ": 2, "Ａ": 2, "…–→": 3,
 		"🔒": 2, "☎\ufe0f": 2, "☎": 1, "𠀀": 2} {
 		require.Equal(t, want, displayWidth(text), text)
@@ -15,6 +16,7 @@ func TestTheWidthOfATextIsThatOnATerminal(t *testing.T) {
 
 // A character of two columns that would end beyond the width is left out.
 func TestATextIsCutAndPaddedByItsWidth(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, "夜間", cut("夜間", 4))
 	require.Equal(t, "夜…", cut("夜間", 3))
 	require.Equal(t, "夜…", cut("夜間バ", 4))

@@ -14,6 +14,7 @@ import (
 
 // What is wrong with the command line is told in words of the command line: no function of Go, no word of a library.
 func TestWrongUsageIsToldInPlainWords(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 5000)
 	for line, said := range map[string]string{
 		"demo now":                     `redlock demo takes no arguments, but "now" is one; see redlock demo --help`,
@@ -53,6 +54,7 @@ func TestWrongUsageIsToldInPlainWords(t *testing.T) {
 
 // The library's errors name what a Go program would change.
 func TestErrorsOfTheLibraryAreToldWithTheFlags(t *testing.T) {
+	t.Parallel()
 	for flags, said := range map[string]string{
 		"--max-ttl=30s":              "`redlock enroll --only-new` ends this now",
 		"--durable":                  "--durable is set, but it keeps no append-only file; set appendonly yes and appendfsync always, or give --durable=false",
@@ -72,6 +74,7 @@ func TestErrorsOfTheLibraryAreToldWithTheFlags(t *testing.T) {
 }
 
 func TestDoctorSaysOnceWhatItWarnsOf(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
 	for _, n := range f.Nodes() {
 		fleettest.SetUser(t, n, "default", "-client|kill")
@@ -87,6 +90,7 @@ func TestDoctorSaysOnceWhatItWarnsOf(t *testing.T) {
 }
 
 func TestWhatIsSaidOfANodeAndItsDatabaseIsRight(t *testing.T) {
+	t.Parallel()
 	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 1})
 	code, out, _ := run(t, "doctor", nodes(f)+"/99")
 	require.Equal(t, 1, code)
@@ -99,6 +103,7 @@ func TestWhatIsSaidOfANodeAndItsDatabaseIsRight(t *testing.T) {
 
 // The server says only that it does not know the command.
 func TestDoctorSaysWhatToDoAboutARenamedCommand(t *testing.T) {
+	t.Parallel()
 	for _, command := range []string{"EVALSHA", "SCRIPT", "TIME", "INFO", "ZADD"} {
 		f := fleettest.Start(t, fleet.Process, fleet.Options{Nodes: 1, Args: []string{"--rename-command", command, ""}})
 		_, _, _ = run(t, "enroll", nodes(f))
