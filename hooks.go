@@ -47,6 +47,15 @@ type LeaseInfo struct {
 	Fence uint64   // see [Lease.Fence]
 	// Held is how long the lease had been held when this was said. 0: it was just acquired, or it was not.
 	Held time.Duration
+	// Left is how much of its validity was left when this was said. If it was lost or released, it may have ended before that.
+	Left time.Duration
+	// At is when this was said, by this machine's wall clock: a hook is called later. Nothing in the lock depends on that
+	// clock. It is zero if nothing was acquired.
+	At time.Time
+	// Reader: it shares the lock with other readers ([RWMutex.Reader]).
+	Reader bool
+	// Permits is how many permits of a [Client.Semaphore] it has, and Of how many there are. 0: the lock is no semaphore.
+	Permits, Of int
 }
 
 // String shows what the lease is of, and not its owner token, which is a secret.

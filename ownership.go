@@ -276,7 +276,13 @@ func (o *ownership) leaveToTick(do func()) {
 func (o *ownership) token() string { return tokenOf(o.tokenArg.(string)) }
 
 func (o *ownership) info() LeaseInfo {
-	return LeaseInfo{Names: o.lock.res.names, Token: o.token(), Fence: o.ballot, Held: o.client.cfg.Clock.Now().Sub(o.acquired)}
+	now, share := o.client.cfg.Clock.Now(), o.lock.res.share
+	info := LeaseInfo{Names: o.lock.res.names, Token: o.token(), Fence: o.ballot, Held: now.Sub(o.acquired),
+		Left: max(0, o.validUntil().Sub(now)), At: wallClock(), Reader: share.isReader()}
+	if share.isSemaphore() {
+		info.Permits, info.Of = share.take, share.permits
+	}
+	return info
 }
 
 // rest is how much longer the keys must live for the minimum hold (H1); 0: there is none, or it is over.

@@ -18,8 +18,11 @@ type tracing struct {
 	op     Operation
 }
 
+// wallClock is what hooks are told of the time. Nothing else depends on it.
+func wallClock() time.Time { return time.Now() }
+
 func (c *Client) trace(ctx context.Context, op string, lease LeaseInfo) *tracing {
-	return &tracing{c, context.WithoutCancel(ctx), Operation{Op: op, Lease: lease, Begun: time.Now()}}
+	return &tracing{c, context.WithoutCancel(ctx), Operation{Op: op, Lease: lease, Begun: wallClock()}}
 }
 
 func (c *Client) traceAcquire(ctx context.Context, op string, s *spec) *tracing {
@@ -42,7 +45,7 @@ func (t *tracing) attempt(ctx context.Context, c *Client, s *spec, how approach)
 	if t == nil {
 		return c.attempt(ctx, s, how)
 	}
-	a := Attempt{Begun: time.Now()}
+	a := Attempt{Begun: wallClock()}
 	lease, r, err := c.attempt(ctx, s, how)
 	a.Took, a.Err = time.Since(a.Begun), err
 	if r != nil {
@@ -105,6 +108,6 @@ func (o *ownership) traceRenewal(took time.Duration, err error) {
 	if t == nil {
 		return
 	}
-	o.client.cfg.Hooks.Traced(t.ctx, Operation{Op: "extend", Lease: o.info(), Begun: time.Now().Add(-took), Took: took,
+	o.client.cfg.Hooks.Traced(t.ctx, Operation{Op: "extend", Lease: o.info(), Begun: wallClock().Add(-took), Took: took,
 		Err: err, Renewal: int(t.renewed.Add(1))})
 }

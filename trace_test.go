@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/internal/fleet"
 	"github.com/quorumlock/redlock/internal/fleet/fleettest"
+	"github.com/quorumlock/redlock/redlocktest"
 )
 
 type traceKey struct{}
@@ -50,7 +52,8 @@ func TestEachCallIsTracedUnderItsContext(t *testing.T) {
 	require.NoError(t, op.ctx.Err(), "a call that is over must not end what the hook does for it")
 	require.Equal(t, "acquire", op.Op)
 	require.NoError(t, op.Err)
-	require.Equal(t, redlock.LeaseInfo{Names: []string{"x"}, Token: lease.Token(), Fence: lease.Fence(), Held: op.Lease.Held}, op.Lease)
+	require.Equal(t, redlock.LeaseInfo{Names: []string{"x"}, Token: lease.Token(), Fence: lease.Fence(),
+		Held: op.Lease.Held, Left: op.Lease.Left, At: op.Lease.At}, op.Lease)
 	require.Len(t, op.Rounds, 1)
 	require.GreaterOrEqual(t, op.Rounds[0].Granted, 2)
 	require.Equal(t, 3, op.Rounds[0].Granted+op.Rounds[0].Denied+op.Rounds[0].Unknown)
@@ -87,6 +90,63 @@ func TestEachCallIsTracedUnderItsContext(t *testing.T) {
 }
 
 // A deferred Release after one whose error was looked at asks no node.
+// A hook is called later, so it is told when it was, and how long the lease was valid from then on. What it is told of a release
+// is as things were when that was called.
+func TestHooksAreToldWhenItWasAndWhatKindOfLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redlocktest.Start(t, 3)
+		told := make(chan redlock.LeaseInfo, 8)
+		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Hooks: redlock.Hooks{
+			Acquired: func(l redlock.LeaseInfo, _ time.Duration, _ int) { told <- l },
+			Traced: func(_ context.Context, op redlock.Operation) {
+				if op.Op == "release" {
+					told <- op.Lease
+				}
+			},
+		}})
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Enroll(t.Context()))
+		for _, kind := range []struct {
+			lock redlock.Lock
+			like redlock.LeaseInfo
+		}{
+			{c.Mutex("x"), redlock.LeaseInfo{}},
+			{c.RWMutex("x").Writer(), redlock.LeaseInfo{}},
+			{c.RWMutex("x").Reader(), redlock.LeaseInfo{Reader: true}},
+			{c.Semaphore("x", 5).WithPermits(2), redlock.LeaseInfo{Permits: 2, Of: 5}},
+		} {
+			lease, err := kind.lock.WithoutRenewal().Acquire(t.Context())
+			require.NoError(t, err)
+			acquired := time.Now()
+			info := <-told
+			require.Equal(t, acquired, info.At)
+			require.Positive(t, info.Left)
+			until := info.At.Add(info.Left)
+			like := kind.like
+			like.Names, like.Token, like.Fence = []string{"x"}, lease.Token(), lease.Fence()
+			like.Held, like.Left, like.At = info.Held, info.Left, info.At
+			require.Equal(t, like, info)
+
+			time.Sleep(time.Second)
+			called := time.Now()
+			require.NoError(t, lease.Release(t.Context()))
+			info = <-told
+			require.Equal(t, called, info.At, "and not when the nodes had answered")
+			require.Equal(t, until, info.At.Add(info.Left))
+			like.Held, like.Left, like.At = info.Held, until.Sub(called), called
+			require.Equal(t, like, info)
+		}
+
+		lease, err := c.Mutex("x").WithoutRenewal().Acquire(t.Context())
+		require.NoError(t, err)
+		<-told
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, lease.Release(t.Context()), redlock.ErrLost)
+		require.Zero(t, (<-told).Left)
+	})
+}
+
 func TestOnlyTheFirstReleaseIsTraced(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c, told := tracing(t, f)
