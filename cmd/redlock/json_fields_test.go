@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock/audit"
 )
 
 // fieldsOf returns the fields of JSON that a type has, those of lists with [].
@@ -57,6 +59,7 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 		"`redlock top`":                                   reflect.TypeFor[topReport](),
 		"`redlock bench`":                                 reflect.TypeFor[benchReport](),
 		"`redlock demo`":                                  reflect.TypeFor[verdict](),
+		"`redlock audit`":                                 reflect.TypeFor[audit.Result](),
 		"`redlock version`":                               reflect.TypeFor[versionReport](),
 	}
 	for _, part := range parts[1:] {
@@ -91,6 +94,7 @@ func TestTheCommandsPrintTheFieldsOfTheirReports(t *testing.T) {
 		"top --nodes embedded --count 1 k":                                    &topReport{},
 		"bench --nodes embedded --node-timeout 3s --seconds 0.01":             &benchReport{},
 		"demo --seconds 1":                                                    &verdict{},
+		"audit ../../examples/audit/web-1.jsonl":                              &audit.Result{},
 		"version":                                                             &versionReport{},
 	} {
 		command, rest, _ := strings.Cut(line, " ")

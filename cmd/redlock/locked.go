@@ -58,6 +58,10 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	in := newInbox()
 	defer in.close()
 
+	journal, err := openJournal(o.journal)
+	if err != nil {
+		return codeOf(err)
+	}
 	var nodes []redlock.Node
 	closeNodes, err := unlessStopped(ctx, in, func(ctx context.Context) (closeNodes func(), err error) {
 		nodes, closeNodes, err = o.openNodes(ctx)
@@ -76,7 +80,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	began, patience := time.Now(), o.patience
 	cfg, err := unlessStopped(ctx, in, func(ctx context.Context) (redlock.Config, error) {
-		return o.awaitConfig(ctx, nodes, redlock.Hooks{Refused: notice.refused, Extended: renewals.extended, ExtendFailed: renewals.failed})
+		return o.awaitConfig(ctx, nodes, journal.hooks(redlock.Hooks{Refused: notice.refused, Extended: renewals.extended, ExtendFailed: renewals.failed}))
 	})
 	waited := time.Since(began)
 	r.WaitedSeconds = inSeconds(waited)
@@ -93,7 +97,10 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	if err != nil {
 		return codeOf(err)
 	}
-	defer client.Close()
+	defer func() {
+		_ = client.Close()
+		o.report(r, journal.failed())
+	}()
 
 	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
 	work := &runner{runOptions: o, client: client, lock: lock, notice: notice, renewals: renewals,
@@ -102,6 +109,17 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 		return work.again(ctx, patience)
 	}
 	return work.once(ctx, work.underLease)
+}
+
+// report tells what went wrong beside the work, which ended as it did.
+func (o *runOptions) report(r *runReport, err error) {
+	switch {
+	case err == nil:
+	case !o.json:
+		say(o.stderr, "%v", err)
+	case r.Detail == "":
+		r.Detail = oneLine(err.Error())
+	}
 }
 
 // A runner is a redlock run that is connected: it takes the lock and works under it, once or again and again.

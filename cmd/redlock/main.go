@@ -221,7 +221,7 @@ enrolled once: redlock enroll --only-new.`,
 	}{
 		{"Use a lock:", []*cobra.Command{newRun(), newInspect(), newTop(), newRelease()}},
 		{"Look after the servers:", []*cobra.Command{newEnroll(), newDoctor(), newBench()}},
-		{"See and test how locks behave:", []*cobra.Command{newDemo(), newChaos()}},
+		{"See and test how locks behave:", []*cobra.Command{newDemo(), newChaos(), newAudit()}},
 		{"About this program:", []*cobra.Command{newVersion(), newCompletion(), newMan()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -65,6 +65,11 @@ var quotedRules = map[string]quotedRule{
 		instead: "redlock chaos scoreboard --scenario failover --subject single --seeds 1"},
 	"redlock chaos scoreboard --resume board.json --out board.md":            {notRun: "it takes more than an hour"},
 	"(cd compare && go run ./scoreboard --resume board.json --out board.md)": {notRun: "likewise; its tests run a part of it"},
+	"redlock audit --clock-error 10ms examples/audit/web-1.jsonl examples/audit/web-2.jsonl": {code: 1,
+		instead: `cd "$ROOT" && redlock audit --clock-error 10ms examples/audit/web-1.jsonl examples/audit/web-2.jsonl`},
+	"redlock audit": {notRun: "it is only named"},
+	"redlock run --journal /var/log/jobs/leases.jsonl nightly -- ./backup.sh": {
+		instead: "redlock run --journal leases.jsonl nightly -- true && redlock audit leases.jsonl"},
 	"redlock top":                         {instead: "timeout --foreground --preserve-status --signal=INT 2 redlock top"},
 	"redlock top KEY…":                    {instead: "timeout --foreground --preserve-status --signal=INT 2 redlock top nightly hourly"},
 	"redlock bench":                       {instead: "redlock bench --seconds 0.2"},

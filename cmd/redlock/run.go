@@ -107,6 +107,7 @@ type runOptions struct {
 	killAfter time.Duration
 	passNodes bool
 	every     time.Duration // 0: CMD runs once
+	journal   string        // file; "": none
 	kind      kindOfLock
 
 	patience waiting
@@ -143,6 +144,7 @@ func newRun() *cobra.Command {
 	flags.IntVar(&o.kind.semaphore, "semaphore", 0, "share the lock: it has this many permits, and each run takes one; give all the same number")
 	flags.IntVar(&o.kind.permits, "permits", 1, "how many permits of --semaphore this run takes, all or none")
 	flags.DurationVar(&o.kind.maxHold, "max-hold", 0, "end CMD in time, so that the lock is not held for longer than this (default: no limit)")
+	flags.StringVar(&o.journal, "journal", "", "append to this `FILE` when the lock was held, for redlock audit; several may share it")
 	flags.Lookup("owner").Usage = "`LABEL` that others see, beside this host and process, while the lock is held (default: the name of CMD)"
 	flags.Lookup("json").Usage = "print one JSON line on standard error at the end, and nothing else"
 	return cmd
