@@ -176,8 +176,8 @@ func TestAnOverlapThatMayComeFromTheClocksIsNoViolation(t *testing.T) {
 	}
 }
 
-// A history is what really happened to some locks, as processes with wrong clocks have recorded it.
-type history struct {
+// A past is what really happened to some locks, as processes with wrong clocks have recorded it.
+type past struct {
 	random  *rand.Rand
 	writers []*writer
 	now     time.Duration
@@ -185,8 +185,8 @@ type history struct {
 	ids     int
 }
 
-func newHistory(seed uint64, processes int) *history {
-	h := &history{random: rand.New(rand.NewPCG(seed, 0))}
+func newPast(seed uint64, processes int) *past {
+	h := &past{random: rand.New(rand.NewPCG(seed, 0))}
 	for i := range processes {
 		off := time.Duration(h.random.Int64N(int64(2*clockError)+1)) - clockError
 		h.writers = append(h.writers, newWriter(fmt.Sprint("p", i), off, h.upTo(s)))
@@ -195,12 +195,12 @@ func newHistory(seed uint64, processes int) *history {
 	return h
 }
 
-func (h *history) upTo(d time.Duration) time.Duration {
+func (h *past) upTo(d time.Duration) time.Duration {
 	return time.Duration(h.random.Int64N(int64(d)))
 }
 
 // turn is one holder of a mutex, or several that may share it.
-func (h *history) turn(name string) {
+func (h *past) turn(name string) {
 	many, kind := 1, h.random.IntN(4)
 	if kind >= 2 {
 		many += h.random.IntN(3)
@@ -249,7 +249,7 @@ func (h *history) turn(name string) {
 // Whatever the clocks show: if nobody held a lock beside another, the audit must not say so.
 func TestARightHistoryIsNeverCalledWrong(t *testing.T) {
 	for seed := range uint64(400) {
-		h := newHistory(seed, 1+int(seed%4))
+		h := newPast(seed, 1+int(seed%4))
 		for range 30 {
 			h.turn("a")
 		}
@@ -263,7 +263,7 @@ func TestARightHistoryIsNeverCalledWrong(t *testing.T) {
 func TestALeaseTooEarlyIsFoundInEveryHistory(t *testing.T) {
 	found := map[audit.Basis]int{}
 	for seed := range uint64(200) {
-		h := newHistory(seed, 3)
+		h := newPast(seed, 3)
 		for range 10 {
 			h.turn("a")
 		}
