@@ -60,9 +60,6 @@ func (e *Event) moment() moment { return moment{e.At, e.Wall.UnixNano()} }
 // after is the moment so many nanoseconds later.
 func (m moment) after(d int64) moment { return moment{m.at + d, m.wall + d} }
 
-// sooner is the earlier one, by each clock: the machine may have been suspended in between, or its wall clock set.
-func (m moment) sooner(n moment) moment { return moment{min(m.at, n.at), min(m.wall, n.wall)} }
-
 // later is the later one, by each clock.
 func (m moment) later(n moment) moment { return moment{max(m.at, n.at), max(m.wall, n.wall)} }
 

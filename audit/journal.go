@@ -119,7 +119,8 @@ func (p *process) add(e *Event) {
 		l.validFor(now, e.Left)
 	default: // it ended, and its validity may have been over long before its process could say so
 		if l.validFor(now, e.Left); l.until != (moment{}) {
-			now = now.sooner(l.until)
+			// The clock that shows more is right: the other one stood still while the machine was suspended.
+			now = now.after(-max(0, now.at-l.until.at, now.wall-l.until.wall))
 		}
 		l.to = l.to.later(now)
 		l.end = string(e.Kind)

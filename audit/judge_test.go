@@ -313,6 +313,18 @@ func TestAProcessWhoseClockWasSetIsComparedByFencingTokensOnly(t *testing.T) {
 	require.Equal(t, audit.ByFence, r.Violations[0].Basis)
 }
 
+// After a suspend, a process may have a lease again before it says that the one of before is lost.
+func TestALeaseThatExpiredWhileTheMachineWasSuspendedIsOver(t *testing.T) {
+	a := newWriter("a", 0, 0)
+	a.add(1*s, audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: int64(10 * s)})
+	a.off += time.Hour // which the monotonic clock does not count
+	a.lease("2", 6, 2*s, 3*s, 5*s)
+	a.add(4*s, audit.Event{Kind: audit.Lost, Lease: "1", Error: "it was not renewed"})
+	r := judge(t, a)
+	require.Empty(t, r.Violations)
+	require.Equal(t, audit.Unsure, r.Verdict, r.LeftOut)
+}
+
 func TestAWriterThatBecameAReaderIsBoth(t *testing.T) {
 	a, b := newWriter("a", 0, 0), newWriter("b", 0, 0)
 	a.add(1*s, audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: int64(9 * s)})
