@@ -16,7 +16,7 @@ import (
 // patient the client is, and whether it is idle or not.
 func TestEachServerIsAskedHowItIsEveryFiveSeconds(t *testing.T) {
 	for _, patience := range []time.Duration{nodeTimeout, time.Second, 3 * time.Second, 10 * time.Second} {
-		for _, pause := range []time.Duration{2 * time.Minute, 7 * time.Second, 700 * time.Millisecond, 70 * time.Millisecond} {
+		for _, pause := range []time.Duration{2 * time.Minute, 7 * time.Second, 700 * time.Millisecond, 200 * time.Millisecond} {
 			t.Run(fmt.Sprintf("NodeTimeout %v, a call every %v", patience, pause), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := virtual(t, 3, 1)

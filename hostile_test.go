@@ -246,7 +246,9 @@ func TestAServerThatNamesATicketFarAheadSpoilsNoQueue(t *testing.T) {
 		})
 		r := &roll{t: t}
 		first := r.join(0, c.Mutex("x").Fair())
-		arrived(t, f, "x", 1)
+		for _, node := range f.Nodes()[:2] { // which are looked at below
+			require.Eventually(t, func() bool { return len(places(t, node, "x")) == 1 }, 15*time.Second, time.Millisecond)
+		}
 		select {
 		case <-told:
 		case <-soon(t).Done():
