@@ -60,6 +60,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	// behind it.
 	t := l.trace(given, "detach")
 	var token any = c.waiters.ownerToken(o.lock.owner)
+	was := o.infoFor(c.cfg.Hooks.Released)
 	r, err := l.leaveTo(token, extended)
 	if err != nil {
 		t.end(err)
@@ -96,7 +97,7 @@ func (l *Lease) Detach(ctx context.Context) (Ticket, error) {
 	}
 	h.err = err
 	close(h.done)
-	o.tell(c.cfg.Hooks.Released, err)
+	o.tellOf(was, c.cfg.Hooks.Released, err)
 	t.end(err)
 	if err != nil {
 		return Ticket{}, err

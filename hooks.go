@@ -26,7 +26,8 @@ type Hooks struct {
 	// ExtendFailed: a renewal found no quorum. It is tried again until the validity ends, unless err is [ErrLost]. If the
 	// nodes answer late, Extended follows for the same renewal.
 	ExtendFailed func(l LeaseInfo, err error)
-	// Released: the owner released or detached the lease. err is what Release or Detach returned.
+	// Released: the owner released or detached the lease. err is what Release or Detach returned. l is as it was when the lease
+	// ended, before the nodes were asked.
 	Released func(l LeaseInfo, err error)
 	// Lost: the lease was lost before it was released. err is [ErrLost]. Not called for leases that Close ended.
 	Lost func(l LeaseInfo, err error)
@@ -47,10 +48,10 @@ type LeaseInfo struct {
 	Fence uint64   // see [Lease.Fence]
 	// Held is how long the lease had been held when this was said. 0: it was just acquired, or it was not.
 	Held time.Duration
-	// Left is how much of its validity was left when this was said. If it was lost or released, it may have ended before that.
+	// Left is how much longer it was valid then, if it was not renewed. 0: it had ended.
 	Left time.Duration
-	// At is when this was said, by this machine's wall clock: a hook is called later. Nothing in the lock depends on that
-	// clock. It is zero if nothing was acquired.
+	// At is when that was, by this machine's wall clock: a hook is called later. Nothing in the lock depends on that clock. It
+	// is zero if nothing was acquired.
 	At time.Time
 	// Reader: it shares the lock with other readers ([RWMutex.Reader]).
 	Reader bool
@@ -169,8 +170,20 @@ func (s *story) tell(call func()) {
 
 // tell tells this hook of the lease, if there is one.
 func (o *ownership) tell(hook func(LeaseInfo, error), err error) {
+	o.tellOf(o.infoFor(hook), hook, err)
+}
+
+// tellOf tells it of the lease as it was.
+func (o *ownership) tellOf(info LeaseInfo, hook func(LeaseInfo, error), err error) {
 	if hook != nil {
-		info := o.info()
 		o.story.tell(func() { hook(info, err) })
 	}
+}
+
+// infoFor is what to tell this hook, if there is one.
+func (o *ownership) infoFor(hook func(LeaseInfo, error)) (info LeaseInfo) {
+	if hook != nil {
+		info = o.info()
+	}
+	return info
 }

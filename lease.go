@@ -196,11 +196,12 @@ func (l *Lease) Release(ctx context.Context) error {
 		t = l.trace(given, "release")
 	}
 	o.checkExpiry()
+	was := o.infoFor(o.client.cfg.Hooks.Released)
 	held := o.end(ErrReleased)
 	r := o.sendRelease()
 	err := o.awaitRelease(ctx, r)
 	if held {
-		o.tell(o.client.cfg.Hooks.Released, err)
+		o.tellOf(was, o.client.cfg.Hooks.Released, err)
 	}
 	t.end(err)
 	return err

@@ -275,10 +275,16 @@ func (o *ownership) leaveToTick(do func()) {
 
 func (o *ownership) token() string { return tokenOf(o.tokenArg.(string)) }
 
+// info describes the lease. Its wall clock is read first: if the process stands still before the other clock is, the lease was
+// still valid at that moment.
 func (o *ownership) info() LeaseInfo {
-	now, share := o.client.cfg.Clock.Now(), o.lock.res.share
-	info := LeaseInfo{Names: o.lock.res.names, Token: o.token(), Fence: o.ballot, Held: now.Sub(o.acquired),
-		Left: max(0, o.validUntil().Sub(now)), At: wallClock(), Reader: share.isReader()}
+	share := o.lock.res.share
+	info := LeaseInfo{Names: o.lock.res.names, Token: o.token(), Fence: o.ballot, At: wallClock(), Reader: share.isReader()}
+	now := o.client.cfg.Clock.Now()
+	info.Held = now.Sub(o.acquired)
+	if !o.over.Load() {
+		info.Left = max(0, o.validUntil().Sub(now))
+	}
 	if share.isSemaphore() {
 		info.Permits, info.Of = share.take, share.permits
 	}

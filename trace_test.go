@@ -90,23 +90,22 @@ func TestEachCallIsTracedUnderItsContext(t *testing.T) {
 }
 
 // A deferred Release after one whose error was looked at asks no node.
-// A hook is called later, so it is told when it was, and how long the lease was valid from then on. What it is told of a release
-// is as things were when that was called.
+// A hook is called later, so it is told when it was, and how much longer the lease was valid. What it is told of a release is as
+// things were when the lease ended.
 func TestHooksAreToldWhenItWasAndWhatKindOfLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redlocktest.Start(t, 3)
 		told := make(chan redlock.LeaseInfo, 8)
 		c, err := redlock.New(redlock.Config{Nodes: nodes.Nodes(), Hooks: redlock.Hooks{
 			Acquired: func(l redlock.LeaseInfo, _ time.Duration, _ int) { told <- l },
-			Traced: func(_ context.Context, op redlock.Operation) {
-				if op.Op == "release" {
-					told <- op.Lease
-				}
-			},
+			Released: func(l redlock.LeaseInfo, _ error) { told <- l },
+			Lost:     func(l redlock.LeaseInfo, _ error) { told <- l },
 		}})
 		require.NoError(t, err)
 		defer c.Close()
 		require.NoError(t, c.Enroll(t.Context()))
+		nodes.Delay(0, 10*time.Millisecond) // so that a release takes a while
+		nodes.Delay(1, 10*time.Millisecond)
 		for _, kind := range []struct {
 			lock redlock.Lock
 			like redlock.LeaseInfo
@@ -136,6 +135,7 @@ func TestHooksAreToldWhenItWasAndWhatKindOfLock(t *testing.T) {
 			require.Equal(t, until, info.At.Add(info.Left))
 			like.Held, like.Left, like.At = info.Held, until.Sub(called), called
 			require.Equal(t, like, info)
+			require.NotEqual(t, called, time.Now())
 		}
 
 		lease, err := c.Mutex("x").WithoutRenewal().Acquire(t.Context())

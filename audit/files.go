@@ -2,75 +2,75 @@ package audit
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
 // merged are the processes of all journals, each once. A process may have lines in several files, as where they were rotated,
 // and the same lines in two of them.
 func merged(journals []*Journal) (all []*process) {
-	at := map[string]int{}
 	parts := map[string][]*process{}
+	var ids []string
 	for _, j := range journals {
 		for _, p := range j.processes {
-			if _, known := at[p.id]; !known {
-				at[p.id] = len(all)
-				all = append(all, p)
+			if parts[p.id] == nil {
+				ids = append(ids, p.id)
 			}
 			parts[p.id] = append(parts[p.id], p)
 		}
 	}
-	for id, of := range parts {
-		if len(of) == 1 {
+	for _, id := range ids {
+		of := parts[id]
+		whole := *of[0] // a Journal can be judged again
+		all = append(all, &whole)
+		if whole.name = cmp.Or(whole.name, id); len(of) == 1 {
 			continue
 		}
-		slices.SortStableFunc(of, func(a, b *process) int { return cmp.Compare(a.first, b.first) })
-		whole := of[0].clone()
-		for _, later := range of[1:] {
-			whole.goesOn(later.clone())
+		slices.SortStableFunc(of, func(a, b *process) int { return cmp.Compare(a.first.at, b.first.at) })
+		whole = *of[0]
+		whole.leases, whole.missed = map[string]*lease{}, map[moment]uint64{}
+		for _, part := range of {
+			whole.take(part)
 		}
-		all[at[id]] = whole
+		whole.name = cmp.Or(whole.name, id)
 	}
 	return all
 }
 
-// clone copies what goesOn changes: a Journal can be judged again.
-func (p *process) clone() *process {
-	c := *p
-	c.leases, c.open, c.rest = nil, map[string]*lease{}, slices.Clone(p.rest)
-	for _, l := range p.leases {
-		same := *l
-		same.of = &c
-		c.leases = append(c.leases, &same)
-		if p.open[l.id] == l {
-			c.open[l.id] = &same
-		}
+// take takes what a file has of the process, in the order of their first events.
+func (p *process) take(part *process) {
+	p.name = cmp.Or(p.name, part.name)
+	maps.Copy(p.missed, part.missed)
+	p.look(part.first)
+	p.last = part.last
+	if part.jump-part.drift > p.jump-p.drift {
+		p.jump, p.drift = part.jump, part.drift
 	}
-	return &c
-}
-
-// goesOn takes what another file has of the same process, from later on.
-func (p *process) goesOn(later *process) {
-	had := map[string]bool{}
-	for _, l := range p.leases {
-		had[l.id] = true
-	}
-	rest := slices.Concat(p.rest, later.rest)
-	p.rest = nil
-	for i := range rest {
-		p.add(&rest[i])
-	}
-	for _, l := range later.leases {
-		if had[l.id] {
+	for id, more := range part.leases {
+		l := p.leases[id]
+		if l == nil {
+			same := *more
+			p.leases[id] = &same
 			continue
 		}
-		l.of = p
-		p.leases = append(p.leases, l)
-		if later.open[l.id] == l {
-			p.open[l.id] = l
+		if l.names == nil {
+			l.names, l.fence, l.reader, l.permits, l.all = more.names, more.fence, more.reader, more.permits, more.all
+			l.asked, l.from = more.asked, more.from
 		}
-	}
-	p.missed += later.missed
-	if later.jump-later.drift > p.jump-p.drift {
-		p.jump, p.drift = later.jump, later.drift
+		for _, k := range []struct {
+			learn func(*known, moment)
+			of    *known
+			more  known
+		}{
+			{(*known).latest, &l.valid, more.valid}, {(*known).latest, &l.wrote, more.wrote}, {(*known).latest, &l.until, more.until},
+			{(*known).soonest, &l.reads, more.reads}, {(*known).soonest, &l.end, more.end},
+		} {
+			if k.more.ok {
+				k.learn(k.of, k.more.moment)
+			}
+		}
+		if len(more.how) > len(l.how) { // it says why
+			l.how = more.how
+		}
 	}
 }

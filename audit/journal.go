@@ -21,29 +21,50 @@ type Journal struct {
 // A process is what a journal has of one process.
 type process struct {
 	id, name string
-	leases   []*lease
-	open     map[string]*lease // that have not ended, as far as it was said
-	rest     []Event           // of leases that began in another file, or of which that was missed
-	missed   uint64
-	first    int64         // At of the first event
-	last     moment        // of the last event
+	leases   map[string]*lease
+	missed   map[moment]uint64
+	first    moment        // of the first event
+	last     moment        // of the last one
 	jump     time.Duration // the most by which the two clocks moved apart from one event to the next
 	drift    time.Duration // that may come from how they run
 }
 
-// A lease is what a journal has of it.
+// A lease is what is known of one. All of it can be learned in any order, and more than once.
 type lease struct {
-	of       *process
-	id       string
-	names    []string
-	fence    uint64
-	reader   bool
-	permits  int
-	all      int // permits that there are
-	asked    moment
-	from, to moment // when it was certainly valid
-	until    moment // when its validity ended, if nobody ended it sooner; 0: the journal does not say
-	end      string // how it ended; "": that is not in the journal
+	id      string
+	names   []string // nil: nobody said yet that it was acquired
+	fence   uint64
+	reader  bool // when it was acquired
+	permits int
+	all     int // permits that there are
+	asked   moment
+	from    moment
+	valid   known  // the last time at which it was seen valid
+	wrote   known  // and as no reader
+	reads   known  // the first time at which it was seen as a reader
+	until   known  // when its validity ended, if nobody ended it sooner
+	end     known  // when its process ended it, or knew that it had ended
+	how     string // that was; "": it is not known
+}
+
+// known is a moment that may be known.
+type known struct {
+	moment
+	ok bool
+}
+
+func (k *known) latest(m moment) {
+	if k.ok {
+		m = k.later(m)
+	}
+	*k = known{m, true}
+}
+
+func (k *known) soonest(m moment) {
+	if k.ok {
+		m = k.sooner(m)
+	}
+	*k = known{m, true}
 }
 
 // Read reads a journal. The name is for people: in errors, and of processes that have none. A line that is not whole, as of a
@@ -65,7 +86,7 @@ func Read(name string, r io.Reader) (*Journal, error) {
 		var e Event
 		err := json.Unmarshal(line, &e)
 		if err == nil {
-			err = e.check(by[e.By])
+			err = e.check()
 		}
 		switch {
 		case err != nil && len(by) == 0 && e.Kind != Start:
@@ -75,7 +96,7 @@ func Read(name string, r io.Reader) (*Journal, error) {
 		}
 		p := by[e.By]
 		if p == nil {
-			p = &process{id: e.By, name: cmp.Or(e.Process, name), open: map[string]*lease{}, first: e.At, last: e.moment()}
+			p = &process{id: e.By, leases: map[string]*lease{}, missed: map[moment]uint64{}, first: e.moment(), last: e.moment()}
 			by[e.By] = p
 			j.processes = append(j.processes, p)
 		}
@@ -94,47 +115,90 @@ func Read(name string, r io.Reader) (*Journal, error) {
 func (p *process) add(e *Event) {
 	now := e.moment()
 	p.look(now)
-	l := p.open[e.Lease]
-	switch {
-	case e.Kind == Start:
-	case e.Kind == Missed:
-		p.missed += e.Count
-	case e.Kind == Acquired:
-		l = &lease{of: p, id: e.Lease, names: e.Names, fence: e.Fence, reader: e.Reader, permits: e.Permits, all: e.Of,
-			asked: moment{e.Asked, e.AskedWall.UnixNano()}, from: now, to: now}
-		l.validFor(now, e.Left)
-		p.leases = append(p.leases, l)
-		p.open[e.Lease] = l
-	case l == nil:
-		p.rest = append(p.rest, *e)
-	case e.Kind == Valid && e.Reader && !l.reader: // a writer became a reader, since it was last seen as a writer
-		l.end = "became a reader"
-		reader := *l
-		reader.from, reader.to, reader.until, reader.reader, reader.end = now, now, moment{}, true, ""
-		reader.validFor(now, e.Left)
-		p.leases = append(p.leases, &reader)
-		p.open[e.Lease] = &reader
-	case e.Kind == Valid:
-		l.to = l.to.later(now)
-		l.validFor(now, e.Left)
-	default: // it ended, and its validity may have been over long before its process could say so
-		if l.validFor(now, e.Left); l.until != (moment{}) {
-			// The clock that shows more is right: the other one stood still while the machine was suspended.
-			now = now.after(-max(0, now.at-l.until.at, now.wall-l.until.wall))
+	switch e.Kind {
+	case Start:
+		p.name = e.Process
+		return
+	case Missed:
+		p.missed[now] = e.Count
+		return
+	}
+	l := p.leases[e.Lease]
+	if l == nil {
+		l = &lease{id: e.Lease}
+		p.leases[e.Lease] = l
+	}
+	if e.Left != nil && (*e.Left > 0 || e.Kind == Acquired) { // else it was over before
+		l.until.latest(now.after(*e.Left))
+	}
+	if e.Reader {
+		l.reads.soonest(now)
+	}
+	switch e.Kind {
+	case Acquired:
+		l.names, l.fence, l.reader, l.permits, l.all = e.Names, e.Fence, e.Reader, e.Permits, e.Of
+		l.asked, l.from = moment{at: e.Asked, wall: e.AskedWall.UnixNano()}, now
+	case Valid:
+		if e.Left != nil && *e.Left == 0 { // the answer came when the lease was over
+			break
 		}
-		l.to = l.to.later(now)
-		l.end = string(e.Kind)
-		if e.Error != "" {
-			l.end += ": " + e.Error
+		l.valid.latest(now)
+		if !e.Reader {
+			l.wrote.latest(now)
 		}
-		delete(p.open, e.Lease)
+	case Released, Lost:
+		l.end.soonest(now)
+		if how := string(e.Kind) + ": " + e.Error; e.Error != "" {
+			l.how = how
+		} else {
+			l.how = cmp.Or(l.how, string(e.Kind))
+		}
 	}
 }
 
-// validFor notes that the lease was valid for so many nanoseconds from now on.
-func (l *lease) validFor(now moment, left int64) {
-	if left > 0 {
-		l.until = l.until.later(now.after(left))
+// to is until when the lease was valid for certain.
+func (l *lease) to() moment {
+	valid := l.from
+	if l.valid.ok {
+		valid = valid.later(l.bounded(l.valid.moment))
+	}
+	if !l.end.ok {
+		return valid
+	}
+	valid = valid.sooner(l.end.moment) // a renewal may have been answered after that
+	return l.from.later(valid).later(l.bounded(l.end.moment))
+}
+
+// bounded is the moment, or the end of the validity if that was before: its process may have said late that the lease ended.
+// The clock that shows most is right: others stood still while the machine was suspended.
+func (l *lease) bounded(m moment) moment {
+	if !l.until.ok {
+		return m
+	}
+	return m.after(-max(0, m.at-l.until.at, m.wall-l.until.wall, m.held-l.until.held))
+}
+
+// A hold is a time in which a lease was certainly valid, as a reader's or not. A writer that became a reader had two.
+type hold struct {
+	*lease
+	of       *process
+	reader   bool
+	from, to moment
+	end      string // how it ended; "": that is not in the journals
+}
+
+func (l *lease) holds(of *process) []*hold {
+	to := l.to()
+	if !l.reads.ok || l.reader {
+		return []*hold{{l, of, l.reader, l.from, to, l.how}}
+	}
+	wrote := l.from
+	if l.wrote.ok {
+		wrote = wrote.later(l.bounded(l.wrote.moment))
+	}
+	return []*hold{
+		{l, of, false, l.from, l.from.later(wrote.sooner(l.reads.moment).sooner(to)), "became a reader"},
+		{l, of, true, l.reads.moment, l.reads.later(to), l.how},
 	}
 }
 

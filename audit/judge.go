@@ -15,7 +15,7 @@ func Judge(o Options, journals ...*Journal) Result {
 	}
 	j := &judge{clockError: int64(o.ClockError), jumped: map[*process]bool{}, result: Result{ClockErrorSeconds: o.ClockError.Seconds(), Counts: map[ViolationKind]int{},
 		Violations: []Violation{}, LeftOut: []string{}}}
-	byName := map[string][]*lease{}
+	byName := map[string][]*hold{}
 	for _, journal := range journals {
 		if journal.cut > 0 {
 			j.leaveOut("%s: lines that are not whole, as where a process crashes: %d", journal.name, journal.cut)
@@ -40,29 +40,46 @@ type judge struct {
 }
 
 // take takes the leases of a process, by name.
-func (j *judge) take(p *process, byName map[string][]*lease) {
+func (j *judge) take(p *process, byName map[string][]*hold) {
 	r := &j.result
 	r.Processes++
-	r.Leases += len(p.leases)
-	for _, l := range p.leases {
-		for _, name := range l.names {
-			byName[name] = append(byName[name], l)
+	unknown, missed := 0, uint64(0)
+	for _, id := range slices.Sorted(maps.Keys(p.leases)) {
+		l := p.leases[id]
+		if l.names == nil {
+			unknown++
+			continue
 		}
-		if from := time.Unix(0, l.from.wall).UTC(); r.From.IsZero() || from.Before(r.From) {
-			r.From = from
-		}
-		if to := time.Unix(0, l.to.wall).UTC(); to.After(r.To) {
-			r.To = to
+		r.Leases++
+		for _, h := range l.holds(p) {
+			for _, name := range l.names {
+				byName[name] = append(byName[name], h)
+			}
+			if from := time.Unix(0, h.from.wall).UTC(); r.From.IsZero() || from.Before(r.From) {
+				r.From = from
+			}
+			if to := time.Unix(0, h.to.wall).UTC(); to.After(r.To) {
+				r.To = to
+			}
 		}
 	}
-	if p.missed > 0 {
-		j.leaveOut("%s: %d events were not recorded, so leases may be missing", p.name, p.missed)
+	for _, n := range p.missed {
+		missed += n
 	}
-	if p.jump-p.drift > 2*time.Duration(j.clockError) {
+	if missed > 0 {
+		j.leaveOut("%s: events that were not recorded, so that leases may be missing: %d", p.name, missed)
+	}
+	if unknown > 0 {
+		j.leaveOut("%s: nobody knows when these leases began, as where a journal lacks its first part: %d", p.name, unknown)
+	}
+	if p.jump-p.drift > max(2*time.Duration(j.clockError), smallJump) {
 		j.jumped[p] = true
 		j.leaveOut("%s: its wall clock was set by %v, or the machine was suspended, so its leases were compared with those of other processes by fencing tokens only", p.name, p.jump.Round(time.Millisecond))
 	}
 }
+
+// smallJump is less than what tells that a clock was set: between two readings a process may stand still.
+const smallJump = 10 * time.Millisecond
 
 func (j *judge) leaveOut(format string, args ...any) {
 	j.result.LeftOut = append(j.result.LeftOut, fmt.Sprintf(format, args...))
@@ -86,30 +103,33 @@ func (j *judge) end(names int) Result {
 }
 
 // judge judges the leases of one name.
-func (j *judge) judge(leases []*lease) {
-	byProcess := map[*process][]*lease{}
-	var steady []*lease // of processes whose wall clocks were not set
+func (j *judge) judge(leases []*hold) {
+	byProcess := map[*process][]*hold{}
+	var steady []*hold // of processes whose wall clocks were not set
 	for _, l := range leases {
 		byProcess[l.of] = append(byProcess[l.of], l)
 		if !j.jumped[l.of] {
 			steady = append(steady, l)
 		}
 	}
+	inverted := j.result.Counts[FenceInversion]
 	j.duplicates(leases)
 	for _, own := range byProcess {
 		j.overlaps(own, ByProcess)
 		j.inversions(own, ByProcess)
 	}
-	j.order(leases)
 	if len(byProcess) > 1 {
-		j.overlaps(steady, ByClocks)
 		j.inversions(steady, ByClocks)
+		j.overlaps(steady, ByClocks)
+	}
+	if j.result.Counts[FenceInversion] == inverted { // else their order says nothing
+		j.order(leases)
 	}
 }
 
 // duplicates finds leases with the same fencing token.
-func (j *judge) duplicates(leases []*lease) {
-	first := map[uint64]*lease{}
+func (j *judge) duplicates(leases []*hold) {
+	first := map[uint64]*hold{}
 	for _, l := range leases {
 		switch had := first[l.fence]; {
 		case l.fence == 0:
@@ -125,12 +145,12 @@ func (j *judge) duplicates(leases []*lease) {
 // A span is when a lease was valid by one clock, and when it was asked for. Of a clock that may be wrong, it is what the lease
 // had for certain, whatever the error was.
 type span struct {
-	*lease
+	*hold
 	asked, from, to int64
 }
 
 // spans are in the order of from.
-func (j *judge) spans(leases []*lease, by Basis) []span {
+func (j *judge) spans(leases []*hold, by Basis) []span {
 	spans := make([]span, 0, len(leases))
 	for _, l := range leases {
 		if by == ByProcess {
@@ -144,12 +164,12 @@ func (j *judge) spans(leases []*lease, by Basis) []span {
 }
 
 // excludes reports whether the two must not be at the same time. Permits are counted instead.
-func (l *lease) excludes(m *lease) bool {
+func (l *hold) excludes(m *hold) bool {
 	return !(l.reader && m.reader) && !(l.permits > 0 && m.permits > 0)
 }
 
 // overlaps finds leases that were valid at the same time and must not have been.
-func (j *judge) overlaps(leases []*lease, by Basis) {
+func (j *judge) overlaps(leases []*hold, by Basis) {
 	spans := j.spans(leases, by)
 	if by == ByClocks {
 		j.result.Close += j.closeOnes(spans)
@@ -161,7 +181,7 @@ func (j *judge) overlaps(leases []*lease, by Basis) {
 		}
 		active = slices.DeleteFunc(active, func(a span) bool { return a.to <= s.from })
 		for _, a := range active {
-			if a.excludes(s.lease) && (by == ByProcess || a.of != s.of) { // of one process they were compared exactly
+			if a.excludes(s.hold) && (by == ByProcess || a.of != s.of) { // of one process they were compared exactly
 				j.overlap(a, s, by)
 			}
 		}
@@ -176,12 +196,12 @@ func (j *judge) overlaps(leases []*lease, by Basis) {
 func (j *judge) permits(active []span, by Basis) {
 	last := active[len(active)-1]
 	taken, all, until := 0, 0, last.to
-	var holders []*lease
+	var holders []*hold
 	processes := map[*process]bool{}
 	for _, a := range active {
 		if a.permits > 0 {
 			taken, all, until = taken+a.permits, max(all, a.all), min(until, a.to)
-			holders = append(holders, a.lease)
+			holders = append(holders, a.hold)
 			processes[a.of] = true
 		}
 	}
@@ -194,7 +214,7 @@ func (j *judge) permits(active []span, by Basis) {
 func (j *judge) overlap(a, s span, by Basis) {
 	both := min(a.to, s.to) - s.from
 	j.add(Violation{Kind: Overlap, Basis: by, Millis: millis(both), Text: fmt.Sprintf("%s and %s held it at the same time, for %v at least",
-		a.who(), s.who(), time.Duration(both).Round(10*time.Microsecond))}, a.lease, s.lease)
+		a.who(), s.who(), time.Duration(both).Round(10*time.Microsecond))}, a.hold, s.hold)
 }
 
 // closeOnes counts the leases that seem to overlap with one of another process, if the clocks are taken as right.
@@ -204,7 +224,7 @@ func (j *judge) closeOnes(spans []span) (n int) {
 		s.from, s.to = s.from-j.clockError, s.to+j.clockError
 		active = slices.DeleteFunc(active, func(a span) bool { return a.to <= s.from })
 		if slices.ContainsFunc(active, func(a span) bool {
-			return a.of != s.of && a.excludes(s.lease) && min(a.to, s.to)-s.from <= 2*j.clockError
+			return a.of != s.of && a.excludes(s.hold) && min(a.to, s.to)-s.from <= 2*j.clockError
 		}) {
 			n++
 		}
@@ -214,7 +234,7 @@ func (j *judge) closeOnes(spans []span) (n int) {
 }
 
 // inversions finds leases with smaller fencing tokens than others that had been granted when they were asked for.
-func (j *judge) inversions(leases []*lease, by Basis) {
+func (j *judge) inversions(leases []*hold, by Basis) {
 	granted := j.spans(leases, by)
 	asked := slices.Clone(granted)
 	slices.SortStableFunc(asked, func(a, b span) int { return cmp.Compare(a.asked, b.asked) })
@@ -222,13 +242,13 @@ func (j *judge) inversions(leases []*lease, by Basis) {
 	i := 0
 	for _, s := range asked {
 		for ; i < len(granted) && granted[i].from < s.asked; i++ {
-			if highest.lease == nil || granted[i].fence > highest.fence {
+			if highest.hold == nil || granted[i].fence > highest.fence {
 				highest = granted[i]
 			}
 		}
-		if s.fence > 0 && highest.lease != nil && s.fence < highest.fence && (by == ByProcess || highest.of != s.of) {
+		if s.fence > 0 && highest.hold != nil && s.fence < highest.fence && (by == ByProcess || highest.of != s.of) {
 			j.add(Violation{Kind: FenceInversion, Basis: by, Text: fmt.Sprintf("%s was asked for after %s was granted, and has the smaller fencing token",
-				s.who(), highest.who())}, s.lease, highest.lease)
+				s.who(), highest.who())}, s.hold, highest.hold)
 		}
 	}
 }
@@ -236,14 +256,14 @@ func (j *judge) inversions(leases []*lease, by Basis) {
 // order finds what does not fit in between. Of a mutex, the order of the fencing tokens is that of the grants. So all that
 // other processes had between two leases of one process were in the time from the end of the first to the grant of the second.
 // How long that was, and how long they took, each process has measured by its own clock.
-func (j *judge) order(leases []*lease) {
-	var chain []*lease
+func (j *judge) order(leases []*hold) {
+	var chain []*hold
 	for _, l := range leases {
 		if l.fence > 0 && !l.reader && l.permits == 0 {
 			chain = append(chain, l)
 		}
 	}
-	slices.SortStableFunc(chain, func(a, b *lease) int { return cmp.Compare(a.fence, b.fence) })
+	slices.SortStableFunc(chain, func(a, b *hold) int { return cmp.Compare(a.fence, b.fence) })
 	before := make([]int64, len(chain)+1) // how long those before each one took together
 	last := map[*process]int{}
 	for i, c := range chain {
@@ -260,7 +280,7 @@ func (j *judge) order(leases []*lease) {
 			continue // the first: one process had both at once, or in the wrong order, which is found there
 		}
 		between := chain[k+1 : i]
-		longest := slices.MaxFunc(between, func(a, b *lease) int { return cmp.Compare(a.to.at-a.from.at, b.to.at-b.from.at) })
+		longest := slices.MaxFunc(between, func(a, b *hold) int { return cmp.Compare(a.to.at-a.from.at, b.to.at-b.from.at) })
 		what := longest.who()
 		if len(between) > 1 {
 			what = fmt.Sprintf("%d leases, the longest by %s,", len(between), what)
@@ -272,7 +292,7 @@ func (j *judge) order(leases []*lease) {
 	}
 }
 
-func (l *lease) who() string {
+func (l *hold) who() string {
 	if l.fence == 0 {
 		return l.of.name
 	}
@@ -281,7 +301,7 @@ func (l *lease) who() string {
 
 func millis(nanos int64) float64 { return float64(nanos) / 1e6 }
 
-func (j *judge) add(v Violation, leases ...*lease) {
+func (j *judge) add(v Violation, leases ...*hold) {
 	r := &j.result
 	v.Name = j.name
 	for _, l := range leases {

@@ -26,6 +26,8 @@ type writer struct {
 	off, began time.Duration
 }
 
+func left(d time.Duration) *int64 { return (*int64)(&d) }
+
 func newWriter(name string, off, began time.Duration) *writer {
 	w := &writer{name: name, off: off, began: began}
 	w.add(began, audit.Event{Kind: audit.Start, Version: audit.Version, Process: name})
@@ -43,13 +45,13 @@ func (w *writer) add(at time.Duration, e audit.Event) {
 
 // lease writes a lease that was valid from one moment to another and then released. Change what it says first.
 func (w *writer) lease(id string, fence uint64, asked, from, to time.Duration, change ...func(*audit.Event)) {
-	e := audit.Event{Kind: audit.Acquired, Lease: id, Names: []string{"order"}, Fence: fence, Left: int64(10 * time.Second),
+	e := audit.Event{Kind: audit.Acquired, Lease: id, Names: []string{"order"}, Fence: fence, Left: left(10 * time.Second),
 		Asked: int64(asked - w.began), AskedWall: epoch.Add(asked + w.off)}
 	for _, c := range change {
 		c(&e)
 	}
 	w.add(from, e)
-	w.add(to, audit.Event{Kind: audit.Released, Lease: id, Left: int64(time.Second)})
+	w.add(to, audit.Event{Kind: audit.Released, Lease: id, Left: left(time.Second)})
 }
 
 func judge(t *testing.T, ws ...*writer) audit.Result {
@@ -212,7 +214,7 @@ func (h *past) turn(name string) {
 		id, w := fmt.Sprint(h.ids), h.writers[h.random.IntN(len(h.writers))]
 		from := h.now + h.upTo(s/2)
 		to := from + h.upTo(s)
-		e := audit.Event{Kind: audit.Acquired, Lease: id, Names: []string{name}, Fence: h.fence, Left: int64(to - from)}
+		e := audit.Event{Kind: audit.Acquired, Lease: id, Names: []string{name}, Fence: h.fence, Left: left(to - from)}
 		switch kind {
 		case 1:
 			if h.random.IntN(4) == 0 {
@@ -235,10 +237,10 @@ func (h *past) turn(name string) {
 		case 1: // it stood still, and says late that the lease was lost
 			w.add(to+h.upTo(s), audit.Event{Kind: audit.Lost, Lease: id, Error: "too late"})
 		case 2:
-			w.add(sure, audit.Event{Kind: audit.Valid, Lease: id, Left: int64(to - sure), Reader: e.Reader})
+			w.add(sure, audit.Event{Kind: audit.Valid, Lease: id, Left: left(to - sure), Reader: e.Reader})
 			w.add(to, audit.Event{Kind: audit.Released, Lease: id})
 		default:
-			w.add(sure, audit.Event{Kind: audit.Released, Lease: id, Left: int64(to - sure)})
+			w.add(sure, audit.Event{Kind: audit.Released, Lease: id, Left: left(to - sure)})
 			to = sure
 		}
 		end = max(end, to)
@@ -281,17 +283,15 @@ func TestALeaseTooEarlyIsFoundInEveryHistory(t *testing.T) {
 func TestALeaseIsTakenForShorterThanItWas(t *testing.T) {
 	next := func(b *writer) { b.lease("2", 6, 0, 5*s, 6*s) }
 	a, b := newWriter("a", 0, 0), newWriter("b", 0, 0)
-	acquired := audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: int64(3 * s)}
+	acquired := audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: left(3 * s)}
 	a.add(1*s, acquired)
-	a.add(2*s, audit.Event{Kind: audit.Valid, Lease: "1", Left: int64(3 * s)})
+	a.add(2*s, audit.Event{Kind: audit.Valid, Lease: "1", Left: left(3 * s)})
 	next(b)
 	require.Equal(t, audit.Consistent, judge(t, a, b).Verdict, "it crashed")
 
 	a.add(time.Hour, audit.Event{Kind: audit.Lost, Lease: "1", Error: "it was not renewed"})
 	require.Equal(t, audit.Consistent, judge(t, a, b).Verdict, "it stood still for an hour")
 
-	a.add(3*time.Hour, audit.Event{Kind: audit.Valid, Lease: "1", Left: int64(3 * s)})
-	require.Equal(t, audit.Consistent, judge(t, a, b).Verdict, "nothing counts that comes after the end")
 }
 
 // A machine that was suspended, or whose clock was set, has a wall clock that its monotonic one does not confirm.
@@ -316,7 +316,7 @@ func TestAProcessWhoseClockWasSetIsComparedByFencingTokensOnly(t *testing.T) {
 // After a suspend, a process may have a lease again before it says that the one of before is lost.
 func TestALeaseThatExpiredWhileTheMachineWasSuspendedIsOver(t *testing.T) {
 	a := newWriter("a", 0, 0)
-	a.add(1*s, audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: int64(10 * s)})
+	a.add(1*s, audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: left(10 * s)})
 	a.off += time.Hour // which the monotonic clock does not count
 	a.lease("2", 6, 2*s, 3*s, 5*s)
 	a.add(4*s, audit.Event{Kind: audit.Lost, Lease: "1", Error: "it was not renewed"})
@@ -327,9 +327,9 @@ func TestALeaseThatExpiredWhileTheMachineWasSuspendedIsOver(t *testing.T) {
 
 func TestAWriterThatBecameAReaderIsBoth(t *testing.T) {
 	a, b := newWriter("a", 0, 0), newWriter("b", 0, 0)
-	a.add(1*s, audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: int64(9 * s)})
-	a.add(3*s, audit.Event{Kind: audit.Valid, Lease: "1", Left: int64(9 * s), Reader: true})
-	a.add(8*s, audit.Event{Kind: audit.Released, Lease: "1", Left: int64(s), Reader: true})
+	a.add(1*s, audit.Event{Kind: audit.Acquired, Lease: "1", Names: []string{"order"}, Fence: 5, AskedWall: epoch, Left: left(9 * s)})
+	a.add(3*s, audit.Event{Kind: audit.Valid, Lease: "1", Left: left(9 * s), Reader: true})
+	a.add(8*s, audit.Event{Kind: audit.Released, Lease: "1", Left: left(s), Reader: true})
 	b.lease("2", 6, 0, 4*s, 6*s, reads)
 	r := judge(t, a, b)
 	require.Equal(t, audit.Consistent, r.Verdict, "%+v", r.Violations)
@@ -347,7 +347,7 @@ func TestWhatIsMissingMakesTheVerdictUnsure(t *testing.T) {
 	a.add(3*s, audit.Event{Kind: audit.Missed, Count: 7})
 	r := judge(t, a)
 	require.Equal(t, audit.Unsure, r.Verdict)
-	require.Equal(t, []string{"a: 7 events were not recorded, so leases may be missing"}, r.LeftOut)
+	require.Equal(t, []string{"a: events that were not recorded, so that leases may be missing: 7"}, r.LeftOut)
 
 	b := newWriter("b", 0, 0)
 	b.lease("2", 6, 2*s, 3*s, 4*s)
@@ -370,7 +370,6 @@ func TestALineThatIsWrongIsNamed(t *testing.T) {
 		`{"kind":"start","version":2,` + head + `}`:                          `j: line 1: the format has version 2; this program reads version 1`,
 		start + `{"kind":"missed","at":1}`:                                   `j: line 2: "by" is missing`,
 		start + `{"kind":"missed","by":"q","at":1}`:                          `j: line 2: "wall" is missing`,
-		start + start:                                                        `j: line 2: the process "p" has two start lines`,
 		start + `{"kind":"granted",` + head + `}`:                            `j: line 2: unknown kind "granted"`,
 		start + `{"kind":"valid","by":"p","at":1}`:                           `j: line 2: "wall" is missing`,
 		start + `{"kind":"valid",` + head + `}`:                              `j: line 2: "lease" is missing`,
@@ -379,7 +378,7 @@ func TestALineThatIsWrongIsNamed(t *testing.T) {
 		start + `{"kind":"acquired","lease":"x","names":["n"],` + head + `}`: `j: line 2: "asked" and "asked_wall" are missing, or after "at"`,
 		start + `{"kind":"acquired","lease":"x","names":["n"],"asked_wall":"2026-01-02T03:04:05Z","permits":2,"of":1,` + head + `}`: `j: line 2: "permits" is not from 0 to "of": 2 of 1`,
 		start + `{"kind":"valid","at":"x",` + head + `}`: `j: line 2: json: cannot unmarshal`,
-		start + strings.Repeat("x", audit.MaxLine+1):     `j: a line is longer than 1048576 bytes`,
+		start + strings.Repeat("x", audit.MaxLine+1):     `j: a line is longer than 8388608 bytes`,
 	} {
 		_, err := audit.Read("j", strings.NewReader(text))
 		require.ErrorContains(t, err, want, text[:min(len(text), 200)])

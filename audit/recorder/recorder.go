@@ -12,29 +12,34 @@
 package recorder
 
 import (
-	"context"
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/audit"
 )
 
-// A Recorder writes the journal of a process. Several clients can share it. Its methods are safe for concurrent use.
+// A Recorder writes the journal of a process. Several clients can share it if they share their locks: the same nodes, and the
+// same [redlock.Config.Prefix]. Its methods are safe for concurrent use.
 type Recorder struct {
-	start time.Time // with a reading of the monotonic clock
-	id    string    // of this Recorder, in each line
+	start time.Time             // with a reading of the monotonic clock
+	id    string                // of this Recorder, in each line
+	first atomic.Pointer[error] // of a write that failed
 
 	mu      sync.Mutex // guards the rest, and what is written
 	w       io.Writer
-	err     error // of the first write that failed; nothing is written after it
+	missed  uint64 // events that could not be written, of which the journal says nothing yet
 	clients []watched
 }
 
@@ -48,8 +53,11 @@ type watched struct {
 // process; "" is its host and process id. What w has already stays valid, and other processes may write to it too: so give it a
 // file that is opened to append.
 //
-// Hooks run on a goroutine of their own, so no lock waits for w. But a client drops calls of hooks if very many queue behind a
-// slow one. [Recorder.Watch] has the journal say so.
+// Hooks run on a goroutine of their own, so no lock waits for w. Other hooks and the log of the client do. And a client drops
+// calls of hooks if very many queue behind a slow one: [Recorder.Watch] has the journal say so.
+//
+// A Recorder opens no files. Where a file is renamed, as by logrotate, it goes on in the renamed one. Give it a writer that
+// rotates its file, or a new process a new name.
 func New(w io.Writer, process string) *Recorder {
 	if process == "" {
 		host, _ := os.Hostname() // without one, the id has to do
@@ -58,18 +66,32 @@ func New(w io.Writer, process string) *Recorder {
 	r := &Recorder{start: time.Now(), id: rand.Text()[:13], w: w} // 65 bits
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, r.err = w.Write([]byte("\n")) // an earlier process may have crashed as it wrote a line
-	r.write(audit.Event{Kind: audit.Start, Version: audit.Version, Process: process}, r.start)
+	// An earlier process may have crashed as it wrote a line.
+	r.write([]byte("\n"), audit.Event{Kind: audit.Start, Version: audit.Version, Process: process}, r.start)
 	return r
 }
 
 // Hooks returns hooks for a client that record its leases and call the given ones.
 func (r *Recorder) Hooks(hooks redlock.Hooks) redlock.Hooks {
-	traced, lost := hooks.Traced, hooks.Lost
-	hooks.Traced = func(ctx context.Context, op redlock.Operation) {
-		r.operation(op)
-		if traced != nil {
-			traced(ctx, op)
+	acquired, extended, released, lost := hooks.Acquired, hooks.Extended, hooks.Released, hooks.Lost
+	hooks.Acquired = func(l redlock.LeaseInfo, waited time.Duration, attempts int) {
+		asked := l.At.Add(-waited)
+		r.record(audit.Event{Kind: audit.Acquired, Names: namesOf(l), Fence: l.Fence, Permits: l.Permits, Of: l.Of,
+			Asked: r.since(asked), AskedWall: asked.Round(0).UTC()}, l)
+		if acquired != nil {
+			acquired(l, waited, attempts)
+		}
+	}
+	hooks.Extended = func(l redlock.LeaseInfo, left, took time.Duration) {
+		r.record(audit.Event{Kind: audit.Valid}, l)
+		if extended != nil {
+			extended(l, left, took)
+		}
+	}
+	hooks.Released = func(l redlock.LeaseInfo, err error) {
+		r.record(audit.Event{Kind: audit.Released}, l)
+		if released != nil {
+			released(l, err)
 		}
 	}
 	hooks.Lost = func(l redlock.LeaseInfo, err error) {
@@ -89,69 +111,71 @@ func (r *Recorder) Watch(client *redlock.Client) {
 	r.clients = append(r.clients, watched{client: client})
 }
 
-// Err returns the first error of a write. Nothing was recorded after it. Call it after Client.Close, and whenever you like.
+// Err returns the first error of a write, and does not wait for one. If a write failed and a later one did not, the journal says
+// how many events are missing. Call Err after Client.Close, and whenever you like.
 func (r *Recorder) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sayMissed()
-	return r.err
+	if r.mu.TryLock() {
+		r.sayMissed()
+		r.mu.Unlock()
+	}
+	if err := r.first.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
-// operation records a call that has ended. An acquisition or renewal that failed says nothing about a lease; nor does a Detach
-// that failed, whose lease may be what it was before.
-func (r *Recorder) operation(op redlock.Operation) {
-	e := audit.Event{}
-	switch {
-	case op.Op == "release":
-		e.Kind = audit.Released
-	case op.Err != nil:
-		return
-	case op.Op == "acquire" || op.Op == "adopt":
-		e.Kind, e.Names, e.Fence = audit.Acquired, op.Lease.Names, op.Lease.Fence
-		e.Permits, e.Of = op.Lease.Permits, op.Lease.Of
-		e.Asked, e.AskedWall = r.since(op.Begun), op.Begun.Round(0).UTC()
-	case op.Op == "extend":
-		e.Kind = audit.Valid
-	case op.Op == "detach":
-		e.Kind = audit.Released
-	default:
-		return
+// namesOf are the names as JSON can tell them apart: it has no way to write what is not UTF-8.
+func namesOf(l redlock.LeaseInfo) []string {
+	if !slices.ContainsFunc(l.Names, func(name string) bool { return !utf8.ValidString(name) }) {
+		return l.Names
 	}
-	r.record(e, op.Lease)
+	names := slices.Clone(l.Names)
+	for i, name := range names {
+		if !utf8.ValidString(name) {
+			names[i] = strconv.Quote(name)
+		}
+	}
+	return names
 }
 
 // record adds an event of a lease.
 func (r *Recorder) record(e audit.Event, l redlock.LeaseInfo) {
-	hash := sha256.Sum256([]byte(l.Token))
-	e.Lease, e.Left, e.Reader = hex.EncodeToString(hash[:8]), int64(l.Left), l.Reader
+	hash, left := sha256.Sum256([]byte(l.Token)), int64(l.Left)
+	e.Lease, e.Held, e.Left, e.Reader = hex.EncodeToString(hash[:8]), int64(l.Held), &left, l.Reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sayMissed()
-	r.write(e, l.At)
+	if !r.write(nil, e, l.At) {
+		r.missed++
+	}
 }
 
-// sayMissed says what watched clients have dropped since. r.mu is held.
+// sayMissed says what could not be written, and what watched clients have dropped, since. r.mu is held.
 func (r *Recorder) sayMissed() {
 	for i := range r.clients {
 		c := &r.clients[i]
-		if dropped := c.client.Dropped(); dropped > c.told {
-			r.write(audit.Event{Kind: audit.Missed, Count: dropped - c.told}, time.Now())
-			c.told = dropped
-		}
+		dropped := c.client.Dropped()
+		r.missed, c.told = r.missed+dropped-c.told, dropped
+	}
+	if r.missed > 0 && r.write([]byte("\n"), audit.Event{Kind: audit.Missed, Count: r.missed}, time.Now()) {
+		r.missed = 0
 	}
 }
 
-// write writes an event that is about this moment. r.mu is held.
-func (r *Recorder) write(e audit.Event, at time.Time) {
-	if r.err != nil {
-		return
-	}
+// write writes an event that is about this moment, after something else, and reports whether it did. r.mu is held.
+func (r *Recorder) write(after []byte, e audit.Event, at time.Time) bool {
 	e.By, e.At, e.Wall = r.id, r.since(at), at.Round(0).UTC()
-	line, err := json.Marshal(e)
+	line := bytes.NewBuffer(after)
+	text := json.NewEncoder(line)
+	text.SetEscapeHTML(false)
+	err := text.Encode(e)
 	if err == nil {
-		_, err = r.w.Write(append(line, '\n'))
+		_, err = r.w.Write(line.Bytes())
 	}
-	r.err = err
+	if err != nil {
+		r.first.CompareAndSwap(nil, &err)
+	}
+	return err == nil
 }
 
 // since is by the monotonic clock.

@@ -100,7 +100,7 @@ func TestAJournalHasWhenEachLeaseWasHeld(t *testing.T) {
 		require.True(t, got.AskedWall.Equal(began.Add(time.Second)))
 		require.Equal(t, int64(acquired.Sub(began)), got.At)
 		require.True(t, got.Wall.Equal(acquired))
-		require.InDelta(t, 6*time.Second, got.Left, float64(500*time.Millisecond))
+		require.InDelta(t, 6*time.Second, *got.Left, float64(500*time.Millisecond))
 		require.Equal(t, int64(released.Sub(began)), events[3].At)
 		require.NotContains(t, c.journal.String(), lease.Token()[:32], "it is a secret")
 		for _, e := range events[2:] {
@@ -154,7 +154,7 @@ func TestLocksOfEveryKindAreConsistent(t *testing.T) {
 		r := judge(t, a, b)
 		require.Equal(t, audit.Consistent, r.Verdict, "%+v %v", r.Violations, r.LeftOut)
 		require.Equal(t, 5, r.Names)
-		require.Equal(t, 20*4+20*2+2, r.Leases, "a writer that became a reader had two")
+		require.Equal(t, 20*4+20+2, r.Leases)
 	})
 }
 
@@ -192,7 +192,7 @@ func TestALeaseThatExpiresIsNoViolation(t *testing.T) {
 		require.ErrorIs(t, lease.Release(t.Context()), redlock.ErrLost)
 		r := judge(t, a, b)
 		require.Equal(t, audit.Consistent, r.Verdict, "%+v", r.Violations)
-		require.Equal(t, []audit.Kind{audit.Start, audit.Acquired, audit.Lost, audit.Released}, kinds(a.events(t)))
+		require.Equal(t, []audit.Kind{audit.Start, audit.Acquired, audit.Lost}, kinds(a.events(t)))
 	})
 }
 
@@ -200,7 +200,7 @@ func TestWhatAClientDropsIsInTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, block := true, make(chan struct{})
 		c := open(t, redlocktest.Start(t, 1), "a", func(cfg *redlock.Config) {
-			cfg.Hooks.Traced = func(context.Context, redlock.Operation) {
+			cfg.Hooks.Acquired = func(redlock.LeaseInfo, time.Duration, int) {
 				if first {
 					first = false
 					<-block
@@ -216,7 +216,7 @@ func TestWhatAClientDropsIsInTheJournal(t *testing.T) {
 		r := judge(t, c)
 		require.Equal(t, audit.Unsure, r.Verdict)
 		require.Len(t, r.LeftOut, 1)
-		require.Contains(t, r.LeftOut[0], "events were not recorded, so leases may be missing")
+		require.Contains(t, r.LeftOut[0], "events that were not recorded, so that leases may be missing: ")
 		require.Contains(t, kinds(c.events(t)), audit.Missed)
 	})
 }
@@ -246,8 +246,10 @@ func TestAJournalThatCannotBeWrittenStopsNoLock(t *testing.T) {
 		r := recorder.New(&full{400}, "a")
 		c, err := redlock.New(redlock.Config{Nodes: redlocktest.Start(t, 1).Nodes(),
 			Hooks: r.Hooks(redlock.Hooks{
-				Traced: func(context.Context, redlock.Operation) { told++ },
-				Lost:   func(redlock.LeaseInfo, error) { told++ },
+				Acquired: func(redlock.LeaseInfo, time.Duration, int) { told++ },
+				Extended: func(redlock.LeaseInfo, time.Duration, time.Duration) { told++ },
+				Released: func(redlock.LeaseInfo, error) { told++ },
+				Lost:     func(redlock.LeaseInfo, error) { told++ },
 			})})
 		require.NoError(t, err)
 		for range 5 {

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock/internal/fleet"
 )
@@ -144,4 +146,26 @@ func TestAJournalThatIsFullIsToldAndNothingElse(t *testing.T) {
 			require.Equal(t, "redlock: the journal is not complete: write /dev/full: no space left on device\n", errs)
 		}
 	}
+}
+
+// A terminal whose output is stopped takes nothing, as a disk that is stuck.
+func TestAJournalOnADiskThatIsStuckHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer master.Close()
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	stuck := fmt.Sprintf("/dev/pts/%d", number)
+	slave, err := os.OpenFile(stuck, os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+	const outputOff = 0 // TCOOFF
+	require.NoError(t, unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, outputOff))
+
+	code, out, errs := run(t, "run", "--nodes=embedded", "--journal", stuck, "k", "--", "echo", "ran")
+	require.Equal(t, 0, code)
+	require.Equal(t, "ran\n", out)
+	require.Equal(t, "redlock: the journal is not complete: the disk does not answer\n", errs)
 }

@@ -1,19 +1,33 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/quorumlock/redlock"
 	"github.com/quorumlock/redlock/audit/recorder"
 )
 
-// A journalFile is what --journal gives. Who holds a lock must not wait for it, so it is never asked, but says what was wrong.
+// A journalFile is what --journal gives. A disk may be stuck, and neither the lock nor what is said about it may wait for that.
+// So a goroutine of its own writes.
 type journalFile struct {
-	file *os.File // stays open until the process ends: a close can take as long as a write
-	err  atomic.Pointer[error]
+	file     *os.File
+	recorder *recorder.Recorder
+	lines    chan []byte
+	stop     chan struct{} // closed by close
+	written  chan struct{} // closed when all is written
+
+	mu  sync.Mutex // guards err; nothing is written under it
+	err error      // the first one
 }
+
+const (
+	journalQueue    = 1000 // lines that wait for the disk; what comes then is missing, and the journal says so
+	journalPatience = time.Second
+)
 
 // openJournal opens the file to append. path is "" where there is none; then nil is returned.
 func openJournal(path string) (*journalFile, error) {
@@ -27,29 +41,82 @@ func openJournal(path string) (*journalFile, error) {
 	if err != nil {
 		return nil, usage("--journal: %v", err)
 	}
-	return &journalFile{file: file}, nil
+	j := &journalFile{file: file, lines: make(chan []byte, journalQueue), stop: make(chan struct{}), written: make(chan struct{})}
+	go j.write() // until close; if the disk is stuck, until the process ends
+	j.recorder = recorder.New(j, "")
+	return j, nil
 }
 
-func (j *journalFile) hooks(hooks redlock.Hooks) redlock.Hooks {
+func (j *journalFile) write() {
+	defer close(j.written)
+	for stop := j.stop; stop != nil || len(j.lines) > 0; {
+		select {
+		case line := <-j.lines:
+			if _, err := j.file.Write(line); err != nil {
+				j.failed(err)
+			}
+		case <-stop:
+			stop = nil
+		}
+	}
+	if err := j.file.Close(); err != nil {
+		j.failed(err)
+	}
+}
+
+func (j *journalFile) failed(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err == nil {
+		j.err = err
+	}
+}
+
+var errStuck = errors.New("the disk does not answer")
+
+// Write is for the recorder, which counts what was not taken.
+func (j *journalFile) Write(line []byte) (int, error) {
+	select {
+	case j.lines <- line:
+		return len(line), nil
+	default:
+		j.failed(errStuck)
+		return 0, errStuck
+	}
+}
+
+// of returns hooks that also write the journal.
+func (j *journalFile) of(hooks redlock.Hooks) redlock.Hooks {
 	if j == nil {
 		return hooks
 	}
-	return recorder.New(j, "").Hooks(hooks)
+	return j.recorder.Hooks(hooks)
 }
 
-func (j *journalFile) Write(line []byte) (int, error) {
-	n, err := j.file.Write(line)
-	if err != nil {
-		err = fmt.Errorf("the journal is not complete: %w", err)
-		j.err.Store(&err)
+func (j *journalFile) watch(client *redlock.Client) {
+	if j != nil {
+		j.recorder.Watch(client)
 	}
-	return n, err
 }
 
-// failed is what was wrong with a write so far.
-func (j *journalFile) failed() error {
-	if j == nil || j.err.Load() == nil {
+// close waits until all is written, for a moment, and returns what is wrong with the journal. The client is closed by then.
+func (j *journalFile) close() error {
+	if j == nil {
 		return nil
 	}
-	return *j.err.Load()
+	_ = j.recorder.Err() // it says what was missed; its error is one of j's
+	close(j.stop)
+	timer := time.NewTimer(journalPatience)
+	defer timer.Stop()
+	select {
+	case <-j.written:
+	case <-timer.C:
+		j.failed(errStuck)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return fmt.Errorf("the journal is not complete: %w", j.err)
+	}
+	return nil
 }

@@ -62,6 +62,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	if err != nil {
 		return codeOf(err)
 	}
+	defer func() { o.reportJournal(r, journal.close()) }() // after the client was closed
 	var nodes []redlock.Node
 	closeNodes, err := unlessStopped(ctx, in, func(ctx context.Context) (closeNodes func(), err error) {
 		nodes, closeNodes, err = o.openNodes(ctx)
@@ -80,7 +81,7 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	}
 	began, patience := time.Now(), o.patience
 	cfg, err := unlessStopped(ctx, in, func(ctx context.Context) (redlock.Config, error) {
-		return o.awaitConfig(ctx, nodes, journal.hooks(redlock.Hooks{Refused: notice.refused, Extended: renewals.extended, ExtendFailed: renewals.failed}))
+		return o.awaitConfig(ctx, nodes, journal.of(redlock.Hooks{Refused: notice.refused, Extended: renewals.extended, ExtendFailed: renewals.failed}))
 	})
 	waited := time.Since(began)
 	r.WaitedSeconds = inSeconds(waited)
@@ -97,10 +98,8 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	if err != nil {
 		return codeOf(err)
 	}
-	defer func() {
-		_ = client.Close()
-		o.report(r, journal.failed())
-	}()
+	defer client.Close()
+	journal.watch(client)
 
 	lock := o.kind.lock(client, o.keys).WithOwner(o.owner)
 	work := &runner{runOptions: o, client: client, lock: lock, notice: notice, renewals: renewals,
@@ -111,8 +110,8 @@ func lockAndRun(ctx context.Context, o *runOptions, r *runReport) (code int, rea
 	return work.once(ctx, work.underLease)
 }
 
-// report tells what went wrong beside the work, which ended as it did.
-func (o *runOptions) report(r *runReport, err error) {
+// reportJournal tells what is wrong with the journal. The work ended as it did.
+func (o *runOptions) reportJournal(r *runReport, err error) {
 	switch {
 	case err == nil:
 	case !o.json:
