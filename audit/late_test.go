@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -77,7 +78,7 @@ func TestWhatIsSaidLateMakesNoLeaseLonger(t *testing.T) {
 		"a part comes twice in one stream": func(a, _ *writer) {
 			a.Reset()
 			a.lease("1", 5, 0, 1*s, 2*s)
-			a.Write([]byte(a.String()))
+			a.Write(bytes.Clone(a.Bytes()))
 		},
 		"the monotonic clock is below zero": func(a, _ *writer) {
 			a.began = 100 * s
