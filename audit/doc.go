@@ -12,9 +12,9 @@
 //     violation. It is counted ([Result.Close]).
 //
 // A lease is taken for shorter than it was rather than for longer: it begins when its process knew that it had it, and ends
-// when its release was called, when it was known to be lost, or when it was valid for the last time, whichever was first. Where
-// a process crashed, that is the last renewal in its journal. So a violation is one, and that there is none proves nothing
-// about leases that are not in the journals.
+// when its release was called, when it was known to be lost, or when its validity ended, whichever was first. Where a process
+// crashed, that is the last renewal in its journal. So a violation is one, and that there is none proves nothing about leases
+// that are not in the journals.
 //
 // # Violations
 //
