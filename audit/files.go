@@ -43,9 +43,7 @@ func (p *process) take(part *process) {
 	maps.Copy(p.missed, part.missed)
 	p.look(part.first)
 	p.last = part.last
-	if part.jump-part.drift > p.jump-p.drift {
-		p.jump, p.drift = part.jump, part.drift
-	}
+	p.jump = max(p.jump, part.jump)
 	for id, more := range part.leases {
 		l := p.leases[id]
 		if l == nil {
@@ -55,7 +53,7 @@ func (p *process) take(part *process) {
 		}
 		if l.names == nil {
 			l.names, l.fence, l.reader, l.permits, l.all = more.names, more.fence, more.reader, more.permits, more.all
-			l.asked, l.from = more.asked, more.from
+			l.asked, l.from, l.late = more.asked, more.from, more.late
 		}
 		for _, k := range []struct {
 			learn func(*known, moment)

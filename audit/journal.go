@@ -26,7 +26,6 @@ type process struct {
 	first    moment        // of the first event
 	last     moment        // of the last one
 	jump     time.Duration // the most by which the two clocks moved apart from one event to the next
-	drift    time.Duration // that may come from how they run
 }
 
 // A lease is what is known of one. All of it can be learned in any order, and more than once.
@@ -39,6 +38,7 @@ type lease struct {
 	all     int // permits that there are
 	asked   moment
 	from    moment
+	late    bool   // it was over when its process knew that it had it
 	valid   known  // the last time at which it was seen valid
 	wrote   known  // and as no reader
 	reads   known  // the first time at which it was seen as a reader
@@ -79,7 +79,7 @@ func Read(name string, r io.Reader) (*Journal, error) {
 		if len(line) == 0 {
 			continue
 		}
-		if len(by) > 0 && !json.Valid(line) {
+		if line[0] != '{' || !json.Valid(line) {
 			j.cut++
 			continue
 		}
@@ -88,10 +88,7 @@ func Read(name string, r io.Reader) (*Journal, error) {
 		if err == nil {
 			err = e.check()
 		}
-		switch {
-		case err != nil && len(by) == 0 && e.Kind != Start:
-			return nil, fmt.Errorf("%s: line %d: it is no journal: %w", name, number, err)
-		case err != nil:
+		if err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", name, number, err)
 		}
 		p := by[e.By]
@@ -107,6 +104,9 @@ func Read(name string, r io.Reader) (*Journal, error) {
 			err = fmt.Errorf("a line is longer than %d bytes", MaxLine)
 		}
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if j.cut > 0 && len(j.processes) == 0 {
+		return nil, fmt.Errorf("%s: it is no journal: no line of it is a JSON object", name)
 	}
 	return j, nil
 }
@@ -138,6 +138,7 @@ func (p *process) add(e *Event) {
 	case Acquired:
 		l.names, l.fence, l.reader, l.permits, l.all = e.Names, e.Fence, e.Reader, e.Permits, e.Of
 		l.asked, l.from = moment{at: e.Asked, wall: e.AskedWall.UnixNano()}, now
+		l.late = e.Left != nil && *e.Left == 0
 	case Valid:
 		if e.Left != nil && *e.Left == 0 { // the answer came when the lease was over
 			break
@@ -183,6 +184,7 @@ type hold struct {
 	*lease
 	of       *process
 	reader   bool
+	never    bool // its process never believed that it had it
 	from, to moment
 	end      string // how it ended; "": that is not in the journals
 }
@@ -190,27 +192,22 @@ type hold struct {
 func (l *lease) holds(of *process) []*hold {
 	to := l.to()
 	if !l.reads.ok || l.reader {
-		return []*hold{{l, of, l.reader, l.from, to, l.how}}
+		// Of a process that crashed at once, the moment at which it knew of a valid lease counts.
+		never := l.late && !l.valid.ok || to.at == l.from.at && (l.end.ok || !l.until.ok)
+		return []*hold{{l, of, l.reader, never, l.from, to, l.how}}
 	}
 	wrote := l.from
 	if l.wrote.ok {
 		wrote = wrote.later(l.bounded(l.wrote.moment))
 	}
 	return []*hold{
-		{l, of, false, l.from, l.from.later(wrote.sooner(l.reads.moment).sooner(to)), "became a reader"},
-		{l, of, true, l.reads.moment, l.reads.later(to), l.how},
+		{l, of, false, false, l.from, l.from.later(wrote.sooner(l.reads.moment).sooner(to)), "became a reader"},
+		{l, of, true, false, l.reads.moment, l.reads.later(to), l.how},
 	}
 }
 
-// look notes how far the two clocks have moved apart from one event to the next. Events come a little out of order.
+// look notes how far the two clocks have moved apart since the last event. NTP that slews moves both alike.
 func (p *process) look(now moment) {
-	passed := time.Duration(now.at - p.last.at)
-	apart := (time.Duration(now.wall-p.last.wall) - passed).Abs()
-	if drift := time.Duration(float64(passed.Abs()) * maxDrift); apart-drift > p.jump-p.drift {
-		p.jump, p.drift = apart, drift
-	}
-	p.last = now
+	apart := time.Duration(now.wall - p.last.wall - (now.at - p.last.at)).Abs()
+	p.jump, p.last = max(p.jump, apart), now
 }
-
-// maxDrift is how far a monotonic clock goes wrong in a second, at the most.
-const maxDrift = 0.001

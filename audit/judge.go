@@ -13,6 +13,7 @@ func Judge(o Options, journals ...*Journal) Result {
 	if o.ClockError <= 0 {
 		o.ClockError = DefaultClockError
 	}
+	o.ClockError = min(o.ClockError, 30*365*24*time.Hour)
 	j := &judge{clockError: int64(o.ClockError), jumped: map[*process]bool{}, result: Result{ClockErrorSeconds: o.ClockError.Seconds(), Counts: map[ViolationKind]int{},
 		Violations: []Violation{}, LeftOut: []string{}}}
 	byName := map[string][]*hold{}
@@ -51,6 +52,9 @@ func (j *judge) take(p *process, byName map[string][]*hold) {
 			continue
 		}
 		r.Leases++
+		if !l.end.ok {
+			r.NoEnd++
+		}
 		for _, h := range l.holds(p) {
 			for _, name := range l.names {
 				byName[name] = append(byName[name], h)
@@ -72,7 +76,7 @@ func (j *judge) take(p *process, byName map[string][]*hold) {
 	if unknown > 0 {
 		j.leaveOut("%s: nobody knows when these leases began, as where a journal lacks its first part: %d", p.name, unknown)
 	}
-	if p.jump-p.drift > max(2*time.Duration(j.clockError), smallJump) {
+	if p.jump > max(2*time.Duration(j.clockError), smallJump) {
 		j.jumped[p] = true
 		j.leaveOut("%s: its wall clock was set by %v, or the machine was suspended, so its leases were compared with those of other processes by fencing tokens only", p.name, p.jump.Round(time.Millisecond))
 	}
@@ -140,119 +144,164 @@ func (j *judge) duplicates(leases []*hold) {
 		case had == nil:
 			first[l.fence] = l
 		case had.id != l.id:
-			j.add(Violation{Kind: FenceDuplicate, Basis: ByFence,
-				Text: fmt.Sprintf("%s and %s have the same fencing token %d", had.of.name, l.of.name, l.fence)}, had, l)
+			j.add(Violation{Kind: FenceDuplicate, Basis: ByFence}, []*hold{had, l}, func() string {
+				return fmt.Sprintf("%s and %s have the same fencing token %d", had.of.name, l.of.name, l.fence)
+			})
 		}
 	}
 }
 
-// A span is when a lease was valid by one clock, and when it was asked for. Of a clock that may be wrong, it is what the lease
-// had for certain, whatever the error was.
+// A span is when a lease was valid by one clock, and when it was asked for. If two spans overlap with the end of each made sooner
+// by certain, the two leases did: whatever the error of the clock was, each began before the other ended.
 type span struct {
 	*hold
 	asked, from, to int64
 }
 
-// spans are in the order of from.
-func (j *judge) spans(leases []*hold, by Basis) []span {
-	spans := make([]span, 0, len(leases))
+// spans are in the order of from. By wall clocks, each reading may be wrong by the clock error.
+func (j *judge) spans(leases []*hold, by Basis) (spans []span, certain int64) {
+	spans = make([]span, 0, len(leases))
 	for _, l := range leases {
 		if by == ByProcess {
 			spans = append(spans, span{l, l.asked.at, l.from.at, l.to.at})
-			continue
+		} else {
+			spans = append(spans, span{l, l.asked.wall, l.from.wall, l.to.wall})
 		}
-		spans = append(spans, span{l, l.asked.wall - j.clockError, l.from.wall + j.clockError, l.to.wall - j.clockError})
+	}
+	if by == ByClocks {
+		certain = 2 * j.clockError
 	}
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.fence, b.fence)) })
-	return spans
+	return spans, certain
 }
 
-// excludes reports whether the two must not be at the same time. Permits are counted instead.
-func (l *hold) excludes(m *hold) bool {
-	return !(l.reader && m.reader) && !(l.permits > 0 && m.permits > 0)
-}
+// A mode is how a lease shares the lock.
+type mode int
 
-// overlaps finds leases that were valid at the same time and must not have been.
-func (j *judge) overlaps(leases []*hold, by Basis) {
-	spans := j.spans(leases, by)
-	if by == ByClocks {
-		j.result.Close += j.closeOnes(spans)
+const (
+	alone mode = iota
+	reading
+	permitted
+)
+
+func (l *hold) mode() mode {
+	switch {
+	case l.reader:
+		return reading
+	case l.permits > 0:
+		return permitted
 	}
-	var active []span
+	return alone
+}
+
+// An active is the spans of one mode that may not have ended.
+type active struct {
+	spans []span
+	most  int // when it has so many, those that have ended are dropped
+}
+
+func (a *active) add(s span) {
+	if a.spans = append(a.spans, s); len(a.spans) > a.most {
+		a.spans = slices.DeleteFunc(a.spans, func(b span) bool { return b.to < s.from })
+		a.most = 2*len(a.spans) + 16
+	}
+}
+
+// overlaps finds leases that were valid at the same time and must not have been. Readers may be, and holders of permits are
+// counted.
+func (j *judge) overlaps(leases []*hold, by Basis) {
+	spans, certain := j.spans(leases, by)
+	var of [3]active
 	for _, s := range spans {
-		if s.to <= s.from {
+		if s.never {
 			continue
 		}
-		active = slices.DeleteFunc(active, func(a span) bool { return a.to <= s.from })
-		for _, a := range active {
-			if a.excludes(s.hold) && (by == ByProcess || a.of != s.of) { // of one process they were compared exactly
-				j.overlap(a, s, by)
+		near := false
+		for m := range of {
+			if mode(m) == s.mode() && mode(m) != alone {
+				continue
+			}
+			of[m].spans = slices.DeleteFunc(of[m].spans, func(a span) bool { return a.to <= s.from })
+			for _, a := range of[m].spans {
+				switch {
+				case a.id == s.id || by == ByClocks && a.of == s.of: // one process's were compared exactly
+				case a.to-certain > s.from && s.to-certain > a.from:
+					j.overlap(a, s, by)
+				case by == ByClocks:
+					near = true
+				}
 			}
 		}
-		active = append(active, s)
-		if s.permits > 0 {
-			j.permits(active, by)
+		if near {
+			j.result.Close++
+		}
+		of[s.mode()].add(s)
+		if s.mode() == permitted {
+			j.permits(of[permitted].spans, certain, by)
 		}
 	}
 }
 
-// permits finds more permits than there are among the leases that are valid at the same time, since the last one of them.
-func (j *judge) permits(active []span, by Basis) {
-	last := active[len(active)-1]
-	taken, all, until := 0, 0, last.to
-	var holders []*hold
-	processes := map[*process]bool{}
-	for _, a := range active {
-		if a.permits > 0 {
-			taken, all, until = taken+a.permits, max(all, a.all), min(until, a.to)
-			holders = append(holders, a.hold)
-			processes[a.of] = true
+// permits finds more permits than there are among the leases that were certainly valid at the same time as the last one. Each of
+// them was at the same time as each other, and so all were at some moment.
+func (j *judge) permits(spans []span, certain int64, by Basis) {
+	last := spans[len(spans)-1]
+	with := func(a span) bool {
+		return a.id == last.id || a.to-certain > last.from && last.to-certain > a.from
+	}
+	taken, all, others := 0, 0, false
+	for _, a := range spans {
+		if with(a) {
+			taken, all, others = taken+a.permits, max(all, a.all), others || a.of != last.of
 		}
 	}
-	if taken > all && (by == ByProcess || len(processes) > 1) {
-		j.add(Violation{Kind: Overlap, Basis: by, Millis: millis(until - last.from),
-			Text: fmt.Sprintf("%d permits of %d were held at the same time", taken, all)}, holders...)
+	if taken <= all || by == ByClocks && !others {
+		return
 	}
+	var holders []*hold
+	until := last.to
+	for _, a := range spans {
+		if with(a) {
+			until = min(until, a.to)
+			holders = append(holders, a.hold)
+		}
+	}
+	j.add(Violation{Kind: Overlap, Basis: by, Millis: millis(max(0, until-last.from-certain))}, holders, func() string {
+		return fmt.Sprintf("%d permits of %d were held at the same time", taken, all)
+	})
 }
 
 func (j *judge) overlap(a, s span, by Basis) {
 	both := min(a.to, s.to) - s.from
-	j.add(Violation{Kind: Overlap, Basis: by, Millis: millis(both), Text: fmt.Sprintf("%s and %s held it at the same time, for %v at least",
-		a.who(), s.who(), time.Duration(both).Round(10*time.Microsecond))}, a.hold, s.hold)
-}
-
-// closeOnes counts the leases that seem to overlap with one of another process, if the clocks are taken as right.
-func (j *judge) closeOnes(spans []span) (n int) {
-	var active []span
-	for _, s := range spans {
-		s.from, s.to = s.from-j.clockError, s.to+j.clockError
-		active = slices.DeleteFunc(active, func(a span) bool { return a.to <= s.from })
-		if slices.ContainsFunc(active, func(a span) bool {
-			return a.of != s.of && a.excludes(s.hold) && min(a.to, s.to)-s.from <= 2*j.clockError
-		}) {
-			n++
-		}
-		active = append(active, s)
+	if by == ByClocks {
+		both = max(0, both-2*j.clockError)
 	}
-	return n
+	j.add(Violation{Kind: Overlap, Basis: by, Millis: millis(both)}, []*hold{a.hold, s.hold}, func() string {
+		text := fmt.Sprintf("%s and %s held it at the same time", a.who(), s.who())
+		if both > 0 {
+			text += fmt.Sprintf(", for %v at least", time.Duration(both).Round(10*time.Microsecond))
+		}
+		return text
+	})
 }
 
 // inversions finds leases with smaller fencing tokens than others that had been granted when they were asked for.
 func (j *judge) inversions(leases []*hold, by Basis) {
-	granted := j.spans(leases, by)
+	granted, certain := j.spans(leases, by)
 	asked := slices.Clone(granted)
 	slices.SortStableFunc(asked, func(a, b span) int { return cmp.Compare(a.asked, b.asked) })
 	var highest span
 	i := 0
 	for _, s := range asked {
-		for ; i < len(granted) && granted[i].from < s.asked; i++ {
+		for ; i < len(granted) && granted[i].from+certain < s.asked; i++ {
 			if highest.hold == nil || granted[i].fence > highest.fence {
 				highest = granted[i]
 			}
 		}
 		if s.fence > 0 && highest.hold != nil && s.fence < highest.fence && (by == ByProcess || highest.of != s.of) {
-			j.add(Violation{Kind: FenceInversion, Basis: by, Text: fmt.Sprintf("%s was asked for after %s was granted, and has the smaller fencing token",
-				s.who(), highest.who())}, s.hold, highest.hold)
+			j.add(Violation{Kind: FenceInversion, Basis: by}, []*hold{s.hold, highest.hold}, func() string {
+				return fmt.Sprintf("%s was asked for after %s was granted, and has the smaller fencing token", s.who(), highest.who())
+			})
 		}
 	}
 }
@@ -266,16 +315,17 @@ func (l *hold) who() string {
 
 func millis(nanos int64) float64 { return float64(nanos) / 1e6 }
 
-func (j *judge) add(v Violation, leases ...*hold) {
+// add counts a violation, and lists it if there is room.
+func (j *judge) add(v Violation, leases []*hold, text func() string) {
 	r := &j.result
-	v.Name = j.name
+	if r.Counts[v.Kind]++; r.Counts[v.Kind] > MaxListed {
+		return
+	}
+	v.Name, v.Text = j.name, text()
 	for _, l := range leases {
 		v.Leases = append(v.Leases, Lease{Process: l.of.name, Lease: l.id, Fence: l.fence, End: l.end,
 			From: time.Unix(0, l.from.wall).UTC(), To: time.Unix(0, l.to.wall).UTC()})
 	}
 	slices.SortStableFunc(v.Leases, func(a, b Lease) int { return cmp.Compare(a.Fence, b.Fence) })
-	r.Counts[v.Kind]++
-	if r.Counts[v.Kind] <= MaxListed {
-		r.Violations = append(r.Violations, v)
-	}
+	r.Violations = append(r.Violations, v)
 }

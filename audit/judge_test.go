@@ -364,9 +364,8 @@ func TestALineThatIsWrongIsNamed(t *testing.T) {
 	start := `{"kind":"start","by":"p","at":0,"wall":"2026-01-02T03:04:05Z","version":1,"process":"a"}` + "\n"
 	head := `"by":"p","at":1,"wall":"2026-01-02T03:04:06Z"`
 	for text, want := range map[string]string{
-		"redlock\n":                                                          `j: line 1: it is no journal`,
-		start[:40] + "\n" + start:                                            `j: line 1: it is no journal`,
-		`{"kind":"start","at":1}`:                                            `j: line 1: "by" is missing`,
+		"redlock\n":               `j: it is no journal: no line of it is a JSON object`,
+		`{"kind":"start","at":1}`: `j: line 1: "by" is missing`,
 		`{"kind":"start","version":2,` + head + `}`:                          `j: line 1: the format has version 2; this program reads version 1`,
 		start + `{"kind":"missed","at":1}`:                                   `j: line 2: "by" is missing`,
 		start + `{"kind":"missed","by":"q","at":1}`:                          `j: line 2: "wall" is missing`,

@@ -18,7 +18,8 @@ func (j *judge) order(leases []*hold) {
 		}
 	}
 	slices.SortStableFunc(chain, func(a, b *hold) int { return cmp.Compare(a.fence, b.fence) })
-	before := make([]int64, len(chain)+1) // how long those before each one took together
+	chain = slices.CompactFunc(chain, func(a, b *hold) bool { return a.id == b.id }) // two Recorders may have written of a lease
+	before := make([]int64, len(chain)+1)                                            // how long those before each one took together
 	last := map[*process]int{}
 	for i, c := range chain {
 		before[i+1] = before[i] + c.to.at - c.from.at
@@ -28,20 +29,26 @@ func (j *judge) order(leases []*hold) {
 			continue
 		}
 		a := chain[k]
-		gap := max(c.from.at-a.to.at, c.from.wall-a.to.wall) // the monotonic clock may stand still where a machine is suspended
+		gap, wall := c.from.at-a.to.at, c.from.wall-a.to.wall
+		if apart := max(gap-wall, wall-gap); gap < 0 || float64(apart) > float64(smallJump)+maxDrift*float64(gap) {
+			continue // it had both at once, which is found there; or its machine was suspended, or its wall clock set
+		}
 		took := before[i] - before[k+1]
-		if c.from.at < a.to.at || float64(took)*(1-maxDrift) <= float64(gap)*(1+maxDrift) {
-			continue // the first: one process had both at once, or in the wrong order, which is found there
+		if float64(took)*(1-maxDrift) <= float64(gap)*(1+maxDrift) {
+			continue
 		}
 		between := chain[k+1 : i]
 		longest := slices.MaxFunc(between, func(a, b *hold) int { return cmp.Compare(a.to.at-a.from.at, b.to.at-b.from.at) })
-		what := longest.who()
-		if len(between) > 1 {
-			what = fmt.Sprintf("%d leases, the longest by %s,", len(between), what)
-		}
-		j.add(Violation{Kind: Overlap, Basis: ByFence, Millis: millis(took - gap), Text: fmt.Sprintf(
-			"by the fencing tokens %s took %v between %s and its next with %d, which were only %v apart", what,
-			time.Duration(took).Round(10*time.Microsecond), a.who(), c.fence, time.Duration(gap).Round(10*time.Microsecond))},
-			a, longest, c)
+		j.add(Violation{Kind: Overlap, Basis: ByFence, Millis: millis(took - gap)}, []*hold{a, longest, c}, func() string {
+			what := longest.who()
+			if len(between) > 1 {
+				what = fmt.Sprintf("%d leases, the longest by %s,", len(between), what)
+			}
+			return fmt.Sprintf("by the fencing tokens %s took %v between %s and its next with %d, which were only %v apart", what,
+				time.Duration(took).Round(10*time.Microsecond), a.who(), c.fence, time.Duration(gap).Round(10*time.Microsecond))
+		})
 	}
 }
+
+// maxDrift is how far a clock may be from the true rate: as much as the lock itself takes into account.
+const maxDrift = 0.01

@@ -12,7 +12,7 @@ const MaxListed = 100
 // Options are what the journals do not say. The zero value is usable.
 type Options struct {
 	// ClockError is how far the wall clock of any of the processes may have been from the true time. 0 or less:
-	// [DefaultClockError]. A process whose clock was seen to be set by more than that is left out of what depends on wall
+	// [DefaultClockError]. More than 30 years are 30 years. A process whose clock was seen to be set by more than that is left out of what depends on wall
 	// clocks, and named.
 	ClockError time.Duration
 }
@@ -80,6 +80,9 @@ type Result struct {
 	Violations        []Violation           `json:"violations"`          // the first [MaxListed] of each kind
 	// Close is how many leases seem to overlap with one of another process by less than the clocks are known. They are no
 	// violations: their fencing tokens, if they have some, were compared all the same.
-	Close   int      `json:"close"`
+	Close int `json:"close"`
+	// NoEnd is how many leases have no end in the journals, as those of a process that crashed, and those that Client.Close
+	// ended. They count until their last renewal, so an overlap after that is not found.
+	NoEnd   int      `json:"no_end"`
 	LeftOut []string `json:"left_out"` // what was not judged, and why
 }

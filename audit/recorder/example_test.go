@@ -49,7 +49,7 @@ func Example() {
 	if err := client.Close(); err != nil {
 		log.Fatal(err)
 	}
-	if err := leases.Err(); err != nil { // the journal is incomplete, as with a full disk
+	if err := leases.Close(); err != nil { // the journal is not complete, as where the disk is full
 		log.Fatal(err)
 	}
 

@@ -138,7 +138,7 @@ func TestAReleaseWhileTheClientIsClosedIsNoOverlap(t *testing.T) {
 			time.Sleep(200 * time.Millisecond) // it cleans up
 			_ = lease.Release(context.Background())
 		}()
-		go a.Close()
+		go a.Client.Close()
 		time.Sleep(time.Millisecond)
 		l, err := b.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestWhatCouldNotBeWrittenIsInTheJournal(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		c.Close()
-		b.Close()
+		b.Client.Close()
 		j, err := audit.Read("j", &w.Buffer)
 		require.NoError(t, err)
 		k, err := audit.Read("k", b.journal)
@@ -219,5 +219,32 @@ func TestWhatCouldNotBeWrittenIsInTheJournal(t *testing.T) {
 		require.EqualError(t, r.Err(), "no space left on device")
 		require.Equal(t, audit.Violated, res.Verdict)
 		require.Contains(t, res.LeftOut, "p: events that were not recorded, so that leases may be missing: 1")
+	})
+}
+
+// stuck is a disk that does not answer.
+type stuck struct{ answers chan struct{} }
+
+func (w stuck) Write(p []byte) (int, error) {
+	<-w.answers
+	return len(p), nil
+}
+
+func TestNothingButTheHooksWaitsForADiskThatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := stuck{make(chan struct{}, 1)}
+		w.answers <- struct{}{} // the start line
+		r := recorder.New(w, "a")
+		c, err := redlock.New(redlock.Config{Nodes: redlocktest.Start(t, 1).Nodes(), Hooks: r.Hooks(redlock.Hooks{})})
+		require.NoError(t, err)
+		lease, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait() // its line is being written
+		r.Watch(c)
+		require.NoError(t, r.Err())
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, c.Close())
+		close(w.answers)
+		require.NoError(t, r.Close())
 	})
 }

@@ -37,10 +37,12 @@ type Recorder struct {
 	id    string                // of this Recorder, in each line
 	first atomic.Pointer[error] // of a write that failed
 
-	mu      sync.Mutex // guards the rest, and what is written
-	w       io.Writer
-	missed  uint64 // events that could not be written, of which the journal says nothing yet
-	clients []watched
+	mu     sync.Mutex // guards the rest, and what is written
+	w      io.Writer
+	missed uint64 // events that could not be written, of which the journal says nothing yet
+
+	watching sync.Mutex // guards clients; nothing is written under it
+	clients  []watched
 }
 
 // A watched client may drop calls of hooks. told is how many the journal says.
@@ -104,20 +106,31 @@ func (r *Recorder) Hooks(hooks redlock.Hooks) redlock.Hooks {
 }
 
 // Watch has the journal say how many calls of hooks the client has dropped. It looks whenever something is recorded, and in
-// [Recorder.Err].
+// [Recorder.Close].
 func (r *Recorder) Watch(client *redlock.Client) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.watching.Lock()
+	defer r.watching.Unlock()
 	r.clients = append(r.clients, watched{client: client})
 }
 
-// Err returns the first error of a write, and does not wait for one. If a write failed and a later one did not, the journal says
-// how many events are missing. Call Err after Client.Close, and whenever you like.
+// Missed has the journal say that so many more events are not in it. It is for a w that takes lines and writes them later.
+func (r *Recorder) Missed(events uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.missed += events
+}
+
+// Close has the journal say what is missing, and returns what Err does. Call it after Client.Close. It does not close w.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	r.sayMissed()
+	r.mu.Unlock()
+	return r.Err()
+}
+
+// Err returns the first error of a write, and waits for none. If a later write did not fail, the journal says how many events
+// are missing.
 func (r *Recorder) Err() error {
-	if r.mu.TryLock() {
-		r.sayMissed()
-		r.mu.Unlock()
-	}
 	if err := r.first.Load(); err != nil {
 		return *err
 	}
@@ -152,11 +165,13 @@ func (r *Recorder) record(e audit.Event, l redlock.LeaseInfo) {
 
 // sayMissed says what could not be written, and what watched clients have dropped, since. r.mu is held.
 func (r *Recorder) sayMissed() {
+	r.watching.Lock()
 	for i := range r.clients {
 		c := &r.clients[i]
 		dropped := c.client.Dropped()
 		r.missed, c.told = r.missed+dropped-c.told, dropped
 	}
+	r.watching.Unlock()
 	if r.missed > 0 && r.write([]byte("\n"), audit.Event{Kind: audit.Missed, Count: r.missed}, time.Now()) {
 		r.missed = 0
 	}

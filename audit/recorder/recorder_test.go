@@ -49,8 +49,8 @@ func judge(t *testing.T, clients ...recorded) audit.Result {
 	t.Helper()
 	var journals []*audit.Journal
 	for _, c := range clients {
-		require.NoError(t, c.Close())
-		require.NoError(t, c.Err())
+		require.NoError(t, c.Client.Close())
+		require.NoError(t, c.Recorder.Close())
 		j, err := audit.Read("journal", bytes.NewReader(c.journal.Bytes()))
 		require.NoError(t, err, c.journal.String())
 		journals = append(journals, j)
@@ -88,7 +88,7 @@ func TestAJournalHasWhenEachLeaseWasHeld(t *testing.T) {
 		time.Sleep(3 * time.Second) // longer than a third of the TTL
 		released := time.Now()
 		require.NoError(t, lease.Release(t.Context()))
-		require.NoError(t, c.Close())
+		require.NoError(t, c.Client.Close())
 
 		events := c.events(t)
 		require.Equal(t, []audit.Kind{audit.Start, audit.Acquired, audit.Valid, audit.Released}, kinds(events))

@@ -118,6 +118,9 @@ func printAudit(out io.Writer, r *audit.Result) error {
 	if r.Close > 0 {
 		line("%s may or may not have overlapped with another process's: their clocks may be wrong by %v", plural(r.Close, "lease"), time.Duration(r.ClockErrorSeconds*float64(time.Second)))
 	}
+	if r.NoEnd > 0 {
+		line("%s without an end in the journals: each counts until it was last renewed", plural(r.NoEnd, "lease"))
+	}
 	line("%s", map[audit.Verdict]string{
 		audit.Consistent: "no violation",
 		audit.Violated:   "violated",

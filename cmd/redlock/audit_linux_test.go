@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/redlock/internal/fleet"
+	"github.com/quorumlock/redlock/internal/required"
 )
 
 // auditOf judges journals and returns the exit code and what it says as JSON.
@@ -111,7 +113,7 @@ func TestAJournalThatIsNoneIsNamed(t *testing.T) {
 		{[]string{"audit"}, 64, "redlock: redlock audit needs a JOURNAL.jsonl; see redlock audit --help\n"},
 		{[]string{"audit", "--clock-error=-1s", empty}, 64, "redlock: --clock-error is negative: -1s\n"},
 		{[]string{"audit", filepath.Join(dir, "none")}, 2, "redlock: open " + dir + "/none: no such file or directory\n"},
-		{[]string{"audit", other}, 2, "redlock: " + other + ": line 1: it is no journal: invalid character 'h' looking for beginning of value\n"},
+		{[]string{"audit", other}, 2, "redlock: " + other + ": it is no journal: no line of it is a JSON object\n"},
 		{[]string{"run", "--nodes=embedded", "--journal", dir, "k", "--", "true"}, 64, "redlock: --journal: open " + dir + ": is a directory\n"},
 		{[]string{"run", "--nodes=embedded", "--journal", pipe, "k", "--", "true"}, 64, "redlock: --journal: " + pipe + " is a pipe; give a file\n"},
 		{[]string{"run", "--nodes=embedded", "--journal", dir + "/no/file", "k", "--", "true"}, 64, "redlock: --journal: open " + dir + "/no/file: no such file or directory\n"},
@@ -126,7 +128,7 @@ func TestAJournalThatIsNoneIsNamed(t *testing.T) {
 	require.Equal(t, "0 leases of 0 names; processes: 0\nLEFT OUT there are no leases in the journals\nunsure: no violation, but a part was not judged\n", out)
 	code, out, _ = start(t, strings.NewReader("hello\n"), nil, "audit", "--json", "-").wait()
 	require.Equal(t, 2, code)
-	require.Contains(t, out, `"error":"standard input: line 1: it is no journal`)
+	require.Contains(t, out, `"error":"standard input: it is no journal`)
 }
 
 // The work under the lock must not fail for it.
@@ -168,4 +170,36 @@ func TestAJournalOnADiskThatIsStuckHoldsUpNothing(t *testing.T) {
 	require.Equal(t, 0, code)
 	require.Equal(t, "ran\n", out)
 	require.Equal(t, "redlock: the journal is not complete: the disk does not answer\n", errs)
+}
+
+// A disk is full for a while.
+func TestWhatTheDiskDidNotTakeIsInTheJournal(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		required.Missing(t, "root", errors.New("a small disk is mounted"))
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		required.Missing(t, "root", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	f := startEnrolled(t, fleet.Process, fleet.Options{Nodes: 3})
+	log := newRunLog(t)
+	file, filler := filepath.Join(dir, "leases.jsonl"), filepath.Join(dir, "filler")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o600) // until it is full
+	p := lead(t, f, log, "job", `echo run >>"$0"`, "--every=100ms", "--journal="+file, "--ttl=3s")
+	log.await(t, "run", 2)
+	require.NoError(t, os.Remove(filler))
+	eventually(t, "a line about what is missing", func() bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), `"kind":"missed"`)
+	})
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	code, _, errs := p.wait()
+	require.Contains(t, []int{0, 143}, code) // it was between two runs, or not
+	require.Contains(t, errs, "redlock: the journal is not complete: write "+file+": no space left on device\n")
+	code, r := auditOf(t, file)
+	require.Equal(t, 2, code)
+	require.Equal(t, "unsure", r.Verdict)
 }

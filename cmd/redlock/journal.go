@@ -34,17 +34,34 @@ func openJournal(path string) (*journalFile, error) {
 	if path == "" {
 		return nil, nil
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 { // to open it waits for a reader
-		return nil, usage("--journal: %s is a pipe; give a file", path)
+	opened := make(chan func() (*os.File, error), 1)
+	go func() { // until the disk answers, or the process ends
+		file, err := openRegular(path)
+		opened <- func() (*os.File, error) { return file, err }
+	}()
+	timer := time.NewTimer(journalPatience)
+	defer timer.Stop()
+	var file *os.File
+	err := errStuck
+	select {
+	case result := <-opened:
+		file, err = result()
+	case <-timer.C:
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, usage("--journal: %v", err)
 	}
 	j := &journalFile{file: file, lines: make(chan []byte, journalQueue), stop: make(chan struct{}), written: make(chan struct{})}
-	go j.write() // until close; if the disk is stuck, until the process ends
 	j.recorder = recorder.New(j, "")
+	go j.write() // until close; if the disk is stuck, until the process ends
 	return j, nil
+}
+
+func openRegular(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 { // to open it waits for a reader
+		return nil, fmt.Errorf("%s is a pipe; give a file", path)
+	}
+	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
 func (j *journalFile) write() {
@@ -54,6 +71,7 @@ func (j *journalFile) write() {
 		case line := <-j.lines:
 			if _, err := j.file.Write(line); err != nil {
 				j.failed(err)
+				j.recorder.Missed(1) // it may be free again later
 			}
 		case <-stop:
 			stop = nil
@@ -104,7 +122,7 @@ func (j *journalFile) close() error {
 	if j == nil {
 		return nil
 	}
-	_ = j.recorder.Err() // it says what was missed; its error is one of j's
+	_ = j.recorder.Close() // its error is one of j's
 	close(j.stop)
 	timer := time.NewTimer(journalPatience)
 	defer timer.Stop()
