@@ -34,24 +34,23 @@ func openJournal(path string) (*journalFile, error) {
 	if path == "" {
 		return nil, nil
 	}
-	opened := make(chan func() (*os.File, error), 1)
+	j := &journalFile{lines: make(chan []byte, journalQueue), stop: make(chan struct{}), written: make(chan struct{})}
+	opened := make(chan error, 1)
 	go func() { // until the disk answers, or the process ends
-		file, err := openRegular(path)
-		opened <- func() (*os.File, error) { return file, err }
+		var err error
+		j.file, err = openRegular(path)
+		opened <- err
 	}()
 	timer := time.NewTimer(journalPatience)
 	defer timer.Stop()
-	var file *os.File
-	err := errStuck
 	select {
-	case result := <-opened:
-		file, err = result()
+	case err := <-opened:
+		if err != nil {
+			return nil, usage("--journal: %v", err)
+		}
 	case <-timer.C:
+		return nil, usage("--journal: %v", errStuck)
 	}
-	if err != nil {
-		return nil, usage("--journal: %v", err)
-	}
-	j := &journalFile{file: file, lines: make(chan []byte, journalQueue), stop: make(chan struct{}), written: make(chan struct{})}
 	j.recorder = recorder.New(j, "")
 	go j.write() // until close; if the disk is stuck, until the process ends
 	return j, nil
