@@ -21,18 +21,16 @@ func merged(journals []*Journal) (all []*process) {
 	}
 	for _, id := range ids {
 		of := parts[id]
-		whole := *of[0] // a Journal can be judged again
-		all = append(all, &whole)
-		if whole.name = cmp.Or(whole.name, id); len(of) == 1 {
-			continue
-		}
 		slices.SortStableFunc(of, func(a, b *process) int { return cmp.Compare(a.first.at, b.first.at) })
-		whole = *of[0]
-		whole.leases, whole.missed = map[string]*lease{}, map[moment]uint64{}
-		for _, part := range of {
-			whole.take(part)
+		whole := *of[0] // a Journal can be judged again
+		if len(of) > 1 {
+			whole.leases, whole.missed = map[string]*lease{}, map[moment]uint64{}
+			for _, part := range of {
+				whole.take(part)
+			}
 		}
 		whole.name = cmp.Or(whole.name, id)
+		all = append(all, &whole)
 	}
 	return all
 }
@@ -52,23 +50,13 @@ func (p *process) take(part *process) {
 			continue
 		}
 		if l.names == nil {
-			l.names, l.fence, l.reader, l.permits, l.all = more.names, more.fence, more.reader, more.permits, more.all
-			l.asked, l.from, l.late = more.asked, more.from, more.late
+			l.grant = more.grant
 		}
-		for _, k := range []struct {
-			learn func(*known, moment)
-			of    *known
-			more  known
-		}{
-			{(*known).latest, &l.valid, more.valid}, {(*known).latest, &l.wrote, more.wrote}, {(*known).latest, &l.until, more.until},
-			{(*known).soonest, &l.reads, more.reads}, {(*known).soonest, &l.end, more.end},
-		} {
-			if k.more.ok {
-				k.learn(k.of, k.more.moment)
-			}
-		}
-		if len(more.how) > len(l.how) { // it says why
-			l.how = more.how
-		}
+		l.valid.latest(more.valid)
+		l.wrote.latest(more.wrote)
+		l.reads.soonest(more.reads)
+		l.until.latest(more.until)
+		l.end.soonest(more.end)
+		l.ended(more.how)
 	}
 }

@@ -3,7 +3,6 @@ package audit
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,21 +29,26 @@ type process struct {
 
 // A lease is what is known of one. All of it can be learned in any order, and more than once.
 type lease struct {
-	id      string
-	names   []string // nil: nobody said yet that it was acquired
+	id    string
+	grant        // without names: nobody said yet that it was acquired
+	valid known  // the last time at which it was seen valid
+	wrote known  // and as no reader
+	reads known  // the first time at which it was seen as a reader
+	until known  // when its validity ended, if nobody ended it sooner
+	end   known  // when its process ended it, or knew that it had ended
+	how   string // that was; "": it is not known
+}
+
+// A grant is what was acquired, and when.
+type grant struct {
+	names   []string
 	fence   uint64
-	reader  bool // when it was acquired
+	reader  bool
 	permits int
 	all     int // permits that there are
 	asked   moment
 	from    moment
-	late    bool   // it was over when its process knew that it had it
-	valid   known  // the last time at which it was seen valid
-	wrote   known  // and as no reader
-	reads   known  // the first time at which it was seen as a reader
-	until   known  // when its validity ended, if nobody ended it sooner
-	end     known  // when its process ended it, or knew that it had ended
-	how     string // that was; "": it is not known
+	late    bool // it was over when its process knew that it had it
 }
 
 // known is a moment that may be known.
@@ -53,18 +57,31 @@ type known struct {
 	ok bool
 }
 
-func (k *known) latest(m moment) {
-	if k.ok {
-		m = k.later(m)
+// latest learns of another such moment, and keeps the later one.
+func (k *known) latest(other known) {
+	if k.ok && other.ok {
+		other.moment = k.later(other.moment)
 	}
-	*k = known{m, true}
+	if other.ok {
+		*k = other
+	}
 }
 
-func (k *known) soonest(m moment) {
-	if k.ok {
-		m = k.sooner(m)
+// soonest does the same, and keeps the earlier one.
+func (k *known) soonest(other known) {
+	if k.ok && other.ok {
+		other.moment = k.sooner(other.moment)
 	}
-	*k = known{m, true}
+	if other.ok {
+		*k = other
+	}
+}
+
+// ended learns how the lease ended. Of several answers, the longest says why.
+func (l *lease) ended(how string) {
+	if len(how) > len(l.how) {
+		l.how = how
+	}
 }
 
 // Read reads a journal. The name is for people: in errors, and of processes that have none. A line that is not whole, as of a
@@ -128,32 +145,32 @@ func (p *process) add(e *Event) {
 		l = &lease{id: e.Lease}
 		p.leases[e.Lease] = l
 	}
-	if e.Left != nil && (*e.Left > 0 || e.Kind == Acquired) { // else it was over before
-		l.until.latest(now.after(*e.Left))
+	seen := known{now, true}
+	over := e.Left != nil && *e.Left == 0
+	if e.Left != nil && (!over || e.Kind == Acquired) { // else it was over before
+		l.until.latest(known{now.after(*e.Left), true})
 	}
 	if e.Reader {
-		l.reads.soonest(now)
+		l.reads.soonest(seen)
 	}
 	switch e.Kind {
 	case Acquired:
-		l.names, l.fence, l.reader, l.permits, l.all = e.Names, e.Fence, e.Reader, e.Permits, e.Of
-		l.asked, l.from = moment{at: e.Asked, wall: e.AskedWall.UnixNano()}, now
-		l.late = e.Left != nil && *e.Left == 0
+		l.grant = grant{e.Names, e.Fence, e.Reader, e.Permits, e.Of, moment{at: e.Asked, wall: e.AskedWall.UnixNano()}, now, over}
 	case Valid:
-		if e.Left != nil && *e.Left == 0 { // the answer came when the lease was over
+		if over { // the answer came late
 			break
 		}
-		l.valid.latest(now)
+		l.valid.latest(seen)
 		if !e.Reader {
-			l.wrote.latest(now)
+			l.wrote.latest(seen)
 		}
 	case Released, Lost:
-		l.end.soonest(now)
-		if how := string(e.Kind) + ": " + e.Error; e.Error != "" {
-			l.how = how
-		} else {
-			l.how = cmp.Or(l.how, string(e.Kind))
+		l.end.soonest(seen)
+		how := string(e.Kind)
+		if e.Error != "" {
+			how += ": " + e.Error
 		}
+		l.ended(how)
 	}
 }
 

@@ -14,8 +14,8 @@ func Judge(o Options, journals ...*Journal) Result {
 		o.ClockError = DefaultClockError
 	}
 	o.ClockError = min(o.ClockError, 30*365*24*time.Hour)
-	j := &judge{clockError: int64(o.ClockError), jumped: map[*process]bool{}, result: Result{ClockErrorSeconds: o.ClockError.Seconds(), Counts: map[ViolationKind]int{},
-		Violations: []Violation{}, LeftOut: []string{}}}
+	j := &judge{clockError: int64(o.ClockError), result: Result{ClockErrorSeconds: o.ClockError.Seconds(),
+		Counts: map[ViolationKind]int{}, Violations: []Violation{}, LeftOut: []string{}}}
 	byName := map[string][]*hold{}
 	for _, journal := range journals {
 		if journal.cut > 0 {
@@ -37,7 +37,6 @@ type judge struct {
 	clockError int64 // nanoseconds
 	result     Result
 	name       string
-	jumped     map[*process]bool // whose wall clock was set
 }
 
 // take takes the leases of a process, by name.
@@ -76,10 +75,14 @@ func (j *judge) take(p *process, byName map[string][]*hold) {
 	if unknown > 0 {
 		j.leaveOut("%s: nobody knows when these leases began, as where a journal lacks its first part: %d", p.name, unknown)
 	}
-	if p.jump > max(2*time.Duration(j.clockError), smallJump) {
-		j.jumped[p] = true
+	if j.jumped(p) {
 		j.leaveOut("%s: its wall clock was set by %v, or the machine was suspended, so its leases were compared with those of other processes by fencing tokens only", p.name, p.jump.Round(time.Millisecond))
 	}
+}
+
+// jumped reports whether the wall clock of the process was set.
+func (j *judge) jumped(p *process) bool {
+	return p.jump > max(2*time.Duration(j.clockError), smallJump)
 }
 
 // smallJump is less than what tells that a clock was set: between two readings a process may stand still.
@@ -116,7 +119,7 @@ func (j *judge) judge(leases []*hold) {
 			processes = append(processes, l.of)
 		}
 		byProcess[l.of] = append(byProcess[l.of], l)
-		if !j.jumped[l.of] {
+		if !j.jumped(l.of) {
 			steady = append(steady, l)
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,12 +27,7 @@ and by the wall clocks as far as these can be trusted: see --clock-error.
 
 Exit code: 0 no violation, 1 violations, 2 a journal could not be read, or a part was not judged, 64 usage.`,
 		Example: "  redlock audit web-1.jsonl web-2.jsonl\n  redlock audit --clock-error 20ms --json /var/log/orders/*.jsonl",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("%s needs a JOURNAL.jsonl; see %[1]s --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:    takesSome("a JOURNAL.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if clockError < 0 {
 				return usage("--clock-error is negative: %v", clockError)
@@ -42,7 +36,7 @@ Exit code: 0 no violation, 1 violations, 2 a journal could not be read, or a par
 			for _, path := range args {
 				journal, err := readJournal(path, cmd.InOrStdin())
 				if err != nil {
-					return &exitError{exitUnable, err}
+					return err
 				}
 				journals = append(journals, journal)
 			}
@@ -70,15 +64,16 @@ Exit code: 0 no violation, 1 violations, 2 a journal could not be read, or a par
 }
 
 func readJournal(path string, stdin io.Reader) (*audit.Journal, error) {
-	if path == "-" {
-		return audit.Read("standard input", stdin)
-	}
-	file, err := os.Open(path)
+	from, name, err := openInput(path, stdin)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	return audit.Read(path, file)
+	defer from.Close()
+	journal, err := audit.Read(name, from)
+	if err != nil {
+		return nil, &exitError{exitUnable, err}
+	}
+	return journal, nil
 }
 
 // printAudit prints the result for people. What journals say is shown without control characters.

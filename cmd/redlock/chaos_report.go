@@ -162,19 +162,25 @@ func coloured(w io.Writer) bool {
 	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(file.Fd()))
 }
 
+// openInput opens a file to read, or stdin if the path is "-". name is what to call it in errors.
+func openInput(path string, stdin io.Reader) (from io.ReadCloser, name string, err error) {
+	if path == "-" {
+		return io.NopCloser(stdin), "standard input", nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, path, &exitError{exitUnable, err}
+	}
+	return file, path, nil
+}
+
 // judgeFile reads and judges the history in a file, or in stdin if the path is "-".
 func judgeFile(path string, stdin io.Reader) (run report.Run, err error) {
-	from := stdin
-	if path == "-" {
-		path = "standard input"
-	} else {
-		file, err := os.Open(path)
-		if err != nil {
-			return run, &exitError{exitUnable, err}
-		}
-		defer file.Close()
-		from = file
+	from, path, err := openInput(path, stdin)
+	if err != nil {
+		return run, err
 	}
+	defer from.Close()
 	events, err := history.ReadAll(from)
 	if err != nil {
 		return run, unable("%s: %w", path, err)

@@ -74,11 +74,14 @@ func takesOne(what string) cobra.PositionalArgs {
 	}
 }
 
-func someKeys(cmd *cobra.Command, keys []string) error {
-	if len(keys) == 0 {
-		return usage("%s needs a KEY; see %[1]s --help", cmd.CommandPath())
+// takesSome is for commands that take one or more.
+func takesSome(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usage("%s needs %s; see %[1]s --help", cmd.CommandPath(), what)
+		}
+		return nil
 	}
-	return nil
 }
 
 // differentKeys refuses a KEY that is given twice, as a lock of several keys does.
@@ -88,7 +91,7 @@ func differentKeys(cmd *cobra.Command, keys []string) error {
 			return usage("KEY %s is given twice", brief(key))
 		}
 	}
-	return someKeys(cmd, keys)
+	return takesSome("a KEY")(cmd, keys)
 }
 
 // unknownCommand refuses what is no command, and names those that it may be meant for.

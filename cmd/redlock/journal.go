@@ -38,7 +38,7 @@ func openJournal(path string) (*journalFile, error) {
 	opened := make(chan error, 1)
 	go func() { // until the disk answers, or the process ends
 		var err error
-		j.file, err = openRegular(path)
+		j.file, err = openNoPipe(path)
 		opened <- err
 	}()
 	timer := time.NewTimer(journalPatience)
@@ -56,7 +56,7 @@ func openJournal(path string) (*journalFile, error) {
 	return j, nil
 }
 
-func openRegular(path string) (*os.File, error) {
+func openNoPipe(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 { // to open it waits for a reader
 		return nil, fmt.Errorf("%s is a pipe; give a file", path)
 	}
