@@ -3,9 +3,7 @@ package redlock_test
 import (
 	"bytes"
 	"fmt"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,37 +13,16 @@ import (
 	"github.com/quorumlock/redlock/audit/recorder"
 )
 
-// A diary is what a client of a world writes down.
-type diary struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (j *diary) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
 // Clients are stopped and closed, their hooks block, clocks are wrong, and nodes fail. The oracle sees that nobody had a lock
 // beside another, and so must the audit, which knows only what the clients wrote down.
 func TestTheAuditOfASimulatedWorldFindsNothing(t *testing.T) {
 	leases := 0
 	for seed := uint64(1); seed <= uint64(fifth(150)); seed++ {
-		var journals []*diary
-		var w *world
-		synctest.Test(t, func(t *testing.T) {
-			w = newWorld(seed, "")
-			w.change = append(w.change, func(cfg *redlock.Config) {
-				j := &diary{}
-				journals = append(journals, j)
-				cfg.Hooks = recorder.New(j, fmt.Sprint("client ", len(journals))).Hooks(cfg.Hooks)
-			})
-			run := w.run
-			if w.has.ordered {
-				run = w.runFair
-			}
-			require.NoError(t, run(), "seed %d", seed)
+		var journals []*bytes.Buffer
+		w := simulate(t, seed, "", func(cfg *redlock.Config) {
+			j := &bytes.Buffer{}
+			journals = append(journals, j)
+			cfg.Hooks = recorder.New(j, fmt.Sprint("client ", len(journals))).Hooks(cfg.Hooks)
 		})
 		require.Empty(t, w.oracle.violations, "seed %d", seed)
 		if w.has.forces { // a holder relies on a lock that was taken by force until it is told
@@ -53,7 +30,7 @@ func TestTheAuditOfASimulatedWorldFindsNothing(t *testing.T) {
 		}
 		var read []*audit.Journal
 		for _, j := range journals {
-			one, err := audit.Read("journal", &j.text)
+			one, err := audit.Read("journal", j)
 			require.NoError(t, err)
 			read = append(read, one)
 		}

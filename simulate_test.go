@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
 )
 
 var (
@@ -26,10 +28,11 @@ var (
 	simulateOff   = flag.String("off", "", "the defence that is off, by its name in docs/safety.md")
 )
 
-// simulate runs one seed in a bubble of its own.
-func simulate(t *testing.T, seed uint64, off string) (w *world) {
+// simulate runs one seed in a bubble of its own. change is made to the configuration of every client.
+func simulate(t *testing.T, seed uint64, off string, change ...func(*redlock.Config)) (w *world) {
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(seed, off)
+		w.change = append(w.change, change...)
 		w.trace("seed %d: leases of %v, %+v", seed, w.ttl, w.has)
 		switchOff(t, w, off)
 		run := w.run

@@ -89,7 +89,6 @@ func TestEachCallIsTracedUnderItsContext(t *testing.T) {
 	}
 }
 
-// A deferred Release after one whose error was looked at asks no node.
 // A hook is called later, so it is told when it was, and how much longer the lease was valid. What it is told of a release is as
 // things were when the lease ended.
 func TestHooksAreToldWhenItWasAndWhatKindOfLock(t *testing.T) {
@@ -147,6 +146,7 @@ func TestHooksAreToldWhenItWasAndWhatKindOfLock(t *testing.T) {
 	})
 }
 
+// A deferred Release after one whose error was looked at asks no node.
 func TestOnlyTheFirstReleaseIsTraced(t *testing.T) {
 	f := fleettest.Start(t, fleet.Embedded, fleet.Options{Nodes: 3})
 	c, told := tracing(t, f)

@@ -90,6 +90,14 @@ func (w *world) having(key string) (servers []*server) {
 	return servers
 }
 
+// spread renews the lease, after which all servers have it.
+func (w *world) spread(t *testing.T, l *redlock.Lease) {
+	t.Helper()
+	require.NoError(t, l.Extend(t.Context()))
+	synctest.Wait()
+	require.Len(t, w.having(l.Names()[0]), len(w.servers))
+}
+
 // awaits waits until so many servers have the key.
 func (w *world) awaits(key string, servers int) {
 	for len(w.having(key)) != servers {

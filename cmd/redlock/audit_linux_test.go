@@ -3,7 +3,6 @@ package main_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,11 +68,7 @@ func TestTheAuditFindsALockThatWasTakenAwayByForce(t *testing.T) {
 	log := newRunLog(t)
 	p := start(t, nil, nil, "run", nodes(f), "--node-timeout=3s", "--ttl=12s", "--journal", first, "job", "--", "sh", "-c", `echo began >>"$0"; exec sleep 60`, string(log))
 	log.await(t, "began", 1)
-	have := func(n *fleet.Node) error {
-		eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", "job") != nil })
-		return nil
-	}
-	everyNode(t, f, have) // its first renewal takes it there
+	spread(t, f, "job")
 	code, _, errs := run(t, "release", "--force", "--node-timeout=3s", nodes(f), "job")
 	require.Equal(t, 0, code, errs)
 	code, _, errs = run(t, "run", nodes(f), "--node-timeout=3s", "--journal", second, "job", "--", "sleep", "0.5")
@@ -153,20 +148,13 @@ func TestAJournalThatIsFullIsToldAndNothingElse(t *testing.T) {
 // A terminal whose output is stopped takes nothing, as a disk that is stuck.
 func TestAJournalOnADiskThatIsStuckHoldsUpNothing(t *testing.T) {
 	t.Parallel()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
+	master, slave := openTerminal(t)
 	defer master.Close()
-	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	stuck := fmt.Sprintf("/dev/pts/%d", number)
-	slave, err := os.OpenFile(stuck, os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
 	defer slave.Close()
 	const outputOff = 0 // TCOOFF
 	require.NoError(t, unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, outputOff))
 
-	code, out, errs := run(t, "run", "--nodes=embedded", "--journal", stuck, "k", "--", "echo", "ran")
+	code, out, errs := run(t, "run", "--nodes=embedded", "--journal", slave.Name(), "k", "--", "echo", "ran")
 	require.Equal(t, 0, code)
 	require.Equal(t, "ran\n", out)
 	require.Equal(t, "redlock: the journal is not complete: the disk does not answer\n", errs)

@@ -185,6 +185,15 @@ func everyNode(t *testing.T, f *fleet.Fleet, do func(*fleet.Node) error) {
 	}
 }
 
+// spread waits until every node has the lock: its first renewal takes it to those that the acquire did not ask.
+func spread(t *testing.T, f *fleet.Fleet, key string) {
+	t.Helper()
+	everyNode(t, f, func(n *fleet.Node) error {
+		eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", key) != nil })
+		return nil
+	})
+}
+
 // newClient is another client of the same nodes. It does not use their links.
 func newClient(t *testing.T, f *fleet.Fleet) *redlock.Client {
 	t.Helper()

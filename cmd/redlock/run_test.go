@@ -84,11 +84,7 @@ func TestRun(t *testing.T) {
 	t.Run("exits 76 when the lock was taken away", func(t *testing.T) {
 		t.Parallel()
 		p := start(t, nil, nil, "run", nodes(f), "--ttl=4s", "--kill-after=500ms", "--json", "gone", "--", "sleep", "20")
-		have := func(n *fleet.Node) error { // its first renewal takes the key to nodes that the acquire did not ask
-			eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", "gone") != nil })
-			return nil
-		}
-		everyNode(t, f, have)
+		spread(t, f, "gone")
 		everyNode(t, f, func(n *fleet.Node) error {
 			do(t, n, "DEL", "gone")
 			return nil

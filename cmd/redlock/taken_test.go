@@ -45,10 +45,7 @@ func TestALockOfServersThatLostTheirDataIsTakenAway(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := start(t, nil, nil, "run", nodes(f), "--ttl=10s", "k", "--", "sh", "-c", `echo >"$0"; sleep 20`, ready)
 	eventually(t, "the command", func() bool { return size(ready) > 0 })
-	everyNode(t, f, func(n *fleet.Node) error {
-		eventually(t, "the lock on "+n.Name(), func() bool { return do(t, n, "GET", "k") != nil })
-		return nil
-	})
+	spread(t, f, "k")
 	everyNode(t, f, func(n *fleet.Node) error {
 		if err := n.Kill(); err != nil {
 			return err

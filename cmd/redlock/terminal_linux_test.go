@@ -36,16 +36,23 @@ func startAtTerminal(t *testing.T, columns, rows int, env []string, args ...stri
 	return startProgramAtTerminal(t, columns, rows, env, binary, args...)
 }
 
-// startProgramAtTerminal does the same with another program.
-func startProgramAtTerminal(t *testing.T, columns, rows int, env []string, program string, args ...string) *terminal {
+// openTerminal returns both ends of a new terminal: ours, and that of programs.
+func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	require.NoError(t, err)
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
+	return master, slave
+}
+
+// startProgramAtTerminal does the same with another program.
+func startProgramAtTerminal(t *testing.T, columns, rows int, env []string, program string, args ...string) *terminal {
+	t.Helper()
+	master, slave := openTerminal(t)
 	defer slave.Close()
 	require.NoError(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}))
 	p := &terminal{t: t, master: master, cmd: exec.CommandContext(t.Context(), program, args...), ended: make(chan struct{})}
